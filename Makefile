@@ -17,7 +17,7 @@ lint: ## format, lints, documentation, spelling and dependencies
 
 fuzz: ## the fuzzers for FUZZ_SECONDS each (60 if not set)
 	ARBTEST_BUDGET_MS=$$(($${FUZZ_SECONDS:-60} * 1000)) \
-		cargo test --locked --release -p longhaul-fuzz -- --nocapture --test-threads 1
+		cargo test --locked --release -p longhaul-fuzz --no-fail-fast -- --nocapture --test-threads 1
 
 soak: ## a relay under everything at once, for SOAK_SECONDS (1800 if not set)
 	cargo build --locked -p longhaul

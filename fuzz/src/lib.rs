@@ -45,7 +45,14 @@ pub fn some_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 pub fn assert_shown_safely(text: &str, multiline: bool) {
     let bad = text.chars().find(|c| match c {
         '\n' | '\t' => !multiline,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200b}'..='\u{200f}' => true,
+        // Written down once more, so that a row that the program's own table loses is missed here.
+        '\u{ad}'
+        | '\u{61c}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{e0000}'..='\u{e007f}' => true,
         c => c.is_control(),
     });
     assert_eq!(bad, None, "in {text:?}");

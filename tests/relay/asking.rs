@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::pair;
+use crate::space::Space;
 use crate::world::{Relay, SOON, accept, expect_all, expect_reset, server};
 
 fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
@@ -124,7 +125,7 @@ fn a_star_leads_to_no_address_of_this_machine() {
     let relay = Relay::start(&["127.0.0.1:0/http", "--to", &permit]);
     for (host, status) in [
         ("127.0.0.1", "403"),
-        ("localhost", "502"),
+        ("localhost", "403"),
         ("[::ffff:127.0.0.1]", "403"),
     ] {
         let mut client = relay.connect();
@@ -138,7 +139,62 @@ fn a_star_leads_to_no_address_of_this_machine() {
             "{host}: {got}"
         );
     }
-    relay.says("which no * of --to lets in");
+    relay.says("only a --to that names it lets in");
+}
+
+/// A service that listens at all addresses answered at the address of an interface, which `*` let in.
+#[test]
+fn a_star_leads_to_no_address_of_an_interface_either() {
+    let Some(space) = Space::first() else {
+        return;
+    };
+    space.shell(
+        "ip link set lo up; ip link add near type veth peer name far; ip link set far up; \
+         ip addr add 192.0.2.2/24 dev near; ip -6 addr add 2001:db8::2/64 dev near nodad; \
+         ip link set near up; ip route add local 198.51.100.0/24 dev lo",
+    );
+    let own = [
+        "192.0.2.2",
+        "[2001:db8::2]",
+        "[::ffff:192.0.2.2]",
+        "198.51.100.7",
+        "0.0.0.0",
+        "[::]",
+        "[64:ff9b::c000:202]",
+        "192.0.2.255",
+        "224.0.0.1",
+    ];
+    let ask = |port: u16, host: &str| {
+        let script = format!(
+            "printf 'CONNECT {host}:9 HTTP/1.1\\r\\n\\r\\n' | timeout 9 \
+             bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}; cat >&3; head -n 1 <&3'"
+        );
+        space.shell(&script)
+    };
+    let start = |permits: &[&str]| {
+        let flags = permits.iter().flat_map(|permit| ["--to", permit]);
+        let words: Vec<&str> = ["127.0.0.1:0/http"].into_iter().chain(flags).collect();
+        Relay::start_in(space.enter(), &words)
+    };
+    for permits in [&["*:*"][..], &["0.0.0.0/0:*", "[::]/0:*"]] {
+        let relay = start(permits);
+        for host in own {
+            let answer = ask(relay.address().port(), host);
+            assert!(
+                answer.starts_with("HTTP/1.1 403 "),
+                "{permits:?} {host}: {answer}"
+            );
+        }
+    }
+    // Nobody listens at port 9, so that a target that may be is one that does not answer.
+    let relay = start(&["192.0.2.0/24:*", "*:*"]);
+    for (host, status) in [("192.0.2.2", "502"), ("[2001:db8::2]", "403")] {
+        let answer = ask(relay.address().port(), host);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{host}: {answer}"
+        );
+    }
 }
 
 #[test]

@@ -413,3 +413,90 @@ fn files_that_make_no_tls_are_said() {
         outcome.expect_code(2).expect_err(&[word]);
     }
 }
+
+/// The commands of the man page, with the host name replaced, in a folder of their own.
+fn run_recipe(folder: &std::path::Path) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/man/longhaul-relay.1");
+    let page = std::fs::read_to_string(page).unwrap().replace("\\-", "-");
+    let (_, section) = page.split_once(".SH CERTIFICATES").unwrap();
+    let section = section.split(".SH").next().unwrap();
+    let commands: Vec<&str> = section
+        .lines()
+        .filter_map(|line| line.find("openssl").map(|at| &line[at..]))
+        .filter(|line| line.starts_with("openssl req") || line.starts_with("openssl x509"))
+        .collect();
+    assert_eq!(commands.len(), 4, "{section}");
+    for command in commands {
+        let command = command.replace("relay.example", "localhost");
+        let mut words = command.split_whitespace();
+        let mut run = Command::new(words.next().unwrap());
+        let done = run.args(words).current_dir(folder).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{command}: {said}");
+    }
+}
+
+/// `openssl req -x509` makes a certificate that is its own authority: given itself as --ca or
+/// --client-ca, it was refused.
+#[test]
+fn certificates_made_by_the_recipe_of_the_man_page_work() {
+    if find_program("openssl").is_none() {
+        missing::skip("openssl", "Debian: openssl");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    run_recipe(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let of = |name: &str| (file(&format!("{name}.pem")), file(&format!("{name}.key")));
+    for (server_is, ca) in [("relay", "relay.pem"), ("host", "ca.pem")] {
+        for (client_is, client_ca) in [("relay", "relay.pem"), ("host", "ca.pem")] {
+            let listener = server();
+            let to = listener.local_addr().unwrap().to_string();
+            let ((cert, key), client_ca) = (of(server_is), file(client_ca));
+            let decrypts = Relay::start(&[
+                "127.0.0.1:0/tls",
+                &to,
+                "--cert",
+                &cert,
+                "--key",
+                &key,
+                "--client-ca",
+                &client_ca,
+            ]);
+            let there = format!("localhost:{}/tls", decrypts.address().port());
+            let ((cert, key), ca) = (of(client_is), file(ca));
+            let encrypts = Relay::start(&[
+                "127.0.0.1:0",
+                &there,
+                "--ca",
+                &ca,
+                "--cert",
+                &cert,
+                "--key",
+                &key,
+            ]);
+            let (mut client, mut server) = encrypts.pair(&listener);
+            both_ways(&mut client, &mut server, 10_000);
+        }
+    }
+    // Another certificate, and another name, are refused in words.
+    let listener = server();
+    let to = listener.local_addr().unwrap().to_string();
+    let (cert, key) = of("relay");
+    let decrypts = Relay::start(&["127.0.0.1:0/tls", &to, "--cert", &cert, "--key", &key]);
+    let port = decrypts.address().port();
+    for (host, ca, why) in [
+        ("localhost", "host.pem", "is an authority's (CA:TRUE)"),
+        (
+            "127.0.0.1",
+            "relay.pem",
+            "is for localhost and not for 127.0.0.1",
+        ),
+    ] {
+        let there = format!("{host}:{port}/tls");
+        let relay = Relay::start(&["127.0.0.1:0", &there, "--ca", &file(ca)]);
+        let _client = relay.connect();
+        let log = relay.says(why);
+        assert!(!log.contains("Error("), "{log}");
+    }
+}

@@ -36,11 +36,21 @@ static int connected(void) {
     return fd;
 }
 
+/* The mark that packets get, as the kernel has it: past the library. */
 static int tos(int fd) {
     int value = -1;
     socklen_t len = sizeof value;
-    CHECK(getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &len) == 0);
+    CHECK(syscall(SYS_getsockopt, fd, IPPROTO_IP, IP_TOS, &value, &len) == 0);
     return value;
+}
+
+/* What the program reads back is what it has set, whatever packets get. */
+static void reads_back(int fd, int set) {
+    int value = -1;
+    unsigned char byte = 0xff;
+    socklen_t len = sizeof value, one = 1;
+    CHECK(getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &len) == 0 && value == set && len == sizeof value);
+    CHECK(getsockopt(fd, IPPROTO_IP, IP_TOS, &byte, &one) == 0 && byte == set && one == 1);
 }
 
 static void echo(int fd, const char *text) {
@@ -63,10 +73,12 @@ static void mark(void) {
     CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0 && errno == 77);
     echo(fd, "x");
     printf("%d ", tos(fd));
+    reads_back(fd, 0x20);
     value = 0x48;
     CHECK(setsockopt(fd, IPPROTO_IP, IP_TOS, &value, sizeof value) == 0 && errno == 77);
     echo(fd, "y");
     CHECK(errno == 77);
+    reads_back(fd, 0x48);
     printf("%d\n", tos(fd));
     close(fd);
     CHECK(errno == 77);

@@ -63,6 +63,48 @@ fn a_program_of_gos_is_not_run() {
     one_sentence(run.run(), 126, &["Go", "longhaul dial"]);
 }
 
+/// Where another linker has linked it, its own note stands in front of Go's, or there is none of Go's.
+#[test]
+fn a_program_of_gos_is_known_whoever_has_linked_it() {
+    let Some(go) = missing::find_program("go") else {
+        missing::skip("a program made by Go", "install Go");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("main.go");
+    // The resolver of the C library: linked dynamically.
+    let text = "package main\n\n// #include <stdlib.h>\nimport \"C\"\n\nfunc main() { C.abs(1) }\n";
+    fs::write(&source, text).unwrap();
+    for (name, flags) in [
+        ("external", "-linkmode=external -B 0x0123456789abcdef"),
+        ("stripped", "-linkmode=external -s -w -buildid="),
+        ("plain", ""),
+    ] {
+        let program = folder.path().join(name);
+        let mut build = std::process::Command::new(&go);
+        build
+            .args(["build", "-buildmode=pie", "-ldflags", flags, "-o"])
+            .arg(&program)
+            .arg(&source);
+        build
+            .env("CGO_ENABLED", "1")
+            .env("GOCACHE", folder.path().join("cache"));
+        build.env("GOFLAGS", "-mod=mod").current_dir(folder.path());
+        let built = build.output().unwrap();
+        if !built.status.success() {
+            let why = String::from_utf8_lossy(&built.stderr).into_owned();
+            missing::not_here(&format!("go builds nothing with cgo: {why}"));
+            return;
+        }
+        let outcome = Wrapping::new()
+            .run(&["--check"])
+            .arg(&program)
+            .run()
+            .expect_code(1);
+        assert!(outcome.out().contains("made by Go"), "{name}: {outcome}");
+    }
+}
+
 #[test]
 fn a_setuid_program_is_not_run_by_whom_it_gives_rights() {
     if !missing::is_root() {

@@ -37,7 +37,7 @@ fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
     };
     let (allowed, available) = (listed(ALLOWED), listed(AVAILABLE));
     let there = available.split(", ").any(|other| other == name);
-    let name = name.escape_debug();
+    let name = wire::escape::name(name.as_bytes());
     let why = match there {
         true => "this kernel keeps it to root",
         false => "this kernel has none of that name",

@@ -139,7 +139,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     }
     let permit = |text: &String| {
         let permit: Result<Permit, String> = text.parse();
-        permit.map_err(|why| format!("--to: '{}' {why}", text.escape_debug()))
+        permit.map_err(|why| format!("--to: '{}' {why}", wire::escape::name(text.as_bytes())))
     };
     let permits = args.permits.iter().map(permit);
     let permits = permits.collect::<Result<Vec<_>, _>>()?;
@@ -162,7 +162,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     };
     let network = |text: &String| {
         let network: Result<Network, String> = text.parse();
-        network.map_err(|why| format!("--allow: '{}' {why}", text.escape_debug()))
+        network.map_err(|why| format!("--allow: '{}' {why}", wire::escape::name(text.as_bytes())))
     };
     let allow = args
         .allow
@@ -186,9 +186,12 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     }
     let probes = match &args.keepalive {
         None => Some(PROBES),
-        Some(text) => {
-            probes(text).map_err(|why| format!("--keepalive: '{}' {why}", text.escape_debug()))?
-        }
+        Some(text) => probes(text).map_err(|why| {
+            format!(
+                "--keepalive: '{}' {why}",
+                wire::escape::name(text.as_bytes())
+            )
+        })?,
     };
     let usual = Limits::default();
     let connections = args.max_connections.unwrap_or(usual.connections);
@@ -228,6 +231,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         limits: Limits {
             connections,
             per_source: args.max_per_source.unwrap_or(connections),
+            source_block: args.source_block.unwrap_or_default(),
             rate: args.rate.map(|rate| rate.bytes()),
             rate_all: args.rate_all.map(|rate| rate.bytes()),
         },
@@ -322,7 +326,7 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
         None => Ok(()),
         Some(word) => Err(format!(
             "{operand}: '{}' is nothing that is spoken there",
-            word.escape_debug()
+            wire::escape::name(word.as_bytes())
         )),
     }
 }

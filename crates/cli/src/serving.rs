@@ -24,7 +24,7 @@ use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use self::address::resolve;
+use self::address::{also_at, resolve};
 use self::settled::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -181,10 +181,12 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         (None, Some(address)) => {
             let wrong = |e: io::Error| format!("{address} cannot be listened at: {e}");
             let addresses = resolve(address).map_err(wrong)?;
-            (
-                Server::bind(&addresses, settings).map_err(wrong)?,
-                address.clone(),
-            )
+            let mut server = Server::bind(&addresses, settings).map_err(wrong)?;
+            let port = server.address().map_err(wrong)?.port();
+            if let Some(beside) = also_at(address, port) {
+                server.listen_beside(beside).map_err(wrong)?;
+            }
+            (server, address.clone())
         }
         (None, None) => {
             return Err("where to listen is not said: --listen, or listen in the file".to_owned());

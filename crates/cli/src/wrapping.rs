@@ -1,6 +1,7 @@
 //! `longhaul wrap`: runs a program with the library before it.
 
 mod carrier;
+mod go;
 mod library;
 mod program;
 mod report;

@@ -1,7 +1,10 @@
 //! Text inside HTML and SVG.
 
-/// With the five characters replaced that mean something there, and without control characters,
-/// which XML has no place for.
+use wire::escape::{name, steers_terminal};
+
+/// Replaces the five characters that mean something there, and escapes those of
+/// [`steers_terminal`]: XML has no place for control characters, and marks of direction would turn
+/// what stands behind them.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +15,9 @@ pub fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(' '),
-            c if c.is_control() => out.push('\u{fffd}'),
+            c if steers_terminal(c) => {
+                out.push_str(&name(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string());
+            }
             c => out.push(c),
         }
     }
@@ -29,6 +34,6 @@ mod tests {
             escaped("<a href=\"x\">'&'</a>"),
             "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;"
         );
-        assert_eq!(escaped("a\x1b[31mb\nc"), "a\u{fffd}[31mb c");
+        assert_eq!(escaped("a\x1b[31mb\nc"), "a\\x1b[31mb c");
     }
 }

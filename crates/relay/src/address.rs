@@ -179,7 +179,7 @@ fn tcp_or_streams(text: &str) -> Result<Place, String> {
     let port = port.parse().map_err(|_| {
         format!(
             "lacks a port between 0 and 65535 ('{}')",
-            port.escape_debug()
+            wire::escape::name(port.as_bytes())
         )
     })?;
     let host = match host {

@@ -34,6 +34,7 @@ use rustls::{
 
 use crate::strategy::Paths;
 use crate::tls::{TlsClient, TlsServer};
+use crate::tls_error::{io_sentence, pem_sentence, sentence};
 
 /// What is spoken within TLS, and its version.
 const ALPN: &[u8] = b"longhaul-pair/1";
@@ -86,8 +87,9 @@ impl Facing {
     /// # Errors
     /// The key cannot be used; why.
     pub fn new(key: &[u8], known: Known) -> Result<Self, String> {
-        let wrong = |e: rustls::Error| format!("the key cannot be used: {e}");
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("it has no key: {e}"))?;
+        let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
+        let key =
+            PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
         let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
         let public = key.public_key().ok_or("its key has no public half")?;
         let public = public.as_ref().to_vec();
@@ -170,13 +172,18 @@ impl Facing {
         })?;
         let name = ServerName::try_from("pair").map_err(|e| e.to_string())?;
         let config = Arc::clone(&self.client.config);
-        let mut tls = ClientConnection::new(config, name).map_err(|e| e.to_string())?;
+        let mut tls = ClientConnection::new(config, name).map_err(|e| sentence(&e))?;
         while tls.is_handshaking() {
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_millis(1));
             let done = tcp.set_read_timeout(Some(left));
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
-            done.map_err(|e| format!("what answers there is not the other half: {e}"))?;
+            done.map_err(|e| {
+                format!(
+                    "what answers there is not the other half: {}",
+                    io_sentence(&e)
+                )
+            })?;
         }
         Ok(())
     }
@@ -218,7 +225,7 @@ impl Known {
                 if !is_fingerprint(word) {
                     return Err(format!(
                         "'{}' is no fingerprint such as SHA256:... with 43 letters behind",
-                        word.escape_debug()
+                        wire::escape::name(word.as_bytes())
                     ));
                 }
                 self.lock().insert(word.to_owned());
@@ -312,6 +319,37 @@ impl Verifier {
 const OLD: rustls::Error =
     rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled);
 
+/// The methods that both traits have: a raw key is verified alike at either end.
+macro_rules! signatures_by_raw_key {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(OLD)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            key: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            self.verify(message, key, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
@@ -324,31 +362,7 @@ impl ServerCertVerifier for Verifier {
         self.check(key).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(OLD)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verify(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_by_raw_key!();
 }
 
 impl ClientCertVerifier for Verifier {
@@ -365,31 +379,7 @@ impl ClientCertVerifier for Verifier {
         self.check(key).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(OLD)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        key: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verify(message, key, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures_by_raw_key!();
 }
 
 #[cfg(test)]

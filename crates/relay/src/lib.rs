@@ -10,6 +10,7 @@ mod address;
 pub mod entry;
 pub mod facing;
 mod network;
+mod own_addresses;
 mod pump;
 mod rules;
 mod server;
@@ -18,6 +19,8 @@ pub mod sockopt;
 pub mod status;
 pub mod strategy;
 pub mod tls;
+mod tls_error;
+mod tls_verify;
 mod uplinks;
 mod worker;
 

@@ -17,6 +17,14 @@ impl Network {
         self.address
     }
 
+    /// Whether all addresses of a family lie in it.
+    pub(crate) fn has_all(&self) -> bool {
+        match (self.address, self.address.to_canonical()) {
+            (IpAddr::V6(_), IpAddr::V4(_)) => self.prefix <= 96,
+            _ => self.prefix == 0,
+        }
+    }
+
     /// Whether an address lies in it. IPv4 addresses as IPv6 sockets see them (RFC 4291 section
     /// 2.5.5.2) count as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sys::Tuning;
+use sys::{SourceBlock, Tuning};
 
 use crate::address::{Entrance, Target};
 use crate::entry::permit::Permit;
@@ -101,8 +101,10 @@ pub enum Asks {
 pub struct Limits {
     /// Connections at once.
     pub connections: usize,
-    /// Connections at once from one address (of IPv6, from one /64).
+    /// Connections at once from one source.
     pub per_source: usize,
+    /// Which addresses are one source.
+    pub source_block: SourceBlock,
     /// Bytes a second of each direction of a connection.
     pub rate: Option<u64>,
     /// Bytes a second of each direction of all connections together.
@@ -114,6 +116,7 @@ impl Default for Limits {
         Self {
             connections: 16_384,
             per_source: 16_384,
+            source_block: SourceBlock::default(),
             rate: None,
             rate_all: None,
         }

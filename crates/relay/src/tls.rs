@@ -11,6 +11,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
+use crate::tls_error::{pem_sentence, sentence};
+use crate::tls_verify::WithPinned;
+
 /// Files and names, as they were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -68,29 +71,31 @@ impl TlsFiles {
     /// # Errors
     /// A file cannot be read or used; which, and why.
     pub fn server(&self) -> Result<TlsServer, String> {
-        let (certificates, key) = self
+        let (chain, key) = self
             .identity()?
             .ok_or("an entrance with tls needs --cert and --key")?;
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(self.versions())
-            .map_err(|e| format!("TLS: {e}"))?;
+            .map_err(|e| format!("TLS: {}", sentence(&e)))?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
+                let given = certificates(path)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(
-                    Arc::new(roots(path)?),
+                    Arc::new(roots(path, &given)?),
                     Arc::new(aws_lc_rs::default_provider()),
                 );
-                let verifier = verifier.build();
                 let wrong = |e| format!("--client-ca: {}: {e}", path.display());
-                builder.with_client_cert_verifier(verifier.map_err(wrong)?)
+                let verifier = verifier.build().map_err(wrong)?;
+                builder.with_client_cert_verifier(Arc::new(WithPinned::new(verifier, given)))
             }
         };
         let mut config = builder
-            .with_single_cert(certificates, key)
-            .map_err(|e| format!("--cert and --key do not make a server: {e}"))?;
+            .with_single_cert(chain, key)
+            .map_err(|e| format!("--cert and --key do not make a server: {}", sentence(&e)))?;
         config.alpn_protocols = self.alpn();
-        config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {e}"))?;
+        config.ticketer =
+            aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
         let names = self.client_names.iter().map(|text| name(text));
         Ok(TlsServer {
             config: Arc::new(config),
@@ -103,9 +108,12 @@ impl TlsFiles {
     /// # Errors
     /// A file cannot be read or used; which, and why.
     pub fn client(&self) -> Result<TlsClient, String> {
-        let roots = match &self.ca {
-            Some(path) => roots(path)?,
-            None => system_roots()?,
+        let (roots, given) = match &self.ca {
+            Some(path) => {
+                let given = certificates(path)?;
+                (roots(path, &given)?, given)
+            }
+            None => (system_roots()?, Vec::new()),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier =
@@ -115,13 +123,14 @@ impl TlsFiles {
             .map_err(|e| format!("nobody vouches for servers: {e}"))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions())
-            .map_err(|e| format!("TLS: {e}"))?
-            .with_webpki_verifier(verifier);
+            .map_err(|e| format!("TLS: {}", sentence(&e)))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(WithPinned::new(verifier, given)));
         let mut config = match self.identity()? {
             None => builder.with_no_client_auth(),
             Some((certificates, key)) => builder
                 .with_client_auth_cert(certificates, key)
-                .map_err(|e| format!("--cert and --key do not make a client: {e}"))?,
+                .map_err(|e| format!("--cert and --key do not make a client: {}", sentence(&e)))?,
         };
         config.alpn_protocols = self.alpn();
         Ok(TlsClient {
@@ -136,8 +145,13 @@ impl TlsFiles {
             (Some(cert), Some(key)) => (cert, key),
             _ => return Err("--cert and --key go together".to_owned()),
         };
-        let private = PrivateKeyDer::from_pem_file(key)
-            .map_err(|e| format!("--key: {}: {e}", key.display()))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| {
+            format!(
+                "--key: {}: {}",
+                key.display(),
+                pem_sentence(&e, "private key")
+            )
+        })?;
         Ok(Some((certificates(cert)?, private)))
     }
 
@@ -176,11 +190,16 @@ pub(crate) fn has_name(certificate: &CertificateDer<'_>, names: &[ServerName<'st
 
 fn name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(text.to_owned());
-    name.map_err(|_| format!("'{}' is no name of a server", text.escape_debug()))
+    name.map_err(|_| {
+        format!(
+            "'{}' is no name of a server",
+            wire::escape::name(text.as_bytes())
+        )
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |e| format!("{}: {e}", path.display());
+    let wrong = |e| format!("{}: {}", path.display(), pem_sentence(&e, "certificate"));
     let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match all.is_empty() {
@@ -189,11 +208,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
+fn roots(path: &Path, given: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        let added = roots.add(certificate);
-        added.map_err(|e| format!("{}: {e}", path.display()))?;
+    for certificate in given {
+        let added = roots.add(certificate.clone());
+        added.map_err(|e| format!("{}: {}", path.display(), sentence(&e)))?;
     }
     Ok(roots)
 }

@@ -169,7 +169,9 @@ impl fmt::Display for ConnectionError {
             Self::Gone => f.write_str("the client has closed the connection"),
             Self::Stopped => f.write_str("this server ends"),
             Self::LoginTime => f.write_str("nobody has logged in in time"),
-            Self::Full => f.write_str("too many connections of this account"),
+            Self::Full => {
+                f.write_str("too many connections of this account, or of all accounts together")
+            }
             Self::Idle => f.write_str("nothing was under way for long"),
             Self::Slow => f.write_str("the client takes nothing of what it has asked for"),
             Self::Preauth => {

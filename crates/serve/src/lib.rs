@@ -36,7 +36,6 @@ mod placing;
 mod reply;
 mod scp;
 mod set;
-mod shown;
 mod stream;
 mod temporary;
 #[cfg(test)]

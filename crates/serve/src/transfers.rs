@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use tracing::info;
 
 use crate::answer::Session;
-use crate::shown::Shown;
+use wire::escape::field;
 
 /// A line about a file: always told where so much of it was moved, else with -v. A line for each of
 /// many small files would cost more than they do.
 macro_rules! tell_transfer {
     ($session:expr, $path:expr, $sent:expr, $received:expr, $what:literal) => {{
         let (sent, received): (u64, u64) = ($sent, $received);
-        let path = $crate::shown::Shown($path);
+        let path = wire::escape::field($path);
         if sent.saturating_add(received) >= $session.export.log_files {
             tracing::info!(%path, sent, received, $what);
         } else {
@@ -59,7 +59,7 @@ impl Session<'_> {
     /// A file has another name: of one that came beside its name it is the one that counts.
     pub(crate) fn tell_renamed(&mut self, from: &[u8], to: &[u8]) {
         if self.named.take(from) {
-            info!(path = %Shown(to), from = %Shown(from), "renamed");
+            info!(path = %field(to), from = %field(from), "renamed");
         }
     }
 }

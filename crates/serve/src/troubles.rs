@@ -8,8 +8,8 @@ use tracing::warn;
 use crate::answer::Session;
 use crate::error::Refused;
 use crate::handles::Open;
-use crate::shown::Shown;
 use crate::whole_file::words;
+use wire::escape::field;
 
 /// Files of a session that have a line of their own; those behind them are counted: of a tree that
 /// finds no room there are a hundred thousand.
@@ -89,7 +89,7 @@ impl Troubles {
         if self.files > NAMED {
             return;
         }
-        let (path, why) = (Shown(path), words(errno));
+        let (path, why) = (field(path), words(errno));
         match reads {
             true => warn!(%path, "cannot be read: {why}"),
             false => warn!(%path, "cannot be written: {why}"),

@@ -244,26 +244,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
     Ok(found)
 }
 
-/// Bytes from a peer as text that cannot steer a terminal, at most `max` bytes of them.
+/// Escapes bytes from a peer for one line ([`wire::escape::name`]), at most `max` bytes of them.
 pub fn printable(bytes: &[u8], max: usize) -> String {
-    let cut = bytes.get(..max).unwrap_or(bytes);
-    let mut text = String::with_capacity(cut.len());
-    for chunk in cut.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() || is_format(c) {
-                text.extend(c.escape_default());
-            } else {
-                text.push(c);
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
-}
-
-/// Characters that reorder or hide text: bidirectional controls and zero widths.
-fn is_format(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    wire::escape::name(bytes).up_to(max).to_string()
 }

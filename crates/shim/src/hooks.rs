@@ -153,10 +153,7 @@ hooks! {
     setsockopt in SETSOCKOPT
         (fd: c_int, level: c_int, option: c_int, value: *const c_void, len: u32) -> c_int,
         next, function => {
-        let marks = matches!(
-            (level, option),
-            (c::IPPROTO_IP, c::IP_TOS) | (c::IPPROTO_IPV6, c::IPV6_TCLASS)
-        );
+        let marks = is_mark(level, option);
         let watched = table::entry(fd).filter(|entry| marks && !entry.is_free());
         let Some(entry) = watched.filter(|_| !value.is_null() && len >= 4) else {
             // SAFETY: the arguments are the program's, but for the descriptor.
@@ -185,6 +182,24 @@ hooks! {
         });
         if done == 0 && (level, option) == (c::SOL_SOCKET, c::SO_ERROR) {
             filter::settle(fd);
+        }
+        if done == 0 && is_mark(level, option) && !value.is_null() && !len.is_null() {
+            let watched = table::entry(fd).filter(|entry| !entry.is_free());
+            let errno = c::Errno::keep();
+            let wanted = watched.and_then(|entry| watch::wanted_mark(entry, &Fd(fd)));
+            drop(errno);
+            if let Some(wanted) = wanted {
+                let mark = c_int::from(wanted).to_ne_bytes();
+                // SAFETY: the kernel has written so many bytes there, and said so; for IP_TOS it is one
+                // byte where the program has no room for four.
+                unsafe {
+                    match *len {
+                        4.. => value.cast::<[u8; 4]>().write_unaligned(mark),
+                        1..4 => value.cast::<u8>().write(wanted),
+                        0 => {}
+                    }
+                }
+            }
         }
         done
     }
@@ -321,6 +336,14 @@ hooks! {
     dup3 in DUP3(fd: c_int, to: c_int, flags: c_int) -> c_int, next, function => {
         onto(fd, to, next)
     }
+}
+
+/// Whether an option is the mark of packets, of IPv4 or IPv6.
+fn is_mark(level: c_int, option: c_int) -> bool {
+    matches!(
+        (level, option),
+        (c::IPPROTO_IP, c::IP_TOS) | (c::IPPROTO_IPV6, c::IPV6_TCLASS)
+    )
 }
 
 /// A call about an option, on the socket that it concerns.

@@ -162,7 +162,11 @@ impl<'a> Rules<'a> {
             return Err(wrong(text, "has both always and no-tune"));
         }
         if rules.filters[0].is_some() && rules.carrier.is_none() {
-            return Err(wrong(text, "has a filter and nobody who carries"));
+            return Err(wrong(
+                text,
+                "has a filter, which longhaul wrap itself has to carry out: start the program with \
+                 longhaul wrap --filter",
+            ));
         }
         Ok(rules)
     }

@@ -153,6 +153,16 @@ pub(crate) fn keeps_off(entry: &Entry, socket: &impl Socket, tos: u8) -> bool {
     true
 }
 
+/// The mark that the program is told of a socket: the one that it has set, and not the one that is there
+/// in its place. `None` where the program's own is there.
+pub(crate) fn wanted_mark(entry: &Entry, socket: &impl Socket) -> Option<u8> {
+    let ours = matches!(entry.state(), State::Far | State::Done);
+    let mark = entry.mark.load(Relaxed);
+    let replaced = entry.changed.load(Relaxed) & changed::DSCP != 0 || mark != NO_MARK;
+    // The lower byte; the two lowest bits are ECN's, and the kernel's for TCP.
+    (ours && replaced && is_same(entry, socket)).then_some(mark as u8 & !3)
+}
+
 /// Whether the entry is still of this socket.
 pub(crate) fn is_same(entry: &Entry, socket: &impl Socket) -> bool {
     let cookie = socket.cookie();

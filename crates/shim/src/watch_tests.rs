@@ -173,3 +173,28 @@ fn a_mark_that_was_asked_for_is_set_and_one_that_is_right_is_left() {
     socket.tos.set(0x02);
     assert_eq!(unmark(&Rules::default(), &socket), (NO_MARK, 0));
 }
+
+/// After wrap, a program that had set IP_TOS read back 0.
+#[test]
+fn a_program_reads_back_the_mark_that_it_has_set() {
+    let (rules, memory) = (Rules::parse("dscp=10").unwrap(), Memory::new());
+    let (entry, socket) = connected(Some(20_000));
+    assert_eq!(wanted_mark(&entry, &socket), None, "its own is there");
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!(
+        (socket.tos.get(), wanted_mark(&entry, &socket)),
+        (40, Some(0x20))
+    );
+    assert!(keeps_off(&entry, &socket, 0x48));
+    assert_eq!(wanted_mark(&entry, &socket), Some(0x48));
+    socket.cookie.set(9);
+    assert_eq!(wanted_mark(&entry, &socket), None, "another socket");
+    // A program that has set none reads none.
+    let (entry, socket) = connected(Some(20_000));
+    socket.tos.set(0);
+    writing(&rules, &memory, &entry, &socket);
+    assert_eq!(
+        (socket.tos.get(), wanted_mark(&entry, &socket)),
+        (40, Some(0))
+    );
+}

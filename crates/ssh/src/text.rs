@@ -1,49 +1,18 @@
-//! Text from a peer, made safe to show: bounded, and with whatever could steer a terminal escaped.
+//! Text from a peer, made safe to show: bounded, and escaped by [`wire::escape`].
 
 /// Bytes of one line that are shown.
 const LINE: usize = 1024;
 /// Bytes of a text of several lines that are shown.
 const LINES: usize = 16 * 1024;
 
-/// One line: line ends are escaped, too.
+/// Escapes one line, line ends included.
 pub(crate) fn escape(bytes: &[u8]) -> String {
-    escape_up_to(bytes, LINE, false)
+    wire::escape::name(bytes).up_to(LINE).to_string()
 }
 
-/// Several lines: `\n` and tabs stay, and a carriage return in front of `\n` is dropped.
+/// Escapes several lines: `\n` and tabs stay, and a carriage return in front of `\n` is dropped.
 pub(crate) fn escape_lines(bytes: &[u8]) -> String {
-    escape_up_to(bytes, LINES, true)
-}
-
-fn escape_up_to(bytes: &[u8], limit: usize, keep_lines: bool) -> String {
-    let shown = bytes.get(..limit).unwrap_or(bytes);
-    let mut out = String::with_capacity(shown.len());
-    for chunk in shown.utf8_chunks() {
-        let mut chars = chunk.valid().chars().peekable();
-        while let Some(c) = chars.next() {
-            match c {
-                '\n' | '\t' if keep_lines => out.push(c),
-                '\r' if keep_lines && chars.peek() == Some(&'\n') => {}
-                '\n' | '\r' | '\t' => out.extend(c.escape_default()),
-                c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
-                c if steers_a_terminal(c) => out.extend(c.escape_unicode()),
-                c => out.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    if shown.len() < bytes.len() {
-        out.push_str("...");
-    }
-    out
-}
-
-/// C1 controls, line separators, marks that turn the direction of what follows, and what nobody sees.
-fn steers_a_terminal(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    wire::escape::text(bytes).up_to(LINES).to_string()
 }
 
 #[cfg(test)]

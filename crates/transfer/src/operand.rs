@@ -266,7 +266,7 @@ pub fn valid_host(host: &str) -> bool {
         && !host.chars().any(|c| {
             c.is_control()
                 || c.is_whitespace()
-                || escape::misleads(c)
+                || wire::escape::steers_terminal(c)
                 || "'`\"$\\;&<>|(){},".contains(c)
         })
 }
@@ -283,7 +283,7 @@ pub fn valid_user(user: &str) -> bool {
         && !dash_after_space
         && !user
             .chars()
-            .any(|c| c.is_control() || escape::misleads(c) || "'`\";&<>|(){}".contains(c))
+            .any(|c| wire::escape::steers_terminal(c) || "'`\";&<>|(){}".contains(c))
 }
 
 impl Remote {
@@ -293,7 +293,7 @@ impl Remote {
     }
 }
 
-/// As an operand that reads back as the same.
+/// Shown as an operand, escaped; it reads back as the same where nothing had to be escaped.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(user) = &self.user {
@@ -304,7 +304,7 @@ impl fmt::Display for Destination {
             Some(port) if self.host.contains(':') => write!(f, "[{host}]:{port}"),
             Some(port) => write!(f, "{host}:{port}"),
             None if self.host.contains(':') => write!(f, "[{host}]"),
-            None => write!(f, "{host}"),
+            None => host.fmt(f),
         }
     }
 }

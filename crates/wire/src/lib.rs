@@ -8,6 +8,7 @@
 
 mod block;
 mod error;
+pub mod escape;
 mod field;
 mod message;
 mod name_list;

@@ -82,6 +82,7 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
         }
         Some("relay") => {
             examples_section(&mut rest, RELAY_EXAMPLES);
+            certificates_section(&mut rest);
             codes_section(&mut rest, exit::RELAY);
             see_also_section(
                 &mut rest,
@@ -324,6 +325,40 @@ fn examples_section(roff: &mut Roff, examples: Examples) {
     }
 }
 
+/// Commands of openssl(1) that make certificates for relays, and what for. A test runs them.
+const CERTIFICATES: Examples = &[
+    (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj \
+         /CN=relay.example -addext subjectAltName=DNS:relay.example -keyout relay.key -out relay.pem",
+        "One certificate that vouches for itself, for a relay at relay.example. That relay is given \
+         --cert relay.pem --key relay.key; whoever connects to it is given relay.pem as --ca.",
+    ),
+    (
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj \
+         /CN=relays -keyout ca.key -out ca.pem",
+        "An authority for several relays. ca.pem is given as --ca to relays that connect, and as \
+         --client-ca to those that ask clients for a certificate; ca.key stays where it is.",
+    ),
+    (
+        "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=relay.example \
+         -addext subjectAltName=DNS:relay.example -keyout host.key -out host.csr",
+        "A key for a relay or a client, and a request for its certificate. The name has to be in \
+         subjectAltName, as DNS:NAME or IP:ADDRESS; CN does not count.",
+    ),
+    (
+        "openssl x509 -req -in host.csr -CA ca.pem -CAkey ca.key -CAcreateserial -copy_extensions \
+         copy -days 365 -out host.pem",
+        "The certificate, signed by the authority. -copy_extensions needs OpenSSL 3.",
+    ),
+];
+
+fn certificates_section(roff: &mut Roff) {
+    roff.control("SH", ["CERTIFICATES"]);
+    for (typed, meaning) in CERTIFICATES {
+        item(roff, typed, meaning);
+    }
+}
+
 fn named_paths_section(roff: &mut Roff) {
     roff.control("SH", ["PATHS"]);
     for path in lab::path::NAMED {
@@ -373,7 +408,9 @@ fn wrap_environment_section(roff: &mut Roff) {
         "LONGHAUL_WRAP",
         "The rules, which this command sets for the program: words with commas between them, of \
          always, no-tune, dscp=N, congestion=NAME, route=DEST=VIA with addresses, and at the end \
-         report=FILE.",
+         report=FILE. With them and LD_PRELOAD the library works without this command, but for --filter \
+         and routes by way of a proxy: this command carries out those itself, and stays for it. Rules \
+         with a filter and without this command are refused, and the program runs as it is.",
     );
     item(
         roff,

@@ -185,6 +185,7 @@ pub(crate) struct RelayArgs {
     pub(crate) half_timeout: Option<Duration>,
     pub(crate) max_connections: Option<usize>,
     pub(crate) max_per_source: Option<usize>,
+    pub(crate) source_block: Option<sys::SourceBlock>,
     pub(crate) rate: Option<Rate>,
     pub(crate) rate_all: Option<Rate>,
     pub(crate) threads: Option<usize>,

@@ -108,27 +108,10 @@ impl Json {
             event,
         })?;
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        out.write_all(harmless(line).as_bytes())?;
+        out.write_all(wire::escape::json(line).as_bytes())?;
         out.write_all(b"\n")?;
         out.flush()
     }
-}
-
-/// What JSON may hold as it is but a terminal obeys: DEL, C1 controls, and characters that turn
-/// the direction of text. Only strings can have them, and there an escape says the same.
-fn harmless(line: String) -> String {
-    let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !line.contains(steers) {
-        return line;
-    }
-    let mut out = String::with_capacity(line.len() + 16);
-    for c in line.chars() {
-        match steers(c) {
-            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 impl<'a> RunEvent<'a> {

@@ -102,7 +102,7 @@ impl Reading {
                 Some(flag) => self.set(flag, &mut all, value),
                 None => self.wrong(
                     &key.span(),
-                    format!("unknown key `{}`", name.escape_debug()),
+                    format!("unknown key `{}`", wire::escape::name(name.as_bytes())),
                 ),
             }
         }
@@ -150,7 +150,7 @@ impl Reading {
                 }
                 None => self.wrong(
                     &key.span(),
-                    format!("unknown key `{}`", name.escape_debug()),
+                    format!("unknown key `{}`", wire::escape::name(name.as_bytes())),
                 ),
             }
         }

@@ -23,6 +23,7 @@ pub(super) fn answer(watch: &Watch, path: &str) -> Option<Answer> {
         "/page.js" => answer("text/javascript", include_str!("page.js").to_owned()),
         "/status.json" => {
             let json = serde_json::to_string(&watch.status()).unwrap_or_default();
+            let json = wire::escape::json(json);
             answer("application/json", json)
         }
         "/metrics" => Some(figures(watch)),

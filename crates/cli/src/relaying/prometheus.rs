@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use relay::status::{RelayStatus, Status};
+use wire::escape::{name, steers_terminal};
 
 /// All figures.
 pub(super) fn text(status: &Status) -> String {
@@ -100,6 +101,11 @@ fn quoted(text: &str) -> String {
             '\\' => quoted.push_str("\\\\"),
             '"' => quoted.push_str("\\\""),
             '\n' => quoted.push_str("\\n"),
+            // The backslash of an escape is escaped in its turn.
+            c if steers_terminal(c) => {
+                let shown = name(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string();
+                quoted.push_str(&shown.replace('\\', "\\\\"));
+            }
             c => quoted.push(c),
         }
     }

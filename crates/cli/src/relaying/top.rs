@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use relay::status::{ConnectionStatus, Status};
 use rustix::termios::tcgetwinsize;
+use wire::escape;
 
 use crate::exit::Exit;
 use crate::output::units::{duration, size};
@@ -29,7 +30,7 @@ const SHOWN: usize = 20;
 /// Shows what goes on until it is interrupted; once, where nobody looks at a terminal.
 pub(super) fn run(address: &str) -> Exit {
     let Ok(address) = address.parse() else {
-        let shown = address.escape_debug();
+        let shown = escape::name(address.as_bytes());
         return failed(&format!(
             "{shown} is not ADDRESS:PORT, as a relay was given with --status"
         ));
@@ -137,8 +138,12 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
     }
     let cut = lines.iter().map(|line| {
         // Names of peers are addresses, but whoever answers may not be a relay.
-        let plain = line.chars().map(|c| if c.is_control() { '?' } else { c });
-        plain.take(columns).chain(['\n']).collect::<String>()
+        let plain = escape::name(line.as_bytes()).to_string();
+        plain
+            .chars()
+            .take(columns)
+            .chain(['\n'])
+            .collect::<String>()
     });
     cut.collect()
 }

@@ -3,11 +3,9 @@
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-/// Whether it is `HOST:PORT` or `:PORT`; there may be no such host.
+/// Whether it is `HOST:PORT`, `:PORT`, `*:PORT` or a port alone; there may be no such host.
 pub(crate) fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     let host = match bare {
@@ -20,11 +18,21 @@ pub(crate) fn is_address(text: &str) -> bool {
     host && digits && port.parse::<u16>().is_ok()
 }
 
-/// `HOST:PORT`, or `:PORT` for all addresses of this machine, IPv4 alone where there is no IPv6.
+/// Finds the addresses of which the first that can be had is listened at.
+///
+/// `:PORT` and `*:PORT` stand for all addresses of this machine, IPv4 alone where there is no IPv6, and
+/// a port alone for this machine itself, as with `longhaul relay`: see [`also_at`].
 pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
-    let named = match address.strip_prefix(':') {
-        Some(port) => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
-        None => vec![address.to_owned()],
+    let named = match (
+        address
+            .strip_prefix('*')
+            .unwrap_or(address)
+            .strip_prefix(':'),
+        address.contains(':'),
+    ) {
+        (Some(port), _) => vec![format!("[::]:{port}"), format!("0.0.0.0:{port}")],
+        (None, true) => vec![address.to_owned()],
+        (None, false) => vec![format!("127.0.0.1:{address}")],
     };
     let mut all = Vec::new();
     for name in named {
@@ -33,9 +41,26 @@ pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
+/// Where else to listen, where there is such an address: a port alone is that of `::1` as well.
+pub(super) fn also_at(address: &str, port: u16) -> Option<SocketAddr> {
+    (!address.contains(':')).then(|| SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_alone_is_this_machine_alone() {
+        let all = resolve("2222").unwrap();
+        assert_eq!(all, ["127.0.0.1:2222".parse().unwrap()]);
+        assert_eq!(also_at("2222", 2222), "[::1]:2222".parse().ok());
+        assert_eq!(also_at("127.0.0.1:2222", 2222), None);
+        for text in [":2222", "*:2222"] {
+            assert_eq!(resolve(text).unwrap()[0], "[::]:2222".parse().unwrap());
+            assert_eq!(also_at(text, 2222), None);
+        }
+    }
 
     #[test]
     fn an_address_has_a_port() {
@@ -45,14 +70,18 @@ mod tests {
             "host.example:22",
             "[::1]:22",
             "[fe80::1%eth0]:22",
+            "2222",
+            "0",
+            "*:22",
         ] {
             assert!(is_address(right), "{right}");
         }
         for wrong in [
             "",
             ":",
-            "2222",
+            "22222222",
             "127.0.0.1",
+            "host",
             ":x",
             ":65536",
             ":+1",

@@ -57,7 +57,10 @@ fn unknown(text: &str) -> Vec<Wrong> {
         .filter(|(name, rows)| !rows.iter().any(|row| row.name == name.get_ref()))
         .map(|(name, _)| Wrong {
             at: name.span().start,
-            what: format!("unknown field `{}`", name.get_ref().escape_debug()),
+            what: format!(
+                "unknown field `{}`",
+                wire::escape::name(name.get_ref().as_bytes())
+            ),
         })
         .collect()
 }
@@ -80,6 +83,13 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
             wrong(name, 0, format!("{name} = 0 would let nobody in"));
         }
     }
+    if let Some(Err(why)) = options
+        .source_block
+        .as_deref()
+        .map(str::parse::<sys::SourceBlock>)
+    {
+        wrong("source-block", 0, format!("source-block {why}"));
+    }
     if options.users.as_ref().is_some_and(Vec::is_empty) {
         let what = "a list without names would let nobody in".to_owned();
         wrong("users", 0, what);
@@ -97,7 +107,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong>
     if let Some(listen) = &options.listen
         && !is_address(listen)
     {
-        let what = "listen is \"HOST:PORT\" or \":PORT\"";
+        let what = "listen is \"PORT\", \"HOST:PORT\" or \":PORT\"";
         wrong("listen", 0, what.to_owned());
     }
     let all = Algorithms::default();
@@ -296,7 +306,7 @@ mod tests {
             ("macs = []\n", 1, "no MAC is left to offer"),
             ("connections = -1\n", 1, "expected a whole number"),
             ("connections = \"x\"\n", 1, "expected a whole number"),
-            ("listen = \"2022\"\n", 1, "HOST:PORT"),
+            ("listen = \"2022x\"\n", 1, "HOST:PORT"),
             ("\nroot = \"/no/such\"\n", 2, "/no/such is not there"),
             ("root = \"/dev/null\"\n", 1, "/dev/null is no directory"),
             ("root = \"/srv/%d\"\n", 1, "%d stands for nothing"),

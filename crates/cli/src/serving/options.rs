@@ -38,7 +38,7 @@ macro_rules! options {
 options! {
     /// A configuration file.
     Options {
-        listen("listen"): String = "\"HOST:PORT\" or \":PORT\"",
+        listen("listen"): String = "\"PORT\", \"HOST:PORT\" or \":PORT\"",
             "Where to listen, as --listen, which goes before it.";
         host_keys("host-keys"): Vec<PathBuf> = "list of files",
             "Private keys of this host, absolute paths, the preferred first; of several of a type clients are shown the \
@@ -85,15 +85,21 @@ options! {
              it those of what is encrypted: hmac-sha2-256-etm@openssh.com and \
              hmac-sha2-512-etm@openssh.com; with old-clients also hmac-sha2-256 and hmac-sha2-512.";
         connections("connections"): usize = "number",
-            "Connections at once. Without it 1024.";
+            "Connections at once. Without it 1024. A quarter of them, or as many as strangers says if \
+             that is less, is kept for those that have not logged in, and for root.";
         strangers("strangers"): usize = "number",
             "Connections at once that have not logged in. Without it 100. For one more the oldest of the source \
              with most of them makes room.";
         strangers_per_source("strangers-per-source"): usize = "number",
-            "Of those, from one address or one IPv6 network of 64 bits. Without it 20. Whoever \
-             leaves without having logged in counts for two seconds more.";
+            "Of those, from one source. Without it 20. Whoever leaves without having logged in counts \
+             for two seconds more.";
+        source_block("source-block"): String = "\"BITS:BITS\"",
+            "Count addresses with the same first bits as one source: bits of IPv4, and of IPv6, as \
+             PerSourceNetBlockSize of sshd. Without it \"32:56\".";
         connections_per_user("connections-per-user"): usize = "number",
-            "Connections at once of one account. Without it as many as there may be.";
+            "Connections at once of one account. Without it a share: four times as many as are left \
+             for other accounts, which is four fifths for one account alone. root and the account of \
+             a server that has no other are not bound by the share.";
         connections_per_second("connections-per-second"): usize = "number",
             "New connections in a second; those beyond are turned away. Without it as many as come.";
         login_time("login-time"): u64 = "seconds",

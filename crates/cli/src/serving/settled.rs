@@ -175,7 +175,12 @@ impl Settled {
                 strangers_per_source: options
                     .strangers_per_source
                     .unwrap_or(usual.strangers_per_source),
-                per_user: options.connections_per_user.unwrap_or(usual.per_user),
+                source_block: options
+                    .source_block
+                    .as_deref()
+                    .map_or(Ok(usual.source_block), str::parse)
+                    .map_err(|why| format!("source-block {why}"))?,
+                per_user: options.connections_per_user,
                 per_second: options.connections_per_second.unwrap_or(usual.per_second),
             },
             login_time: Duration::from_secs(options.login_time.unwrap_or(LOGIN_TIME)),

@@ -50,7 +50,7 @@ pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
         None => Ok(()),
         Some(token) => Err(format!(
             "{name}: {} stands for nothing in {}: there are %h, %u, and %% for %",
-            token.escape_debug(),
+            wire::escape::name(token.as_bytes()),
             pattern.display()
         )),
     }

@@ -12,6 +12,8 @@ use rustix::fs::{Access, access};
 use shim::program::{HEAD, Program, look};
 use transfer::escape;
 
+use super::go::is_go;
+
 /// A program's file.
 pub(super) struct Found {
     pub(super) path: PathBuf,
@@ -86,6 +88,9 @@ fn look_at(path: &Path, depth: u32) -> Checked {
         }
         Program::Unknown => "is no program that a library can be put before",
         Program::Static { go: true } | Program::Dynamic { go: true, .. } => {
+            "is made by Go, whose programs call the kernel without the C library"
+        }
+        Program::Static { .. } | Program::Dynamic { .. } if is_go(path) => {
             "is made by Go, whose programs call the kernel without the C library"
         }
         Program::Static { go: false } => "is linked statically, and takes no library",

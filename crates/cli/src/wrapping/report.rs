@@ -3,6 +3,8 @@
 use lab::path::Dscp;
 use serde::Deserialize;
 
+use wire::escape;
+
 use super::told::{Carried, How};
 use crate::output::units;
 
@@ -67,6 +69,7 @@ impl Line {
         let Self {
             program, pid, peer, ..
         } = self;
+        let program = escape::name(program.as_bytes());
         let mut text = format!("{program}[{pid}] {peer}");
         if let Some(via) = self.via {
             text.push_str(&format!(" by {via}"));

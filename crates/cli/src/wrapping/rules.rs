@@ -36,7 +36,8 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
         words.push(format!("congestion={name}"));
     }
     for route in &args.routes {
-        let wrong = |why: &str| format!("--route: '{}' {why}", route.escape_debug());
+        let wrong =
+            |why: &str| format!("--route: '{}' {why}", wire::escape::name(route.as_bytes()));
         let (to, via) = route
             .split_once('=')
             .ok_or_else(|| wrong("is not DEST=VIA, where to and by which relay"))?;
@@ -50,7 +51,12 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
         }
     }
     for filter in &args.filters {
-        let wrong = |why: String| format!("--filter: '{}' {why}", filter.escape_debug());
+        let wrong = |why: String| {
+            format!(
+                "--filter: '{}' {why}",
+                wire::escape::name(filter.as_bytes())
+            )
+        };
         for to in destinations(filter).map_err(wrong)? {
             words.push(format!("filter={to}"));
         }
@@ -61,7 +67,11 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
     let text = words.join(",");
     match Rules::parse(&text) {
         Ok(_) => Ok(text),
-        Err(error) => Err(format!("'{}' {}", error.word.escape_debug(), error.why)),
+        Err(error) => Err(format!(
+            "'{}' {}",
+            wire::escape::name(error.word.as_bytes()),
+            error.why
+        )),
     }
 }
 
@@ -97,12 +107,22 @@ fn relay(text: &str) -> Result<SocketAddr, String> {
     let mut all: Vec<_> = resolve(host, port)?.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
     let first = all.first().copied();
-    first.ok_or_else(|| format!("has a relay that has no address: {}", host.escape_debug()))
+    first.ok_or_else(|| {
+        format!(
+            "has a relay that has no address: {}",
+            wire::escape::name(host.as_bytes())
+        )
+    })
 }
 
 fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
     let found = (host, port).to_socket_addrs();
-    found.map_err(|e| format!("names {}, which cannot be found: {e}", host.escape_debug()))
+    found.map_err(|e| {
+        format!(
+            "names {}, which cannot be found: {e}",
+            wire::escape::name(host.as_bytes())
+        )
+    })
 }
 
 #[cfg(test)]

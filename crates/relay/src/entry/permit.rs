@@ -1,10 +1,11 @@
 //! Where clients that say themselves where to go may go.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use crate::address::{Host, Place, Target};
 use crate::network::Network;
+use crate::own_addresses::is_special;
 
 /// `HOST:PORT`, of which HOST is a name, `*.example.com`, a network or `*`, and PORT a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +51,33 @@ pub fn verdict(permits: &[Permit], target: &Target) -> Verdict {
     })
 }
 
-/// Whether an address is this machine, or a link of it that nobody else can reach.
-pub fn is_own(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => ip.is_loopback() || ip.is_unspecified() || ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unspecified() || ip.is_unicast_link_local(),
+/// Whether a rule names this address and port, be it this machine's own: an address or a network does,
+/// a `*` and a network of all addresses do not.
+pub(crate) fn names_address(permits: &[Permit], to: SocketAddr) -> bool {
+    let named = |permit: &Permit| match &permit.host {
+        Pattern::Net(network) => !network.has_all() && network.contains(to.ip()),
+        _ => false,
+    };
+    let of_port = |permit: &&Permit| permit.port.is_none_or(|own| own == to.port());
+    permits.iter().filter(of_port).any(named)
+}
+
+/// Whether a name means this machine to whoever has written it in a rule.
+///
+/// Another name that a rule has may be given the address of this machine by whoever runs its zone (DNS
+/// rebinding), and leads to other machines only.
+fn is_own_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    if name == "localhost" || name.ends_with(".localhost") || name == "ip6-localhost" {
+        return true;
     }
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().to_ascii_lowercase();
+    let is_first_label = |long: &str, short: &str| {
+        let rest = long.strip_prefix(short);
+        !short.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    is_first_label(&name, &host) || is_first_label(&host, &name)
 }
 
 impl Permit {
@@ -76,19 +98,25 @@ impl Permit {
 impl Pattern {
     fn verdict(&self, host: &Host) -> Verdict {
         let yes = |is: bool| if is { Verdict::Yes } else { Verdict::No };
+        let elsewhere = |may: bool| match may {
+            true => Verdict::Elsewhere,
+            false => Verdict::No,
+        };
         match (self, host) {
-            (Self::All, Host::Address(ip)) => match is_own(*ip) {
-                true => Verdict::No,
-                false => Verdict::Yes,
-            },
+            (Self::All, Host::Address(ip)) => elsewhere(!is_special(*ip)),
             (Self::All, _) => Verdict::Elsewhere,
+            (Self::Net(network), Host::Address(ip)) if network.has_all() => {
+                elsewhere(network.contains(*ip) && !is_special(*ip))
+            }
             (Self::Net(network), Host::Address(ip)) => yes(network.contains(*ip)),
-            (Self::Name(own), Host::Name(name)) => yes(own.eq_ignore_ascii_case(name)),
-            (Self::Under(end), Host::Name(name)) => {
-                match name.to_ascii_lowercase().ends_with(end.as_str()) {
-                    true => Verdict::Elsewhere,
-                    false => Verdict::No,
+            (Self::Name(own), Host::Name(name)) if own.eq_ignore_ascii_case(name) => {
+                match is_own_name(own) {
+                    true => Verdict::Yes,
+                    false => Verdict::Elsewhere,
                 }
+            }
+            (Self::Under(end), Host::Name(name)) => {
+                elsewhere(name.to_ascii_lowercase().ends_with(end.as_str()))
             }
             _ => Verdict::No,
         }
@@ -134,10 +162,14 @@ mod tests {
                 .collect::<Vec<Permit>>()
         };
         for (list, target, expected) in [
-            (&["host:22"][..], "host:22", Verdict::Yes),
-            (&["host:22"], "HOST:22", Verdict::Yes),
+            (
+                &["host.example:22"][..],
+                "host.example:22",
+                Verdict::Elsewhere,
+            ),
+            (&["host.example:22"], "HOST.example:22", Verdict::Elsewhere),
             (&["host:22"], "host:23", Verdict::No),
-            (&["host:*"], "host:23", Verdict::Yes),
+            (&["host.example:*"], "host.example:23", Verdict::Elsewhere),
             (
                 &["*.example.com:22"],
                 "a.example.com:22",
@@ -150,7 +182,12 @@ mod tests {
             (&["10.0.0.0/8:22"], "name:22", Verdict::No),
             (&["[2001:db8::]/32:22"], "[2001:db8::7]:22", Verdict::Yes),
             (&["*:22"], "name:22", Verdict::Elsewhere),
-            (&["*:22"], "192.0.2.1:22", Verdict::Yes),
+            // Which machine that is the kernel says when it is connected to.
+            (&["*:22"], "192.0.2.1:22", Verdict::Elsewhere),
+            (&["0.0.0.0/0:22"], "192.0.2.1:22", Verdict::Elsewhere),
+            (&["0.0.0.0/0:22"], "127.0.0.1:22", Verdict::No),
+            (&["[::]/0:22"], "[::1]:22", Verdict::No),
+            (&["127.0.0.0/8:22"], "127.0.0.1:22", Verdict::Yes),
             (&["*:22"], "127.0.0.1:22", Verdict::No),
             (&["*:22"], "[::1]:22", Verdict::No),
             (&["*:22"], "[::ffff:127.0.0.1]:22", Verdict::No),
@@ -165,6 +202,36 @@ mod tests {
                 "{list:?} {target}"
             );
         }
+    }
+
+    #[test]
+    fn an_own_address_is_let_in_by_a_rule_that_names_it() {
+        let permits = |texts: &[&str]| {
+            let parsed = texts.iter().map(|text| text.parse().unwrap());
+            parsed.collect::<Vec<Permit>>()
+        };
+        for (list, to, named) in [
+            (&["192.0.2.1:22"][..], "192.0.2.1:22", true),
+            (&["192.0.2.0/24:*"], "192.0.2.1:22", true),
+            (&["192.0.2.0/24:23"], "192.0.2.1:22", false),
+            (&["*:22", "host:22"], "192.0.2.1:22", false),
+            (&["0.0.0.0/0:22"], "192.0.2.1:22", false),
+            (&["192.0.2.0/24:22"], "[::ffff:192.0.2.1]:22", true),
+        ] {
+            assert_eq!(
+                names_address(&permits(list), to.parse().unwrap()),
+                named,
+                "{list:?}"
+            );
+        }
+        assert!(is_own_name("localhost.") && is_own_name("a.LOCALHOST"));
+        assert!(!is_own_name("localhost.example.com"));
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        assert!(is_own_name(&host) && is_own_name(&format!("{host}.example.com")));
+        assert!(!is_own_name(&format!("{host}s")));
     }
 
     #[test]

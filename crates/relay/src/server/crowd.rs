@@ -41,7 +41,7 @@ impl Crowd {
         from: Option<IpAddr>,
         limits: &Limits,
     ) -> Result<Guest, &'static str> {
-        let source = from.map(source);
+        let source = from.map(|ip| limits.source_block.of(ip));
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.all >= limits.connections {
             return Err("there are as many connections as --max-connections lets in");
@@ -83,14 +83,6 @@ impl Drop for Guest {
     }
 }
 
-/// Whoever has one address of IPv6 has all of its /64.
-fn source(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => ip.into(),
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() & (!0 << 64)).into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,7 +99,7 @@ mod tests {
         let first = enter("2001:db8::1").unwrap();
         let _second = enter("2001:db8::2").unwrap();
         assert!(enter("2001:db8::3").unwrap_err().contains("per-source"));
-        let _other = enter("2001:db8:0:1::3").unwrap();
+        let _other = enter("2001:db8:0:100::3").unwrap();
         assert!(enter("192.0.2.1").unwrap_err().contains("max-connections"));
         drop(first);
         assert_eq!(crowd.len(), 2);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use super::health::Health;
 use socket2::Socket;
 
 use crate::address::Target;
+use crate::own_addresses::is_delivered_here;
 use crate::pump::Bucket;
 use crate::settings::Relay;
 use crate::uplinks::Uplinks;
@@ -149,8 +150,7 @@ impl Running {
         let ip = to.ip().to_canonical();
         let leads_back = |at: SocketAddr| match at.ip().is_unspecified() {
             false => at.ip() == ip || ip.is_unspecified() && at.ip().is_loopback(),
-            // The kernel lets nobody bind an address that is not this machine's.
-            true => ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok(),
+            true => ip.is_unspecified() || is_delivered_here(ip),
         };
         self.listening
             .has(|at| at.port() == to.port() && leads_back(at))

@@ -131,7 +131,7 @@ impl Item {
         match &matches {
             Matches::Name(name) | Matches::Under(name) if !is_name(name) => Err(format!(
                 "has '{}' in its map, which is neither a name nor a network",
-                text.escape_debug()
+                wire::escape::name(text.as_bytes())
             )),
             _ => Ok(Self { out, matches }),
         }

@@ -66,14 +66,16 @@ impl SockOpts {
             Some((name, value)) => (name, Some(value)),
             None => (part, None),
         };
-        if let (false, Some(_)) = (name == "buffsize", value) {
+        // DeleGate's manual has both spellings.
+        let is_size = matches!(name, "buffsize" | "bufsize");
+        if let (false, Some(_)) = (is_size, value) {
             return Err(format!(
                 "has a value for {}, which takes none here",
-                name.escape_debug()
+                wire::escape::name(name.as_bytes())
             ));
         }
         match name {
-            "buffsize" => {
+            "buffsize" | "bufsize" => {
                 let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
                 self.sizes.push(BuffSize::parse(value)?);
                 Ok(())
@@ -97,7 +99,7 @@ impl SockOpts {
             "" => Err("has an empty part".to_owned()),
             _ => Err(format!(
                 "has '{}', which is none of buffsize, keepalive, share, reuse, shut, connctrl",
-                name.escape_debug()
+                wire::escape::name(name.as_bytes())
             )),
         }
     }
@@ -158,9 +160,12 @@ impl BuffSize {
         };
         let end = size.find(|c: char| !c.is_ascii_digit());
         let (digits, letters) = size.split_at(end.unwrap_or(size.len()));
-        let mut bytes: usize = digits
-            .parse()
-            .map_err(|_| format!("has '{}', which is no size", size.escape_debug()))?;
+        let mut bytes: usize = digits.parse().map_err(|_| {
+            format!(
+                "has '{}', which is no size",
+                wire::escape::name(size.as_bytes())
+            )
+        })?;
         let has = |letter| letters.contains(letter);
         for letter in letters.chars() {
             let times = letters.matches(letter).count();
@@ -168,7 +173,7 @@ impl BuffSize {
                 return Err(format!(
                     "has '{}': what follows the number is each of k (kilo), i (receive), o (send), \
                      s (to the server), c (to the client) once at most",
-                    size.escape_debug()
+                    wire::escape::name(size.as_bytes())
                 ));
             }
         }

@@ -27,7 +27,7 @@ fn sizes_are_for_the_directions_and_legs_that_are_named() {
             buffers(None, mib),
         ),
         (
-            "buffsize:64kis",
+            "bufsize:64kis",
             buffers(None, None),
             buffers(Some(65536), None),
         ),

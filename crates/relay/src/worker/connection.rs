@@ -253,6 +253,11 @@ impl Connection {
                     };
                     around.resolver.ask(&name, asker);
                 }
+                Dialled::Forbidden(why) => {
+                    let reply = enter::not_allowed(self.running.relay.speaks.asks);
+                    self.refuse(&reply);
+                    return Err(End::Refused(format!("refused: {why}")));
+                }
                 Dialled::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
@@ -602,9 +607,13 @@ impl Connection {
     pub(crate) fn tell(&self, end: &End, now: Instant) {
         let [near, far] = self.figures();
         let target = self.server().unwrap_or_else(|| "none".to_owned());
-        let rtt = |tcp: Option<TcpInfo>| tcp.map_or(0.0, |tcp| tcp.rtt.as_secs_f64() * 1e3);
-        let again = |tcp: Option<TcpInfo>| tcp.map_or(0, |tcp| tcp.total_retrans);
-        let sent_again = [near, far].map(|tcp| again(tcp).into());
+        // What the kernel no longer tells is left out: legs of a striped connection are closed by now.
+        let rtt = |tcp: Option<TcpInfo>| {
+            let rtt = tcp.map(|tcp| format!("{:.3}", tcp.rtt.as_secs_f64() * 1e3));
+            rtt.map(tracing::field::display)
+        };
+        let again = |tcp: Option<TcpInfo>| tcp.map(|tcp| tcp.total_retrans);
+        let sent_again = [near, far].map(|tcp| again(tcp).unwrap_or(0).into());
         self.running.figures.sent_again(sent_again);
         tracing::info!(
             connection = self.serial,
@@ -616,8 +625,8 @@ impl Connection {
             up = self.up.moved(),
             down = self.down.moved(),
             seconds = format_args!("{:.3}", now.saturating_duration_since(self.begun).as_secs_f64()),
-            client_rtt_ms = format_args!("{:.3}", rtt(near)),
-            server_rtt_ms = format_args!("{:.3}", rtt(far)),
+            client_rtt_ms = rtt(near),
+            server_rtt_ms = rtt(far),
             client_retransmissions = again(near),
             server_retransmissions = again(far),
             "{end}"

@@ -16,7 +16,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use sys::Tuning;
 
 use crate::address::{Host, Place, Target};
-use crate::entry::permit::is_own;
+use crate::entry::permit::names_address;
+use crate::own_addresses::is_own;
 use crate::server::Running;
 use crate::server::running::OnItsWay;
 
@@ -24,6 +25,9 @@ use crate::server::running::OnItsWay;
 const STAGGER: Duration = Duration::from_millis(250);
 /// Tokens there are for attempts that run at once.
 pub(crate) const ATTEMPTS: usize = 4;
+
+/// Why a client does not come to an address of this machine.
+const OWN: &str = "an address of this machine or its link, which only a --to that names it lets in";
 
 /// On the way to a target.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub(crate) struct Dial {
     resolving: bool,
     /// Why those that were tried did not answer.
     failures: String,
+    /// One of them was an address of this machine.
+    forbidden: bool,
 }
 
 /// Where a connection may go.
@@ -79,6 +85,8 @@ pub(crate) enum Dialled {
         on_its_way: Option<OnItsWay>,
     },
     Failed(String),
+    /// As [`Self::Failed`], and addresses of this machine were among those that it named.
+    Forbidden(String),
 }
 
 /// What connecting needs from the connection that it is for.
@@ -107,6 +115,7 @@ impl Dial {
             deadline: now,
             resolving: false,
             failures: String::new(),
+            forbidden: false,
         }
     }
 
@@ -155,7 +164,11 @@ impl Dial {
                 continue;
             }
             let Some(goal) = self.goals.pop_front() else {
-                return Dialled::Failed(std::mem::take(&mut self.failures));
+                let why = std::mem::take(&mut self.failures);
+                return match self.forbidden {
+                    true => Dialled::Forbidden(why),
+                    false => Dialled::Failed(why),
+                };
             };
             self.goal = Some(goal.clone());
             self.deadline = way.now + way.running.relay.connect_timeout;
@@ -201,6 +214,16 @@ impl Dial {
             let error = attempt.socket.take_error().unwrap_or_else(Some);
             match (error, attempt.socket.peer_addr()) {
                 (Some(e), _) => self.failed(way, attempt.to, &e),
+                // An address that has become this machine's since it was looked at.
+                (None, Ok(_))
+                    if self.elsewhere
+                        && is_this_machine(&attempt.socket)
+                        && !names_address(&way.running.relay.permits, attempt.to.0) =>
+                {
+                    self.forbidden = true;
+                    let e = io::Error::other(OWN);
+                    self.failed(way, attempt.to, &e);
+                }
                 (None, Ok(_)) if is_itself(&attempt.socket) => {
                     let e = io::Error::other("the port is our own");
                     self.failed(way, attempt.to, &e);
@@ -262,9 +285,10 @@ impl Dial {
         let (to, _) = attempted;
         self.next = way.now + STAGGER;
         let started = match way.running.would_be_a_loop(to) {
-            _ if self.elsewhere && is_own(to.ip()) => Err(io::Error::other(
-                "that is this machine itself, which no * of --to lets in",
-            )),
+            _ if self.is_forbidden(way, to) => {
+                self.forbidden = true;
+                Err(io::Error::other(OWN))
+            }
             true => Err(io::Error::other(
                 "it would be a loop: that is this relay itself",
             )),
@@ -282,6 +306,11 @@ impl Dial {
             }
             Err(e) => self.failed(way, attempted, &e),
         }
+    }
+
+    /// Whether an address is this machine's, and no rule names it.
+    fn is_forbidden(&self, way: &Way<'_>, to: SocketAddr) -> bool {
+        self.elsewhere && is_own(to.ip()) && !names_address(&way.running.relay.permits, to)
     }
 
     fn connect(
@@ -381,6 +410,17 @@ pub(crate) fn begin(
 fn is_itself(socket: &Socket) -> bool {
     let ends = (socket.local_addr(), socket.peer_addr());
     matches!(ends, (Ok(here), Ok(there)) if here.as_socket() == there.as_socket())
+}
+
+/// Both ends of a connection have one address where they are one machine, unless a rule of the
+/// machine says otherwise.
+fn is_this_machine(socket: &Socket) -> bool {
+    let ends = (socket.local_addr(), socket.peer_addr());
+    let (Ok(here), Ok(there)) = ends else {
+        return false;
+    };
+    let ip = |at: SockAddr| at.as_socket().map(|at| at.ip().to_canonical());
+    ip(here).is_some_and(|here| ip(there) == Some(here))
 }
 
 fn connect_unix(path: &std::path::Path) -> io::Result<Socket> {

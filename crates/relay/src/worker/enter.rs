@@ -307,7 +307,8 @@ pub(crate) fn unreachable(asks: Option<Asks>) -> Vec<u8> {
     }
 }
 
-fn not_allowed(asks: Option<Asks>) -> Vec<u8> {
+/// What it is told when it may not go there.
+pub(crate) fn not_allowed(asks: Option<Asks>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(Asks::Socks5) => socks::reply(socks::Reply::NotAllowed),

@@ -132,41 +132,19 @@ impl Worker {
                     slot,
                     serial,
                     answer,
-                } => {
-                    let around = Around {
-                        registry: self.poll.registry(),
-                        inbox: &self.inbox,
-                        resolver: &self.resolver,
-                        means: &mut self.means,
-                        slot,
-                    };
-                    let connection = self.connections.get_mut(slot);
-                    if let Some(connection) = connection.filter(|c| c.serial() == serial) {
-                        connection.resolved(&answer, &around);
-                        self.enqueue(slot);
-                    }
-                }
+                } => self.tell(slot, serial, |connection, around| {
+                    connection.resolved(&answer, around);
+                }),
                 Message::Joined {
                     slot,
                     serial,
                     leg,
                     begun,
                     guest,
-                } => {
-                    let around = Around {
-                        registry: self.poll.registry(),
-                        inbox: &self.inbox,
-                        resolver: &self.resolver,
-                        means: &mut self.means,
-                        slot,
-                    };
-                    let connection = self.connections.get_mut(slot);
-                    if let Some(connection) = connection.filter(|c| c.serial() == serial) {
-                        // One that cannot be used is reset, and another comes.
-                        let _ = connection.add_leg(*leg, begun, guest, &around);
-                        self.enqueue(slot);
-                    }
-                }
+                } => self.tell(slot, serial, |connection, around| {
+                    // One that cannot be used is reset, and another comes.
+                    let _ = connection.add_leg(*leg, begun, guest, around);
+                }),
                 Message::Drain => self.draining = true,
                 Message::CutOff => {
                     let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
@@ -177,6 +155,22 @@ impl Worker {
                 }
                 Message::Asked(question) => self.answer(question),
             }
+        }
+    }
+
+    /// Tells a connection something, if it is still the one that was meant.
+    fn tell(&mut self, slot: usize, serial: u64, told: impl FnOnce(&mut Connection, &Around<'_>)) {
+        let around = Around {
+            registry: self.poll.registry(),
+            inbox: &self.inbox,
+            resolver: &self.resolver,
+            means: &mut self.means,
+            slot,
+        };
+        let connection = self.connections.get_mut(slot);
+        if let Some(connection) = connection.filter(|c| c.serial() == serial) {
+            told(connection, &around);
+            self.enqueue(slot);
         }
     }
 

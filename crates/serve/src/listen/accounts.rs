@@ -17,6 +17,7 @@ use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
 use super::keys::{Entrant, Keys, Question};
+use super::limits::Claim;
 use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
 use super::once_keys::OnceKeys;
@@ -393,6 +394,15 @@ impl Judge {
     }
 
     /// Whose keys it decides about.
+    /// Which claim a login of the account has to a place.
+    pub(super) fn claim(&self) -> Claim {
+        match self {
+            Self::Process(judge) if judge.account.uid == 0 => Claim::Root,
+            Self::Process(_) => Claim::Account,
+            Self::Here(_) => Claim::OnlyAccount,
+        }
+    }
+
     pub(super) fn account(&self) -> &Account {
         match self {
             Self::Here(here) => &here.account,

@@ -1,9 +1,10 @@
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Limits;
+use super::limits::Claim;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Whoever leaves without having logged in keeps the place of its source for so long. Otherwise one that
@@ -114,7 +115,7 @@ impl Crowd {
         now: Instant,
         limits: &Limits,
     ) -> Result<(Place, Option<TcpStream>), &'static str> {
-        let source = source(address);
+        let source = limits.source_block.of(address);
         let mut count = self.lock();
         count.forget(now);
         let from_one = count.by_source.get(&source).copied().unwrap_or(0);
@@ -123,15 +124,19 @@ impl Crowd {
         if in_second >= limits.per_second {
             return Err("too many come at once");
         }
-        if count.all >= limits.connections {
-            return Err("too many are connected");
-        }
         const CROWDED: &str = "too many are logging in at once";
         if from_one >= limits.strangers_per_source {
             return Err(CROWDED);
         }
         let mut gone = None;
-        if count.strangers.len() >= limits.strangers {
+        let logged_in = count.all - count.strangers.len();
+        let places = limits
+            .strangers
+            .min(limits.connections.saturating_sub(logged_in));
+        if places == 0 {
+            return Err("too many are connected");
+        }
+        if count.strangers.len() >= places {
             let number = count.gives_way(source, now).ok_or(CROWDED)?;
             gone = count.leave(number, now).and_then(|gone| gone.stream);
         }
@@ -174,16 +179,21 @@ impl Crowd {
 
 impl Place {
     /// Counts it for an account, or tells why that has no room.
-    pub(super) fn count_for(&mut self, user: &str, limits: &Limits) -> Result<(), &'static str> {
+    pub(super) fn count_for(
+        &mut self,
+        user: &str,
+        claim: Claim,
+        limits: &Limits,
+    ) -> Result<(), &'static str> {
         if self.user.is_some() {
             return Ok(());
         }
         let mut count = self.crowd.lock();
-        let of_user = count.by_user.entry(user.to_owned()).or_default();
-        if *of_user >= limits.per_user {
-            return Err("too many connections of this account");
-        }
-        *of_user += 1;
+        // Those that are about to be told that they are logged in count already.
+        let logged_in = count.by_user.values().sum();
+        let own = count.by_user.get(user).copied().unwrap_or(0);
+        limits.has_room(claim, own, logged_in)?;
+        count.by_user.insert(user.to_owned(), own + 1);
         self.user = Some(user.to_owned());
         Ok(())
     }
@@ -229,13 +239,6 @@ impl Drop for Place {
         }
         drop(count);
         self.crowd.0.changed.notify_all();
-    }
-}
-
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 => v4,
     }
 }
 
@@ -352,11 +355,43 @@ mod tests {
         assert!(enter(limits.connections).is_err());
     }
 
+    /// 30 connections of one account left no place in which root could log in.
+    #[test]
+    fn whoever_has_filled_the_server_keeps_nobody_from_logging_in() {
+        let limits = Limits {
+            connections: 30,
+            ..Limits::default()
+        };
+        let (crowd, now) = (Crowd::default(), Instant::now());
+        let from = |n: u8| placed(&crowd, IpAddr::from([192, 0, 2, n]), now, &limits);
+        let mut held = Vec::new();
+        for n in 0..30 {
+            let Ok(mut place) = from(n % 7) else {
+                continue;
+            };
+            if place.count_for("alice", Claim::Account, &limits).is_ok() {
+                place.known();
+                held.push(place);
+            }
+        }
+        assert!((10..23).contains(&held.len()), "{}", held.len());
+        // Silent ones take the rest, and make room.
+        let strangers: Vec<Place> = (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
+        assert!(strangers.len() >= 7);
+        let mut bob = from(200).expect("a stranger makes room");
+        bob.count_for("bob", Claim::Account, &limits)
+            .expect("a share");
+        bob.known();
+        let mut root = from(201).expect("a stranger makes room");
+        root.count_for("root", Claim::Root, &limits)
+            .expect("a place");
+    }
+
     #[test]
     fn accounts_and_seconds_have_their_bounds() {
         let (crowd, now) = (Crowd::default(), Instant::now());
         let limits = Limits {
-            per_user: 1,
+            per_user: Some(1),
             per_second: 3,
             ..Limits::default()
         };
@@ -365,11 +400,11 @@ mod tests {
         let mut held: Vec<Place> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());
-        assert!(held[0].count_for("alice", &limits).is_ok());
-        assert!(held[1].count_for("alice", &limits).is_err());
-        assert!(held[1].count_for("bob", &limits).is_ok());
+        assert!(held[0].count_for("alice", Claim::Account, &limits).is_ok());
+        assert!(held[1].count_for("alice", Claim::Account, &limits).is_err());
+        assert!(held[1].count_for("bob", Claim::Account, &limits).is_ok());
         held.remove(0);
-        assert!(held[1].count_for("alice", &limits).is_ok());
+        assert!(held[1].count_for("alice", Claim::Account, &limits).is_ok());
         drop(held);
         assert!(crowd.lock().by_user.is_empty());
     }

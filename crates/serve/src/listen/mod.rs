@@ -54,7 +54,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ssh::key::PrivateKey;
@@ -67,6 +67,7 @@ use figures::{Figures, count};
 use keys::Entrant;
 use losses::Losses;
 use monitor::Monitor;
+use parting::Refused;
 use preauth::PreauthTask;
 use ready::{Ready, Taken};
 use rules::Account;
@@ -165,7 +166,8 @@ impl Current {
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    /// The first is the one that is told of.
+    listeners: Vec<TcpListener>,
     settings: Current,
     crowd: Crowd,
     shared: Arc<Shared>,
@@ -225,11 +227,26 @@ impl Server {
         // Without it there is less room, and nothing else is wrong.
         let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
-            listener,
+            listeners: vec![listener],
             settings: Current(Arc::new(RwLock::new(Arc::new(settings)))),
             crowd: Crowd::default(),
             shared: Arc::default(),
         })
+    }
+
+    /// Listens at a further address, if the machine has it.
+    ///
+    /// # Errors
+    /// The port is taken there, or is not this user's to listen at.
+    pub fn listen_beside(&mut self, address: SocketAddr) -> io::Result<()> {
+        let listener = match TcpListener::bind(address) {
+            Err(e) if is_missing(&e) => return Ok(()),
+            listener => listener?,
+        };
+        rustix::net::listen(&listener, QUEUE)?;
+        listener.set_nonblocking(true)?;
+        self.listeners.push(listener);
+        Ok(())
     }
 
     /// What can be replaced while it serves.
@@ -251,7 +268,11 @@ impl Server {
     /// # Errors
     /// The system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        let first = self.listeners.first();
+        first.map_or_else(
+            || Err(io::ErrorKind::NotFound.into()),
+            TcpListener::local_addr,
+        )
     }
 
     /// Serves until `stopping`, and then whoever transfers something to the end.
@@ -260,46 +281,66 @@ impl Server {
     /// The listening socket has broken.
     pub fn run(self, stopping: &Stopping) -> io::Result<()> {
         let mut ready = Ready::new(stopping, &self.settings.get());
+        let mut refused = Refused::default();
         loop {
-            let mut fds = vec![
-                PollFd::new(&self.listener, PollFlags::IN),
-                PollFd::new(&*stopping.0, PollFlags::IN),
-            ];
+            let mut fds = vec![PollFd::new(&*stopping.0, PollFlags::IN)];
+            let listeners = self.listeners.iter();
+            fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
             fds.extend(
                 ready
                     .watched()
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
             );
-            match poll(&mut fds, None) {
+            let forget = refused.forget(Instant::now());
+            let forget = forget.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut fds, forget.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
             let is = |fd: &PollFd<'_>| !fd.revents().is_empty();
-            let (stops, ended) = (is(&fds[1]), fds[2..].iter().any(is));
+            let stops = is(&fds[0]);
+            let waiting: Vec<bool> = fds[1..=self.listeners.len()].iter().map(is).collect();
+            let ended = fds[1 + self.listeners.len()..].iter().any(is);
             if stops {
                 break;
             }
             if ended {
                 ready.replace_ended(&self.settings.get());
             }
-            match self.listener.accept() {
-                Ok((stream, peer)) => self.welcome(stream, as_ipv4(peer), &mut ready, stopping),
-                Err(e) if is_passing(&e) => {}
-                Err(e) if is_exhausted(&e) => {
-                    warn!("no connection can be taken now: {e}");
-                    thread::sleep(EXHAUSTED);
+            for (listener, _) in self
+                .listeners
+                .iter()
+                .zip(waiting)
+                .filter(|(_, waits)| *waits)
+            {
+                match listener.accept() {
+                    Ok((stream, peer)) => {
+                        let doors = (&mut ready, &mut refused);
+                        self.welcome(stream, as_ipv4(peer), doors, stopping);
+                    }
+                    Err(e) if is_passing(&e) => {}
+                    Err(e) if is_exhausted(&e) => {
+                        warn!("no connection can be taken now: {e}");
+                        thread::sleep(EXHAUSTED);
+                    }
+                    Err(e) => return Err(e),
                 }
-                Err(e) => return Err(e),
             }
         }
-        drop(self.listener);
+        drop(self.listeners);
         ready.end();
         info!("nobody is let in any more; what is being transferred is served to the end");
         self.crowd.wait_until_empty();
         Ok(())
     }
 
-    fn welcome(&self, stream: TcpStream, peer: SocketAddr, ready: &mut Ready, stopping: &Stopping) {
+    fn welcome(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        (ready, refused): (&mut Ready, &mut Refused),
+        stopping: &Stopping,
+    ) {
         let (settings, now) = (self.settings.get(), Instant::now());
         let entered = match settings.entrance.is_open(now) {
             true => self.crowd.enter(peer.ip(), now, &settings.limits),
@@ -310,7 +351,7 @@ impl Server {
             Err(why) => {
                 count(&self.shared.figures.turned_away);
                 warn!(%peer, "turned away: {why}");
-                turn_away(&stream, why);
+                refused.tell(stream, why, now);
                 return;
             }
         };
@@ -330,7 +371,7 @@ impl Server {
             Ok(taken) => taken,
             Err(e) => {
                 warn!(%peer, "turned away: no process can be started: {e}");
-                turn_away(&stream, "no process can be started for anybody now");
+                refused.tell(stream, "no process can be started for anybody now", now);
                 return;
             }
         };
@@ -374,11 +415,10 @@ fn as_ipv4(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// RFC 4253 section 4.2: lines before the identification are for people. Whoever does not read it
-/// is not waited for.
-fn turn_away(stream: &TcpStream, why: &str) {
-    let line = format!("{why}\r\n");
-    let _ = rustix::net::send(stream, line.as_bytes(), rustix::net::SendFlags::DONTWAIT);
+/// A machine without IPv6 has no such address.
+fn is_missing(e: &io::Error) -> bool {
+    let errno = Errno::from_io_error(e);
+    matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
 }
 
 /// Errors of one connection, which is gone then (accept(2)).

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ssh::key::{PrivateKey, PublicKey};
 use tracing::{Span, field, info};
-use wire::WireError;
+use wire::{WireError, escape};
 
 use super::accounts::Judge;
 use super::connection::{self, Handed};
@@ -108,8 +108,7 @@ impl<'s> Monitor<'s> {
             .ok_or_else(nobody)?;
         let host_key = self.exchange.as_ref().map(|e| e.host_key.public());
         let protection = Protection::of(&message, host_key.map(PublicKey::key_type))?;
-        let user = String::from_utf8_lossy(&user);
-        let user = user.escape_debug();
+        let user = escape::field(&user);
         protection.tell_login(&user, &entrant);
         Span::current().record("user", field::display(&user));
         count(&self.shared.figures.logins);
@@ -164,7 +163,7 @@ impl<'s> Monitor<'s> {
                     let why = Ended::decode(&message).map_err(nonsense)?.why;
                     return match why {
                         b"" => Err(ConnectionError::Gone),
-                        why => Err(ConnectionError::Ended(escaped(why).into_owned())),
+                        why => Err(ConnectionError::Ended(escaped(why))),
                     };
                 }
                 number => return Err(nonsense(unexpected(number)).into()),
@@ -245,9 +244,11 @@ impl<'s> Monitor<'s> {
         let mut full = false;
         let decided = match decided {
             Ok(entrant) if proved => {
-                let room = self
-                    .place
-                    .count_for(&judge.account().name, &self.settings.limits);
+                let room = self.place.count_for(
+                    &judge.account().name,
+                    judge.claim(),
+                    &self.settings.limits,
+                );
                 full = room.is_err();
                 room.map(|()| entrant).map_err(str::to_owned)
             }
@@ -262,8 +263,7 @@ impl<'s> Monitor<'s> {
             }
             Err(why) => {
                 count(&self.shared.figures.refusals);
-                let user = String::from_utf8_lossy(user);
-                let user = user.escape_debug();
+                let user = escape::field(user);
                 let why = escaped(why.as_bytes());
                 // What is in a certificate is not read before its authority is known.
                 match prove.authority {

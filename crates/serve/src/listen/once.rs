@@ -39,7 +39,8 @@ const LIMITS: Limits = Limits {
     connections: 64,
     strangers: 16,
     strangers_per_source: 10,
-    per_user: usize::MAX,
+    source_block: sys::SourceBlock::DEFAULT,
+    per_user: None,
     per_second: 64,
 };
 
@@ -364,7 +365,7 @@ fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
         let shown: String = connection.chars().take(200).collect();
         format!(
             "SSH_CONNECTION does not say where connections can come: {}",
-            shown.escape_debug()
+            wire::escape::name(shown.as_bytes())
         )
     };
     let word = connection.split_ascii_whitespace().nth(2);

@@ -73,7 +73,7 @@ impl Options {
                 _ => {
                     return Err(format!(
                         "has the option {}, which cannot be honoured here",
-                        name.escape_debug()
+                        wire::escape::name(name.as_bytes())
                     ));
                 }
             }

@@ -1,6 +1,7 @@
 //! The last that a client hears.
 
-use std::net::TcpStream;
+use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +26,89 @@ pub(super) fn hear_out(stream: &TcpStream) {
         match rustix::io::read(stream, &mut unheard) {
             Ok(1..) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(0) | Err(_) => return,
+        }
+    }
+}
+
+/// So long a client that was turned away may take to read why.
+const READING: Duration = Duration::from_secs(2);
+/// So many of them are waited for at once.
+const MOST_READING: usize = 256;
+
+/// Clients that were turned away and told why, until they have read it.
+///
+/// A socket that is closed while something of the client's is unread is reset, and the client sees a
+/// reset in place of the reason: its identification is on its way by then.
+#[derive(Debug, Default)]
+pub(super) struct Refused(VecDeque<(Instant, TcpStream)>);
+
+impl Refused {
+    /// Tells a client why it is turned away: an identification and a DISCONNECT, which is the way in
+    /// which clients show it (OpenSSH: `Received disconnect from ...: too many connections`). Lines in
+    /// front of the identification (RFC 4253 section 4.2) it shows with -v alone.
+    pub(super) fn tell(&mut self, stream: TcpStream, why: &str, now: Instant) {
+        // A client that takes nothing is not waited for.
+        let sent = rustix::net::send(&stream, &disconnect(why), rustix::net::SendFlags::DONTWAIT);
+        if sent.is_err() || stream.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        if self.0.len() >= MOST_READING {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, stream));
+    }
+
+    /// Closes those whose time is over; when the next one's is.
+    pub(super) fn forget(&mut self, now: Instant) -> Option<Duration> {
+        while let Some((since, _)) = self.0.front() {
+            let left = (*since + READING).saturating_duration_since(now);
+            if !left.is_zero() {
+                return Some(left);
+            }
+            self.0.pop_front();
+        }
+        None
+    }
+}
+
+/// An identification, and a packet with SSH_MSG_DISCONNECT before any key exchange (RFC 4253 section 6,
+/// 11.1).
+fn disconnect(why: &str) -> Vec<u8> {
+    const TOO_MANY_CONNECTIONS: u32 = 12;
+    let mut payload = vec![1];
+    payload.extend(TOO_MANY_CONNECTIONS.to_be_bytes());
+    for text in [why, ""] {
+        payload.extend((text.len() as u32).to_be_bytes());
+        payload.extend(text.as_bytes());
+    }
+    // Length, padding length, payload and padding make blocks of eight bytes; four of padding at least.
+    let padding = 4 + (8 - (5 + payload.len() + 4) % 8) % 8;
+    let mut all = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"), "\r\n")
+        .as_bytes()
+        .to_vec();
+    all.extend(((1 + payload.len() + padding) as u32).to_be_bytes());
+    all.push(padding as u8);
+    all.extend(payload);
+    all.extend(std::iter::repeat_n(0, padding));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_a_packet() {
+        for len in 0..40 {
+            let why = "x".repeat(len);
+            let all = disconnect(&why);
+            let at = all.windows(2).position(|two| two == b"\r\n").unwrap() + 2;
+            let packet = &all[at..];
+            assert_eq!(packet.len() % 8, 0);
+            let length = u32::from_be_bytes(packet[..4].try_into().unwrap()) as usize;
+            assert_eq!(length + 4, packet.len());
+            assert!(packet[4] >= 4 && packet[5] == 1);
+            assert_eq!(&packet[14..14 + len], why.as_bytes());
         }
     }
 }

@@ -66,7 +66,7 @@ impl Allowed {
         };
         let found = found.filter(|path| !name.is_empty() && runs(path));
         let path = found.ok_or_else(|| {
-            let name = name.escape_debug();
+            let name = wire::escape::name(name.as_bytes());
             format!(
                 "{name} cannot be allowed: it is no program along PATH and no absolute path of one"
             )

@@ -1,6 +1,5 @@
 //! What other processes say, for the log: nobody believes it without a look, and no line of it is long.
 
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::io;
 
@@ -9,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ssh::{cipher, kex};
 use tracing::{debug, info, trace, warn};
+use wire::escape::name;
 
 use super::keys::{Certified, Entrant};
 use super::link::nonsense;
@@ -18,12 +18,8 @@ use super::message::{LoggedIn, Tell};
 const LINE: usize = 4096;
 
 /// What others have said is for one line of the log.
-pub(super) fn escaped(text: &[u8]) -> Cow<'_, str> {
-    let text = String::from_utf8_lossy(text.get(..LINE).unwrap_or(text));
-    match text.chars().any(char::is_control) {
-        true => Cow::Owned(text.escape_debug().to_string()),
-        false => text,
-    }
+pub(super) fn escaped(text: &[u8]) -> String {
+    name(text.get(..LINE).unwrap_or(text)).to_string()
 }
 
 pub(super) fn tell(message: &[u8]) -> io::Result<()> {
@@ -104,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_and_not_long() {
-        assert_eq!(escaped(b"a\nb\x1b"), "a\\nb\\u{1b}");
+        assert_eq!(escaped(b"a\nb\x1b"), "a\\nb\\x1b");
         assert_eq!(escaped(&[b'x'; 60_000]).len(), LINE);
         assert!(escaped(&[0; 60_000]).len() <= 8 * LINE);
     }

@@ -9,7 +9,7 @@ use super::files::Files;
 use super::joined;
 use crate::beneath::split;
 use crate::error::Refused;
-use crate::shown::Shown;
+use wire::escape::field;
 
 /// What a file may get of a mode without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
@@ -226,7 +226,7 @@ impl Incoming {
             match (renamed, &self.there) {
                 (Ok(()), _) => self.temporary = None,
                 (Err(why), Some(there)) if is_of(&why, &IN_PLACE) => {
-                    let (path, why) = (Shown(&self.path), why.words);
+                    let (path, why) = (field(&self.path), why.words);
                     info!(%path, "written in place: it cannot be replaced: {why}");
                     if let Err(why) = copy(temporary, there, self.at, files) {
                         return Err(self.keep(why));
@@ -251,7 +251,7 @@ impl Incoming {
     /// Half of it may be in the old file, whose contents are gone: all of it is in the temporary only.
     fn keep(&mut self, why: Refused) -> Refused {
         let kept = self.temporary.take().unwrap_or_default();
-        let kept = String::from_utf8_lossy(&kept).escape_debug().to_string();
+        let kept = wire::escape::name(&kept).to_string();
         warn!(kept, "it could not be written in place: {}", why.words);
         let words = format!("{}; all of it is kept as {kept}", why.words);
         Refused::new(why.code, words)

@@ -87,7 +87,7 @@ impl Command {
                     // They are about words on a terminal.
                     b'v' | b'q' => {}
                     flag => {
-                        let flag = char::from(*flag).escape_debug();
+                        let flag = wire::escape::name(std::slice::from_ref(flag));
                         return Err(format!("this server's scp does not know -{flag}"));
                     }
                 }

@@ -2,6 +2,8 @@ use std::fmt;
 
 use wire::WireError;
 
+use crate::text::escape;
+
 /// Why a key or signature is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
@@ -51,13 +53,13 @@ impl fmt::Display for KeyError {
                 write!(
                     f,
                     "keys of type {} are not supported",
-                    key_type.escape_debug()
+                    escape(key_type.as_bytes())
                 )
             }
             Self::WrongAlgorithm { algorithm } => write!(
                 f,
                 "algorithm {} does not go with the key",
-                algorithm.escape_debug()
+                escape(algorithm.as_bytes())
             ),
             Self::BadSignature => f.write_str("the signature does not verify"),
             Self::BadPrivateKey => {
@@ -136,20 +138,20 @@ impl fmt::Display for CertificateError {
             }
             Self::NoPrincipals => f.write_str("names no principal"),
             Self::OtherPrincipals { name } => {
-                write!(f, "does not name {}", name.escape_debug())
+                write!(f, "does not name {}", escape(name.as_bytes()))
             }
             Self::CriticalOption { name } => {
                 write!(
                     f,
                     "has the critical option {}, which cannot be honoured here",
-                    name.escape_debug()
+                    escape(name.as_bytes())
                 )
             }
             Self::MalformedOption { name } => {
                 write!(
                     f,
                     "has the option {}, which cannot be read",
-                    name.escape_debug()
+                    escape(name.as_bytes())
                 )
             }
         }

@@ -167,3 +167,12 @@ fn brackets_within_brackets_are_refused() {
         assert!(Destination::parse(text).is_err(), "{text}");
     }
 }
+
+/// The host of `sftp<U+2067>TOTOa%20b` was shown as it is, and turned what stood behind it in a message.
+#[test]
+fn a_host_that_steers_a_terminal_is_shown_escaped() {
+    let destination = Destination::parse("me@sftp\u{2067}TOTO").unwrap();
+    assert_eq!(destination.to_string(), "me@sftp\\u{2067}TOTO");
+    let operand = Operand::parse(OsStr::new("h\u{200f}\u{e0041}st:a\u{2028}b")).unwrap();
+    assert_eq!(operand.to_string(), "h\\u{200f}\\u{e0041}st:a\\u{2028}b");
+}

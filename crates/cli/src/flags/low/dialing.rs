@@ -71,7 +71,7 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
     args.port = match port.parse() {
         Ok(port) if port > 0 => port,
         _ => {
-            let port = port.escape_debug();
+            let port = wire::escape::name(port.as_bytes());
             return Err(wrong(&format!("'{port}' is no port from 1 to 65535")));
         }
     };
@@ -97,7 +97,7 @@ pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageErr
                 .any(|c| c.is_whitespace() || c.is_control() || "\"'#\\".contains(c))
     };
     if let Some(host) = args.hosts.iter().find(bad) {
-        let host = host.escape_debug();
+        let host = wire::escape::name(host.as_bytes());
         return Err(usage(&format!("'{host}' is no pattern for a host")));
     }
     if args.yes && !args.write {

@@ -77,10 +77,21 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         Group::Relaying,
         ("max-per-source", Takes::Value("N")),
         "Let in N from one address at once at most",
-        "Let in N connections from one address at once at most; the addresses of a /64 of \
-              IPv6 count as one.",
+        "Let in N connections from one address at once at most; the addresses of a /56 of \
+              IPv6 count as one, unless --source-block says otherwise.",
         |args, given| {
             args.max_per_source = Some(count(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Relaying,
+        ("source-block", Takes::Value("BITS:BITS")),
+        "Count addresses with the same first BITS as one, of IPv4 and of IPv6",
+        "For --max-per-source, count addresses with the same first BITS as one: of IPv4, and of IPv6. \
+              Without it 32:56. As PerSourceNetBlockSize of sshd_config(5).",
+        |args, given| {
+            args.source_block = Some(given.text()?.parse()?);
             Ok(())
         },
     ),
@@ -214,7 +225,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let texts = given.texts()?.into_iter();
             let parsed = texts.map(|text| match text.parse() {
                 Ok(address) => Ok(address),
-                Err(_) => Err(format!("'{}' is no address", text.escape_debug())),
+                Err(_) => Err(format!(
+                    "'{}' is no address",
+                    wire::escape::name(text.as_bytes())
+                )),
             });
             args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())

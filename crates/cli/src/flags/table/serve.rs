@@ -92,9 +92,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("listen"),
         takes: Takes::Value("ADDR"),
-        help: "Be an SSH server at ADDR (HOST:PORT or :PORT)",
-        doc: "Be an SSH server at ADDR, HOST:PORT or :PORT for all addresses of this machine. Port \
-              0 lets the system choose; the first line on standard output tells where it listens. \
+        help: "Be an SSH server at ADDR (PORT, HOST:PORT or :PORT)",
+        doc: "Be an SSH server at ADDR: PORT for this machine alone, HOST:PORT, or :PORT for all \
+              addresses of this machine. Port 0 lets the system choose; the first line on standard output tells where it listens. \
               Paths that are not absolute begin at home. \
               Nobody but the user it runs as is let in, or, as root, every account; nothing but \
               files is served, unless --allow says so. Logins, and what sessions have moved, are told on standard error.",
@@ -103,7 +103,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         overrides: &[],
         set: |args, given| {
             let address = Some(given.text()?).filter(|text| is_address(text));
-            args.listen = Some(address.ok_or("is no HOST:PORT and no :PORT")?);
+            args.listen = Some(address.ok_or("is not PORT, HOST:PORT or :PORT")?);
             Ok(())
         },
     },

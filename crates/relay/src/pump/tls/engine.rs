@@ -10,6 +10,8 @@ use rustls::unbuffered::{
 };
 use rustls::{CommonState, Error};
 
+use crate::tls_error::sentence;
+
 /// One end of TLS.
 pub(super) enum Engine {
     Server(Box<UnbufferedServerConnection>),
@@ -168,5 +170,5 @@ fn seal<Data>(
 
 /// As it is told.
 pub(super) fn wrong(e: Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {e}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", sentence(&e)))
 }

@@ -1,0 +1,295 @@
+//! Errors of TLS as sentences: rustls shows many of its own by the names of its types.
+
+use std::fmt::Debug;
+use std::io;
+
+use rustls::pki_types::pem;
+use rustls::{
+    AlertDescription as Alert, CertificateError, Error, InconsistentKeys, PeerIncompatible,
+};
+
+/// An error of TLS, in words that a person would search for.
+pub(crate) fn sentence(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(why) => certificate(why),
+        Error::AlertReceived(alert) => received(*alert),
+        Error::PeerIncompatible(why) => incompatible(why),
+        Error::PeerMisbehaved(why) => format!("the other end broke the protocol: {}", spelled(why)),
+        Error::InvalidMessage(why) => format!(
+            "what came is not TLS, or was damaged on the way: {}",
+            spelled(why)
+        ),
+        Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
+            "the other end sent a message out of turn".to_owned()
+        }
+        Error::NoCertificatesPresented => {
+            "the other end has shown no certificate, which it needs here".to_owned()
+        }
+        Error::DecryptError => "a record cannot be decrypted: it was changed on the way".to_owned(),
+        Error::NoApplicationProtocol => {
+            "the two ends have no application protocol in common (--alpn)".to_owned()
+        }
+        Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+            "the key is not that of the certificate".to_owned()
+        }
+        Error::InconsistentKeys(_) => {
+            "whether key and certificate belong together cannot be told".to_owned()
+        }
+        Error::InvalidCertRevocationList(why) => {
+            format!(
+                "the list of revoked certificates cannot be used: {}",
+                spelled(why)
+            )
+        }
+        Error::InvalidEncryptedClientHello(why) => {
+            format!("encrypted client hello failed: {}", spelled(why))
+        }
+        Error::Other(why) => spelled_text(&why.to_string()),
+        // These are sentences there.
+        other => wire::escape::name(other.to_string().as_bytes()).to_string(),
+    }
+}
+
+/// An error of reading and writing that may be one of TLS.
+pub(crate) fn io_sentence(error: &io::Error) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    inner.map_or_else(|| error.to_string(), sentence)
+}
+
+/// An error of a PEM file.
+pub(crate) fn pem_sentence(error: &pem::Error, what: &str) -> String {
+    match error {
+        pem::Error::NoItemsFound => format!("there is no {what} in it (PEM)"),
+        pem::Error::Io(e) => e.to_string(),
+        pem::Error::MissingSectionEnd { .. } => {
+            "it is cut off: an END line is missing (PEM)".to_owned()
+        }
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line of it is damaged (PEM)".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn certificate(why: &CertificateError) -> String {
+    let of = "the certificate of the other end";
+    match why {
+        CertificateError::NotValidForName => format!("{of} has another name"),
+        CertificateError::NotValidForNameContext {
+            expected,
+            presented,
+        } => {
+            let expected = wire::escape::name(expected.to_str().as_bytes()).to_string();
+            // rustls shows names as DnsName("h") and IpAddress(192.0.2.1).
+            let names: Vec<String> = presented.iter().map(|name| bare_name(name)).collect();
+            match names.is_empty() {
+                true => format!(
+                    "{of} has no name in subjectAltName, and {expected} is wanted: a common name \
+                     alone does not count (openssl req -addext subjectAltName=DNS:{expected})"
+                ),
+                false => format!("{of} is for {} and not for {expected}", names.join(", ")),
+            }
+        }
+        CertificateError::Expired => format!("{of} has expired"),
+        CertificateError::ExpiredContext { time, not_after } => {
+            let ago = time.as_secs().saturating_sub(not_after.as_secs());
+            format!("{of} has expired: {}", days(ago, "ago"))
+        }
+        CertificateError::NotValidYet => format!("{of} is not valid yet"),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            let until = not_before.as_secs().saturating_sub(time.as_secs());
+            format!(
+                "{of} is not valid yet, but in {}: is the clock of this machine right?",
+                days(until, "from now")
+            )
+        }
+        CertificateError::UnknownIssuer => format!(
+            "{of} is signed by an authority that is not trusted here: give its certificate as --ca, \
+             or as --client-ca for clients"
+        ),
+        CertificateError::Revoked => format!("{of} was revoked"),
+        CertificateError::BadEncoding => format!("{of} cannot be read"),
+        CertificateError::BadSignature => format!("a signature of {of} is wrong"),
+        CertificateError::UnhandledCriticalExtension => {
+            format!("{of} has a critical extension that is not known here")
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            format!("{of} may not be used for this: see its extended key usage")
+        }
+        CertificateError::ApplicationVerificationFailure => {
+            "the key of the other end is not among those of --pair-allow".to_owned()
+        }
+        CertificateError::Other(why) => match why.to_string().as_str() {
+            "CaUsedAsEndEntity" => format!(
+                "{of} is an authority's (CA:TRUE), which is taken only where the same file is \
+                 given as --ca, or as --client-ca for clients"
+            ),
+            why => format!("{of} cannot be used: {}", spelled_text(why)),
+        },
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            format!("{of} is signed with an algorithm that is not taken (SHA-1, or a small key)")
+        }
+        other => format!("{of} cannot be used: {}", spelled(other)),
+    }
+}
+
+fn received(alert: Alert) -> String {
+    let why = match alert {
+        Alert::UnknownCA => "it does not trust whoever has signed our certificate",
+        Alert::BadCertificate => "it cannot use our certificate",
+        Alert::CertificateExpired => "our certificate has expired, it says",
+        Alert::CertificateRevoked => "our certificate was revoked, it says",
+        Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
+            "it does not accept our certificate"
+        }
+        Alert::CertificateRequired | Alert::NoCertificate => {
+            "it wants a certificate of ours (--cert and --key)"
+        }
+        Alert::AccessDenied => "it denies access",
+        Alert::HandshakeFailure => "the two have no algorithms in common, or it refuses ours",
+        Alert::ProtocolVersion => "it does not speak a version of TLS that is spoken here",
+        Alert::UnrecognisedName => "it does not know the name that it was asked for",
+        Alert::NoApplicationProtocol => "the two have no application protocol in common (--alpn)",
+        Alert::DecryptError => "it could not verify what was signed",
+        Alert::InternalError => "it failed (internal error)",
+        other => return format!("the other end refuses: {}", spelled(&other)),
+    };
+    format!("the other end refuses: {why}")
+}
+
+fn incompatible(why: &PeerIncompatible) -> String {
+    let why = match why {
+        PeerIncompatible::NoCipherSuitesInCommon => "there is no cipher suite that both have",
+        PeerIncompatible::NoKxGroupsInCommon => "there is no key exchange that both have",
+        PeerIncompatible::NoSignatureSchemesInCommon
+        | PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon => {
+            "there is no kind of signature that both have"
+        }
+        PeerIncompatible::ServerDoesNotSupportTls12Or13
+        | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+        | PeerIncompatible::SupportedVersionsExtensionRequired
+        | PeerIncompatible::Tls12NotOffered
+        | PeerIncompatible::Tls12NotOfferedOrEnabled => {
+            "it does not speak a version of TLS that is spoken here"
+        }
+        other => return format!("the other end is incompatible: {}", spelled(other)),
+    };
+    format!("the other end is incompatible: {why}")
+}
+
+fn bare_name(name: &str) -> String {
+    let inner = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'));
+    let bare = inner.unwrap_or(name).trim_matches('"');
+    wire::escape::name(bare.as_bytes()).to_string()
+}
+
+fn days(seconds: u64, end: &str) -> String {
+    match seconds / 86400 {
+        0 => format!("less than a day {end}"),
+        1 => format!("a day {end}"),
+        days => format!("{days} days {end}"),
+    }
+}
+
+/// The name of a variant in words: `MissingKeyExchange` is `missing key exchange`.
+fn spelled(variant: &impl Debug) -> String {
+    spelled_text(&format!("{variant:?}"))
+}
+
+fn spelled_text(text: &str) -> String {
+    // What a variant holds is left out; a text of several words is a sentence already.
+    let name = text.split(['(', '{']).next().unwrap_or_default().trim_end();
+    if name.contains(' ') {
+        return wire::escape::name(text.as_bytes()).to_string();
+    }
+    let mut words = String::new();
+    let mut before = ' ';
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            words.push(' ');
+        }
+        words.push(c.to_ascii_lowercase());
+        before = c;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{InvalidMessage, PeerMisbehaved};
+
+    use super::*;
+
+    /// `Other(OtherError(CaUsedAsEndEntity))` was what a user read.
+    #[test]
+    fn no_error_of_tls_is_the_name_of_a_type() {
+        let errors: Vec<Error> = vec![
+            CertificateError::Expired.into(),
+            CertificateError::UnknownIssuer.into(),
+            CertificateError::BadSignature.into(),
+            CertificateError::InvalidPurpose.into(),
+            CertificateError::InvalidOcspResponse.into(),
+            CertificateError::ApplicationVerificationFailure.into(),
+            CertificateError::NotValidForNameContext {
+                expected: "a.example".try_into().unwrap(),
+                presented: vec!["DnsName(\"b.example\")".to_owned()],
+            }
+            .into(),
+            CertificateError::Other(rustls::OtherError(std::sync::Arc::new(io::Error::other(
+                "CaUsedAsEndEntity",
+            ))))
+            .into(),
+            CertificateError::Other(rustls::OtherError(std::sync::Arc::new(io::Error::other(
+                "PathLenConstraintViolated",
+            ))))
+            .into(),
+            Error::AlertReceived(Alert::UnknownCA),
+            Error::AlertReceived(Alert::BadRecordMac),
+            Error::AlertReceived(Alert::Unknown(77)),
+            PeerIncompatible::NoCipherSuitesInCommon.into(),
+            PeerIncompatible::NullCompressionRequired.into(),
+            PeerMisbehaved::IllegalHelloRetryRequestWithEmptyCookie.into(),
+            InvalidMessage::InvalidContentType.into(),
+            InvalidMessage::MissingData("ServerName").into(),
+            InvalidMessage::DuplicateExtension(7).into(),
+            Error::InappropriateMessage {
+                expect_types: vec![],
+                got_type: rustls::ContentType::Alert,
+            },
+            Error::InconsistentKeys(InconsistentKeys::KeyMismatch),
+            Error::NoCertificatesPresented,
+            Error::DecryptError,
+            Error::General("a reason".to_owned()),
+        ];
+        for error in errors {
+            let text = sentence(&error);
+            let is_type = |word: &str| {
+                let humps = word.as_bytes().windows(2);
+                humps
+                    .filter(|w| w[0].is_ascii_lowercase() && w[1].is_ascii_uppercase())
+                    .count()
+                    > 0
+            };
+            let known = ["subjectAltName", "serverAuth", "clientAuth"];
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+            let bad = words
+                .filter(|word| is_type(word) && !known.contains(word))
+                .count();
+            assert!(bad == 0 && !text.contains("Error("), "{error:?}: {text}");
+            assert!(text.len() > 10, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_that_a_certificate_has_are_shown_bare() {
+        let error = CertificateError::NotValidForNameContext {
+            expected: "a.example".try_into().unwrap(),
+            presented: vec![
+                "DnsName(\"b.example\")".to_owned(),
+                "IpAddress(::1)".to_owned(),
+            ],
+        };
+        assert!(certificate(&error).ends_with("is for b.example, ::1 and not for a.example"));
+    }
+}

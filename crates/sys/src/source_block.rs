@@ -1,0 +1,102 @@
+//! Networks that count as one source of connections.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Bits of an address by which connections are counted, as `PerSourceNetBlockSize` of sshd_config(5).
+///
+/// Whoever has one IPv6 address has a whole network of them: providers give out a /56 or a /48, so that
+/// a limit for each address, or each /64, is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceBlock {
+    v4: u8,
+    v6: u8,
+}
+
+impl Default for SourceBlock {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl SourceBlock {
+    /// Each address of IPv4, and each /56 of IPv6.
+    pub const DEFAULT: Self = Self { v4: 32, v6: 56 };
+
+    /// The first address of the block that an address lies in. IPv4 addresses as IPv6 sockets see them
+    /// count as IPv4.
+    pub fn of(self, ip: IpAddr) -> IpAddr {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let shift = 32_u32.saturating_sub(self.v4.into());
+                let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+                Ipv4Addr::from_bits(ip.to_bits() & mask).into()
+            }
+            IpAddr::V6(ip) => {
+                let shift = 128_u32.saturating_sub(self.v6.into());
+                let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
+                Ipv6Addr::from_bits(ip.to_bits() & mask).into()
+            }
+        }
+    }
+}
+
+impl FromStr for SourceBlock {
+    type Err = String;
+
+    /// Reads `32:56`: the bits of IPv4, and those of IPv6; `32` leaves those of IPv6 as they are.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (v4, v6) = match text.split_once(':') {
+            Some((v4, v6)) => (v4, Some(v6)),
+            None => (text, None),
+        };
+        let bits = |text: &str, most: u8| {
+            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            let bits = text.parse().ok().filter(|bits| digits && *bits <= most);
+            bits.ok_or("is not BITS:BITS of IPv4 and IPv6, such as 32:56".to_owned())
+        };
+        Ok(Self {
+            v4: bits(v4, 32)?,
+            v6: v6.map_or(Ok(Self::default().v6), |v6| bits(v6, 128))?,
+        })
+    }
+}
+
+impl fmt::Display for SourceBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.v4, self.v6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_block_are_one_source() {
+        let of = |block: &str, ip: &str| {
+            block
+                .parse::<SourceBlock>()
+                .unwrap()
+                .of(ip.parse().unwrap())
+                .to_string()
+        };
+        for (block, ip, source) in [
+            ("32:56", "192.0.2.7", "192.0.2.7"),
+            ("32:56", "::ffff:192.0.2.7", "192.0.2.7"),
+            ("32:56", "2001:db8:1:2ff::9", "2001:db8:1:200::"),
+            ("24:64", "192.0.2.7", "192.0.2.0"),
+            ("32:128", "2001:db8::9", "2001:db8::9"),
+            ("24", "2001:db8:0:ff::9", "2001:db8::"),
+            ("0:0", "192.0.2.7", "0.0.0.0"),
+            ("0:0", "2001:db8::9", "::"),
+        ] {
+            assert_eq!(of(block, ip), source, "{block} {ip}");
+        }
+        for wrong in ["", ":", "33", "32:129", "32:", "+1:2", "a"] {
+            assert!(wrong.parse::<SourceBlock>().is_err(), "{wrong}");
+        }
+        assert_eq!(SourceBlock::default().to_string(), "32:56");
+    }
+}
