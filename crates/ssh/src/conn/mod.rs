@@ -287,16 +287,17 @@ impl Connection {
         done
     }
 
-    /// As sshd (packet.c, ssh_packet_need_rekeying), a server begins no key exchange before
-    /// authentication is done.
+    /// As OpenSSH (packet.c, ssh_packet_need_rekeying), neither side begins a key exchange before
+    /// authentication is done: a client's KEXINIT could cross the success with which compression
+    /// starts.
     fn rekey_in_time(&mut self, now: Instant) -> Result<(), Error> {
-        if self.authenticated && self.asks_for_none && self.transport.rekey()? {
+        if !self.authenticated {
+            return Ok(());
+        }
+        if self.asks_for_none && self.transport.rekey()? {
             self.asks_for_none = false;
         }
-        match self.role == Role::Client || self.authenticated {
-            true => self.transport.handle_timeout(now),
-            false => Ok(()),
-        }
+        self.transport.handle_timeout(now)
     }
 
     /// Does without a cipher, or without cipher and MAC, after authentication, if the peer was told
@@ -421,7 +422,8 @@ impl Connection {
     /// When [`Connection::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let alive = self.alive.deadline().filter(|_| self.authenticated);
-        match (alive, self.transport.poll_timeout()) {
+        let rekey = self.transport.poll_timeout().filter(|_| self.authenticated);
+        match (alive, rekey) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -433,7 +435,7 @@ impl Connection {
     }
 
     /// Sends `len` bytes that mean nothing, where that may be: once our authentication has begun,
-    /// and in no key exchange; whether it did.
+    /// in no key exchange, and with zlib@openssh.com only behind the login; returns whether it did.
     pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
         let known = matches!(self.auth, Authentication::Ours(_));
         Ok(known && self.transport.ignore(len)?)

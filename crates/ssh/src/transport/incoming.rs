@@ -72,7 +72,9 @@ impl Transport {
                 let answer = Unimplemented {
                     sequence: opened.sequence,
                 };
-                self.send_message(&answer.to_bytes())?;
+                if self.may_send_unasked() {
+                    self.send_message(&answer.to_bytes())?;
+                }
             }
             _ => return Ok(Some(payload)),
         }

@@ -304,6 +304,19 @@ impl Transport {
         self.session_id.is_some() && self.exchange.app_may_send()
     }
 
+    /// Whether a message may be sent that is no step of the login.
+    ///
+    /// zlib@openssh.com starts behind USERAUTH_SUCCESS in both directions (OpenSSH, packet.c,
+    /// ssh_packet_enable_delayed_compress). While a client waits for that message, it cannot know
+    /// if the server will read its next packet before or behind the start, so it sends none:
+    /// IGNOREs that were sent then, uncompressed, ended every upload with zlib from 20 ms on.
+    pub(super) fn may_send_unasked(&self) -> bool {
+        let waits_for_start = self.role == Role::Client
+            && !self.authenticated
+            && self.negotiated.as_ref().is_some_and(|n| n.c2s.compress);
+        self.may_send() && !waits_for_start
+    }
+
     /// Sends a message of a layer above; only while [`Transport::may_send`].
     pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
         let job = self.outbound.job(packet, &mut *self.random)?;
@@ -390,7 +403,7 @@ impl Transport {
 
     /// Sends a PING (ping@openssh.com) if the peer takes it and one may be sent.
     pub fn ping(&mut self, data: &[u8]) -> Result<bool, Error> {
-        let may = self.extensions.ping && self.may_send();
+        let may = self.extensions.ping && self.may_send_unasked();
         if may {
             self.send_message(&Ping { data }.to_bytes())?;
         }
@@ -400,7 +413,7 @@ impl Transport {
     /// Sends `len` bytes that mean nothing (IGNORE), if they may be sent: under keys only, since
     /// strict key exchange allows none before.
     pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
-        let may = self.may_send();
+        let may = self.may_send_unasked();
         if may {
             let data = vec![0; len];
             self.send_message(&Ignore { data: &data }.to_bytes())?;

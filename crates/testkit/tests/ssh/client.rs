@@ -38,6 +38,9 @@ pub(crate) struct Setup {
     /// The SFTP server is known.
     pub(crate) remembered: bool,
     pub(crate) rekey_bytes: Option<u64>,
+    /// Bytes of IGNORE that are sent as soon as they may be, and again behind each flight of the
+    /// login, as a link does to open TCP's congestion window.
+    pub(crate) filler: usize,
 }
 
 impl Setup {
@@ -53,6 +56,7 @@ impl Setup {
             opening: false,
             remembered: false,
             rekey_bytes: None,
+            filler: 0,
         }
     }
 }
@@ -366,9 +370,17 @@ impl Client {
             self.open_lane(now);
         }
         let mut written = Vec::new();
-        while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
-            let sealed = output.seal().map_err(End::Ssh)?;
-            written.extend(sealed.to_vec().expect("it is in memory"));
+        let mut fills = self.setup.filler > 0 && !self.conn.is_authenticated();
+        loop {
+            while let Some(output) = self.conn.poll_output().map_err(End::Ssh)? {
+                let sealed = output.seal().map_err(End::Ssh)?;
+                written.extend(sealed.to_vec().expect("it is in memory"));
+            }
+            fills &= !written.is_empty();
+            if !std::mem::take(&mut fills) {
+                break;
+            }
+            self.conn.ignore(self.setup.filler).map_err(End::Ssh)?;
         }
         if let (Some(lane), Some(id)) = (&mut self.lane, self.channel) {
             while lane.wants_jobs() > 0 && !self.jobs.is_empty() {

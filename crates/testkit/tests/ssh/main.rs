@@ -3,6 +3,7 @@
 
 mod attacks;
 mod client;
+mod compression;
 #[path = "../../../plan/tests/lane/disk.rs"]
 #[allow(
     dead_code,
