@@ -277,7 +277,7 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
                     assert_eq!(known.kind(), EntryKind::File);
                     let kind = JobKind::Get {
                         source: path,
-                        target: source,
+                        target: source.into(),
                         known: Some(known).filter(|_| rng.below(2) == 0),
                         options,
                     };
