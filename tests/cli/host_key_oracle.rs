@@ -23,7 +23,7 @@ use transfer::known_hosts::{
 use transfer::prompt::{Answer, Kind, Prompt, PromptError};
 
 /// Cases in a run of `make test`, some 40 ms each.
-const FEW: u64 = 240;
+const FEW: u64 = 200;
 /// Through the binary.
 const BY_BINARY: u64 = 24;
 /// Names how many cases are run instead, from which seed on: `5000` or `5000:17`.

@@ -114,7 +114,7 @@ fn paths_by(text: &str, exists: impl Fn(&str) -> bool) -> Vec<PathBuf> {
             Some(last) if last.as_str() != "none" => {
                 let whole = format!("{last} {word}");
                 let apart = starts || exists(last) || exists(&word);
-                match exists(&whole) || !apart {
+                match exists(&whole) && !starts || !apart {
                     true => *last = whole,
                     false => paths.push(word),
                 }

@@ -143,3 +143,26 @@ impl Credentials {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_leaves_early_for_a_host_that_is_not_verified() {
+        let credentials = |verified| Credentials {
+            user: "u".to_owned(),
+            methods: vec![Method::PublicKey],
+            identities: vec![Identity {
+                blob: Vec::new(),
+                algorithms: Vec::new(),
+                direct: true,
+            }],
+            proven: false,
+            verified,
+            max_prompts: 1,
+        };
+        assert!(credentials(true).is_likely());
+        assert!(!credentials(false).is_likely());
+    }
+}

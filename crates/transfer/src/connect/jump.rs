@@ -32,7 +32,7 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     let thread = std::thread::Builder::new().name("jump".to_owned());
     let thread = thread.spawn(move || {
         carry(outer, channel, &local, &mut |text| {
-            debug!("jump: {text}");
+            debug!("jump: {}", escape::text(text.as_bytes()));
             // The first is the reason.
             let _ = told.set(format!(
                 "{name} does not lead there: {}",

@@ -97,6 +97,9 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
         " \t",
         "[h]:2222 1024 35 123456789",
         "x ssh-ed25519 !",
+        // An authority that is not read certifies nothing.
+        "@cert-authority * ssh-ed25519 AAAA",
+        "@cert-authority\t* ssh-ed25519 AAAA x",
     ] {
         assert_eq!(of(line.as_bytes(), 1), Verdict::Unknown, "{line}");
     }

@@ -273,7 +273,7 @@ mod tests {
             format!("hash: {hash}\n"),
             "serial: 7\n".to_owned(),
             "serial: 5-400\n".to_owned(),
-            "serial: 0-6\nserial: 8-299\n".to_owned(),
+            "serial: 1-6\nserial: 8-299\n".to_owned(),
             (1..200).map(|n| format!("serial: {}\n", n * 3)).collect(),
             "id: two\nid: three\n".to_owned(),
             fs::read_to_string(at("ca.pub")).unwrap(),

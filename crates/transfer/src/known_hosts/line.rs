@@ -109,7 +109,7 @@ impl Line {
         // OpenSSH takes it for a part of the first word.
         if let Some(behind) = front.strip_prefix(b"\xef\xbb\xbf") {
             parsed.unreadable = match read(behind, &place) {
-                Some(Ok(entry)) => Some(entry.damaged("it begins with a byte order mark")),
+                Some(Ok(entry)) => entry.damaged("it begins with a byte order mark"),
                 Some(Err(unreadable)) => Some(unreadable),
                 None => None,
             };
@@ -149,7 +149,7 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
     if matches!(text.first(), Some(b'#') | None) || text.iter().all(u8::is_ascii_whitespace) {
         return None;
     }
-    let (marker, rest) = markers(text);
+    let (marker, rest) = markers(text)?;
     let (hosts, rest) = word(rest);
     let (key_type, rest) = word(rest);
     let (blob, _) = word(rest);
@@ -184,6 +184,10 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
             }));
         }
     };
+    if marker == Ok(Marker::CertAuthority) {
+        // Without its authority nothing is trusted that should not be.
+        return None;
+    }
     Some(Err(Unreadable {
         place: place(),
         why,
@@ -194,8 +198,9 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
 }
 
 /// The marker, and what follows it. OpenSSH looks for the blank that ends a marker before it looks
-/// for a tab; a revocation counts here however it is written.
-fn markers(text: &[u8]) -> (Result<Marker, ()>, &[u8]) {
+/// for a tab; a revocation counts here however it is written, and an authority whose marker
+/// OpenSSH does not see is left out.
+fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
     let (mut rest, mut found) = (text, Vec::new());
     while rest.first() == Some(&b'@') {
         let (marker, behind) = word(rest);
@@ -207,9 +212,10 @@ fn markers(text: &[u8]) -> (Result<Marker, ()>, &[u8]) {
         [] => Ok(Marker::None),
         all if all.iter().any(|(m, _)| *m == b"@revoked") => Ok(Marker::Revoked),
         [(b"@cert-authority", false)] => Ok(Marker::CertAuthority),
+        all if all.iter().all(|(m, _)| *m == b"@cert-authority") => return None,
         _ => Err(()),
     };
-    (marker, rest)
+    Some((marker, rest))
 }
 
 /// Type, blob and bare blob of a key as a line has it.
@@ -281,17 +287,19 @@ impl Entry {
         }
     }
 
-    fn damaged(self, why: &'static str) -> Unreadable {
-        Unreadable {
+    fn damaged(self, why: &'static str) -> Option<Unreadable> {
+        let purpose = match self.marker {
+            Marker::Revoked => Purpose::Revokes,
+            Marker::None => Purpose::Binds,
+            Marker::CertAuthority => return None,
+        };
+        Some(Unreadable {
             place: self.place,
             why,
             hosts: Some(self.hosts),
             plain: Some(self.plain),
-            purpose: match self.marker {
-                Marker::Revoked => Purpose::Revokes,
-                Marker::None | Marker::CertAuthority => Purpose::Binds,
-            },
-        }
+            purpose,
+        })
     }
 }
 

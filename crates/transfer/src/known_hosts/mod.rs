@@ -231,7 +231,7 @@ impl KnownHosts {
             }
             let of_type = keys.clone().find(|e| e.key_type == key.key_type());
             // Without the port it may be another machine.
-            if let Some(other) = of_type.or(keys.clone().next()).filter(|_| at == 0) {
+            if let Some(other) = of_type.or_else(|| keys.clone().next()).filter(|_| at == 0) {
                 return Verdict::Changed(other.known_key());
             }
         }
