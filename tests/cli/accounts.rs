@@ -645,3 +645,44 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
     outcome.expect_err(&["Permission denied (publickey)"]);
     assert!(machine.daemon.log().contains("alice's alone"));
 }
+
+/// All connections were one account's, and others saw a bare reset.
+#[test]
+fn one_account_leaves_room_for_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    write_file(&file, b"connections = 8\n");
+    let file = file.display().to_string();
+    let Some(machine) = Machine::start(&["--config", &file]) else {
+        return;
+    };
+    let login = |user: &str| machine.sftp_with(&machine.key, user, &[]);
+    let mut held = Vec::new();
+    let told = loop {
+        assert!(held.len() < 6, "an account has no share");
+        let outcome = login("alice").stdin("").run();
+        if !outcome.success() {
+            break outcome.expect_code(255).err();
+        }
+        let session = login("alice").in_terminal().spawn();
+        assert!(session.shows("sftp>"), "{}", machine.daemon.log());
+        held.push(session);
+    };
+    assert!(
+        told.contains("too many connections of this account"),
+        "{told}"
+    );
+    assert!(held.len() >= 2, "{}", held.len());
+    login("bob").stdin("").run().expect_code(0);
+    // Silent connections take no place that is kept for those who log in.
+    let at = ("127.0.0.1", machine.port);
+    let silent = (0..8).filter_map(|_| TcpStream::connect(at).ok());
+    let silent: Vec<TcpStream> = silent.collect();
+    let outcome = login("bob").stdin("").run();
+    let words = outcome.err();
+    assert!(
+        outcome.success() || words.contains("too many are logging in at once"),
+        "{words}"
+    );
+    drop((silent, held));
+}

@@ -468,7 +468,7 @@ fn what_cannot_be_is_one_sentence() {
         (
             &["--listen", "127.0.0.1:x", "--host-key", &key],
             2,
-            "no HOST:PORT",
+            "not PORT, HOST:PORT or :PORT",
         ),
         (
             &["--listen", ":0", "--root", "/nowhere/at/all"],

@@ -1,6 +1,7 @@
 //! The operands: where connections come in, and where they go.
 
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -241,7 +242,10 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Streams => f.write_str("-"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => {
+                let path = wire::escape::name(path.as_os_str().as_bytes());
+                write!(f, "unix:{path}")
+            }
             Self::Tcp { host, port } => match host {
                 Host::Loopback => write!(f, "localhost:{port}"),
                 Host::All => write!(f, "*:{port}"),

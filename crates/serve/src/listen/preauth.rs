@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use ssh::auth::LoginEvent;
+use wire::escape::field;
 use ssh::{Event, PeerIncompatible, SealedQueue};
 
 use super::engine::{Algorithms, Offer};
@@ -278,6 +279,7 @@ impl Preauth<'_> {
             }
             Event::Login(LoginEvent::Success { .. }) => self.logged_in = true,
             Event::Login(LoginEvent::Refused { user, method }) => {
+                let (user, method) = (field(user.as_bytes()), field(method.as_bytes()));
                 tell(
                     self.link,
                     2,

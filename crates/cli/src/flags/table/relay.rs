@@ -263,7 +263,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         "Let clients that name their target themselves go there; may be repeated",
         "Let clients of an entrance with socks5, http, redirect or tproxy go there, and nowhere \
               else; may be repeated. HOST is a name, *.example.com, a network or *, PORT a number \
-              or *. A * leads to no address of this machine.",
+              or *. Addresses of this machine and its links are let in only by a HOST that is the address, a \
+              network of it, localhost or the name of this machine; a * and a network of all addresses \
+              lead to other machines.",
         |args, given| {
             args.permits = given.texts()?;
             Ok(())
