@@ -39,6 +39,8 @@ pub(super) struct HostGate {
     beside: Option<FirstKey>,
     /// The person had to do something to log in.
     person: bool,
+    /// When a connection failed for which zlib had been chosen.
+    zlib_failed: Option<SystemTime>,
 }
 
 /// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
@@ -86,6 +88,7 @@ impl HostGate {
             fingerprint: String::new(),
             beside,
             person: false,
+            zlib_failed: None,
         }
     }
 
@@ -391,6 +394,9 @@ impl Gate for HostGate {
         if let Some(rtt) = visit.rtt {
             memory.note_rtt(rtt);
         }
+        if let Some(at) = self.zlib_failed {
+            memory.note_zlib_failed(at);
+        }
         if self.memory.as_ref() != Some(&memory) {
             self.save(&memory);
             self.memory = Some(memory);
@@ -424,6 +430,10 @@ impl Gate for HostGate {
             self.save(&memory);
             self.memory = Some(memory);
         }
+    }
+
+    fn zlib_failed(&mut self) {
+        self.zlib_failed = Some(SystemTime::now());
     }
 
     fn forget(&mut self) {

@@ -82,6 +82,12 @@ pub trait Link: Send {
         false
     }
 
+    /// It has something that was chosen for it although nobody had asked for that, and that could be
+    /// why it fails: zlib.
+    fn has_own_choice(&self) -> bool {
+        false
+    }
+
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
 
@@ -209,6 +215,11 @@ pub trait Reach: Send + Sync {
     fn again(&self) -> Result<Box<dyn Link>, NoMore> {
         self.another(false)
     }
+
+    /// A connection was lost that had something which nobody had asked for ([`Link::has_own_choice`]):
+    /// further ones are made without. `at_fault`: so soon that it is probably the reason, which is
+    /// remembered.
+    fn choose_nothing(&self, _at_fault: bool) {}
 
     /// How connections are made that go beside the server's own logins; [`Reach::another`] makes
     /// them from the time on that their server listens.
