@@ -115,6 +115,10 @@ mod tests {
                 done: 0,
                 cpu: Duration::ZERO,
                 idle: Some(0.9),
+                wanted_cpu: None,
+                silent: Duration::ZERO,
+                start_up: Duration::ZERO,
+                starting: 0,
                 bears_losses: false,
                 connections: vec![ConnectionSample {
                     connection: ConnectionId(0),

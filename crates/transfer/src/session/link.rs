@@ -304,6 +304,8 @@ impl fmt::Display for NoMore {
 pub struct LinkSample {
     /// Bytes written to its socket.
     pub sent: u64,
+    /// Bytes that are sealed and not written to it.
+    pub unwritten: u64,
     /// Bytes read from it.
     pub received: u64,
     /// What the kernel says, where there is a kernel's TCP under it.
@@ -317,6 +319,8 @@ pub struct SendWindow {
     pub largest: u64,
     /// Data wait for it and for nothing else.
     pub stalled: bool,
+    /// Bytes that wait for it, or for the socket.
+    pub queued: u64,
 }
 
 /// What a link received.

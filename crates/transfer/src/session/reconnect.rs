@@ -210,6 +210,11 @@ impl Driver {
 
     /// Something came from the other side.
     pub(super) fn note_heard(&mut self, now: Instant) {
+        let lasted = now.saturating_duration_since(self.heard);
+        let awaited = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;
+        if lasted > Duration::from_millis(10) && self.lanes.iter().any(awaited) {
+            self.growing.note_silence(lasted);
+        }
         self.heard = now;
         if self.reconnecting.lost.is_none() {
             self.reconnecting.at = None;

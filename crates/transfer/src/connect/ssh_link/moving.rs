@@ -186,6 +186,7 @@ impl Link for SshLink {
             // What meant nothing is no measure of the path.
             sent: self.sent_bytes.saturating_sub(self.filled as u64),
             received: self.received_bytes,
+            unwritten: self.sending.bytes() as u64,
             tcp: self.stream.tcp_info(),
         }
     }
@@ -195,6 +196,7 @@ impl Link for SshLink {
         SendWindow {
             largest: self.conn.channels().largest_window(id),
             stalled: self.conn.channels().is_stalled(id),
+            queued: self.conn.queued(id) as u64,
         }
     }
 
