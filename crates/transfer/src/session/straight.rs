@@ -1,5 +1,6 @@
 //! Connections that go beside the server's own logins: what starts their server runs on a channel
-//! of the first connection, and lanes move to them once there is one.
+//! of the first connection. On a short path lanes move to them once there is one; on a long one they
+//! join those that there are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
