@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use longhaul_tests::Scene;
 use longhaul_tests::both_ends::{BothEnds, events};
 use serde_json::{Value, json};
-use testkit::delay_proxy::Way;
+use testkit::delay_proxy::{Fate, Way};
 use testkit::tree::{Compare, assert_same, write_file};
 use testkit::{DelayProxy, Outcome, PeerKind, Seed};
 
@@ -283,6 +283,48 @@ fn zlib_is_asked_for_where_path_and_data_speak_for_it() {
     remember_slow_path(&scene);
     let (went, zlib) = copy(&scene, "log", &["--compress=auto"]);
     assert!(went < 4_000_000 && zlib["choice"] == "on", "{went} {zlib}");
+}
+
+/// Each copy of text to a host whose path was seen to be slow failed with the zlib that had been chosen
+/// for it, and nothing changed that.
+#[test]
+fn zlib_with_which_a_connection_fails_is_given_up_and_not_chosen_again() {
+    // Behind the login, and behind the first data.
+    for after in [8_000, 300_000] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        if scene.client.is_scp() {
+            return;
+        }
+        let proxy = DelayProxy::to(scene.peer.addr())
+            .fate(2, Fate::Reset(Way::Up, after))
+            .start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        write_file(&scene.path("log"), &log_lines(6_000_000));
+        let copy = |to: &str| {
+            let run = scene.client.cp().args(["--explain", "--json"]);
+            let run = run.args(["--far-end=stock", "--connections", "1"]);
+            let run = run.arg(scene.path("log")).arg(scene.remote(to));
+            let outcome = run.run().expect_code(0);
+            assert_same(&scene.path("log"), &scene.path(to), Compare::CONTENT);
+            outcome
+        };
+        copy("first");
+        remember_slow_path(&scene);
+        let before = proxy.connections();
+        assert_eq!(before, 1, "the next one is to fail");
+        let second = copy("second");
+        assert_eq!(proxy.connections(), 3, "{after}: {second}");
+        remember_slow_path(&scene);
+        let zlib = decision(&copy("third"), "zlib");
+        assert_eq!(zlib["choice"], "off", "{after}: {zlib}");
+        assert!(text(&zlib, "evidence").contains("failed before"), "{zlib}");
+        assert_eq!(proxy.connections(), 4, "{after}");
+    }
 }
 
 #[test]

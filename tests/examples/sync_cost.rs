@@ -229,6 +229,7 @@ impl Connect for Host {
             absolute: true,
             sends: None,
             beside: None,
+            plain: false,
             look: None,
             sends_much: false,
             hop: Arc::new(|_| Err("no host is passed through".to_owned())),

@@ -148,3 +148,37 @@ fn two_labs_do_not_disturb_each_other() {
     assert!((40..100).contains(&least[0].as_millis()), "{least:?}");
     assert!((160..220).contains(&least[1].as_millis()), "{least:?}");
 }
+
+/// With IGNOREs in front of data, sshd ended each upload with zlib from 20 ms of round trip on; and
+/// a copy of text chose zlib without being asked for it once the path was seen to be slow.
+#[test]
+fn uploads_with_zlib_reach_openssh_over_a_long_path() {
+    let temporary = tempfile::tempdir().unwrap();
+    if !have(CLIENTS) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines =
+        (0..400_000).map(|n| format!("{n:x} lines of a log, of which zlib leaves little\n"));
+    fs::write(folder.path().join("file"), lines.collect::<String>()).expect("our folder");
+    let here = folder.path().display();
+    let cp = format!("{} cp -q", longhaul().display());
+    for rtt in ["20ms", "90ms"] {
+        let Some(lab) = lab(temporary.path()) else {
+            return;
+        };
+        let script = format!(
+            "{cp} -C {here}/file far:{here}/asked && {cp} {here}/file far:{here}/plain && \
+             {cp} {here}/file far:{here}/chosen"
+        );
+        lab.env("XDG_CACHE_HOME", temporary.path().join(rtt))
+            .args(["--rtt", rtt, "--rate", "100Mbit", "--sshd", "-q", "--"])
+            .args(["sh", "-c", &script])
+            .run()
+            .expect_code(0);
+        for copy in ["asked", "plain", "chosen"] {
+            same(folder.path(), copy);
+            fs::remove_file(folder.path().join(copy)).expect("our folder");
+        }
+    }
+}

@@ -337,6 +337,7 @@ impl Hosts {
             absolute: self.absolute,
             sends: None,
             beside: None,
+            plain: false,
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
             // What yields is one connection, whose queue is seen at this end.

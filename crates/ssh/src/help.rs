@@ -4,7 +4,7 @@
 //! connection knows some that have nothing else to do.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 /// Something to do, which gains nothing by being done late: it may as well be dropped.
 pub type Work = Box<dyn FnOnce() + Send>;
@@ -99,19 +99,39 @@ impl<J: Job> Batch<J> {
         }
     }
 
+    /// Whether somebody is at job `at` now, for whom [`Batch::take`] would wait.
+    pub(crate) fn is_busy(&self, at: usize) -> bool {
+        let place = self.places.get(at);
+        place.is_some_and(|place| matches!(place.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Does the last job that nobody has begun; false where there is none.
+    pub(crate) fn do_last(&self) -> bool {
+        self.places.iter().rev().any(Self::do_one)
+    }
+
     fn help(&self, order: Order) {
-        let one = |place: &Mutex<Place<J>>| {
-            if let Ok(mut held) = place.try_lock() {
-                *held = match std::mem::replace(&mut *held, Place::Taken) {
-                    Place::Waits(job) => Place::Done(job.carry_out()),
-                    other => other,
-                };
-            }
-        };
         match order {
-            Order::FirstFirst => self.places.iter().for_each(one),
-            Order::LastFirst => self.places.iter().rev().for_each(one),
+            Order::FirstFirst => self.places.iter().for_each(|place| {
+                Self::do_one(place);
+            }),
+            Order::LastFirst => self.places.iter().rev().for_each(|place| {
+                Self::do_one(place);
+            }),
         }
+    }
+
+    /// Does what is to be done there, if nobody has begun it; whether there was anything.
+    fn do_one(place: &Mutex<Place<J>>) -> bool {
+        let Ok(mut held) = place.try_lock() else {
+            return false;
+        };
+        let (after, did) = match std::mem::replace(&mut *held, Place::Taken) {
+            Place::Waits(job) => (Place::Done(job.carry_out()), true),
+            other => (other, false),
+        };
+        *held = after;
+        did
     }
 }
 
@@ -146,6 +166,22 @@ mod tests {
                 assert_eq!((batch.take(0), batch.take(1000)), (None, None));
             }
         }
+    }
+
+    /// The owner waited for each job that a helper had just begun, and did nothing itself: a slow
+    /// cipher used one core.
+    #[test]
+    fn whoever_would_wait_does_the_last_job_instead() {
+        let batch = Batch::new((2..6).map(Square).collect());
+        let held = batch.places[0].lock().unwrap();
+        assert!(batch.is_busy(0) && !batch.is_busy(1) && !batch.is_busy(9));
+        assert!(batch.do_last() && batch.do_last() && batch.do_last());
+        assert!(!batch.do_last(), "the first is another's");
+        drop(held);
+        assert!(!batch.is_busy(0));
+        let all: Vec<_> = (0..4).map(|at| batch.take(at)).collect();
+        assert_eq!(all, [Some(4), Some(9), Some(16), Some(25)]);
+        assert!(!batch.do_last());
     }
 
     #[test]

@@ -68,6 +68,10 @@ pub struct HostMemory {
     /// When no connection could go straight to it, in seconds of UNIX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
+    /// When a connection failed for which zlib had been chosen without being asked for, in seconds of
+    /// UNIX.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zlib_failed: Option<u64>,
     /// What was measured on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
@@ -111,6 +115,17 @@ impl HostMemory {
         if !(known / 2..=known * 2).contains(&rtt) {
             self.rtt_us = u32::try_from(rtt.as_micros()).ok();
         }
+    }
+
+    /// Notes that a connection failed for which zlib had been chosen without being asked for.
+    pub fn note_zlib_failed(&mut self, now: SystemTime) {
+        self.zlib_failed = Some(seconds(now));
+    }
+
+    /// How long ago that was, while it still counts.
+    pub fn zlib_failed(&self, now: SystemTime) -> Option<Duration> {
+        let age = Duration::from_secs(seconds(now).checked_sub(self.zlib_failed?)?);
+        (age <= LIFETIME).then_some(age)
     }
 
     /// What was learned of transfers this way.

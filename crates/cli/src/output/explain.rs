@@ -259,6 +259,7 @@ fn zlib(why: &ZlibWhy) -> String {
         ZlibWhy::Refused => "the server has none".to_owned(),
         ZlibWhy::BlocksInstead => "a longhaul there packs by blocks, and once is enough".to_owned(),
         ZlibWhy::NotAsked => "it could not bring anything here".to_owned(),
+        ZlibWhy::Failed => "a connection with it failed before".to_owned(),
         ZlibWhy::PathUnknown => "how much the path moves is not known yet".to_owned(),
         ZlibWhy::PathFast(rate) => {
             format!(

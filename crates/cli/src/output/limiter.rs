@@ -11,6 +11,9 @@ const SHORT: Duration = Duration::from_secs(2);
 /// With so little of a core of its own, it is not longhaul that the processor is busy with.
 const OTHERS: f64 = 0.3;
 
+/// A thread that runs or waits for a processor for so much of the time does nothing else.
+const HELD: f64 = 0.85;
+
 type Detail = fn(&SessionReport) -> Option<String>;
 
 /// What is said after the name of each limiter.
@@ -23,13 +26,16 @@ const DETAILS: &[(Limiter, Detail)] = &[
         let share = percent(r.evidence.window_blocked);
         Some(format!("data waited for them {share} of the time"))
     }),
-    (Limiter::Server, |r| {
-        let beyond = ms(r.evidence.server);
-        Some(format!("answers took {beyond} beyond the round trip"))
-    }),
+    (Limiter::Server, server),
     (Limiter::LocalCpu, |r| {
         let idle = percent(r.evidence.idle?);
         let cpu = r.evidence.cpu;
+        if r.evidence.wanted_cpu > HELD && cpu < OTHERS {
+            return Some(format!(
+                "longhaul used {cpu:.1} cores and waited for a processor, or for the quota of its \
+                 cgroup, in the rest of the time"
+            ));
+        }
         Some(match cpu < OTHERS {
             true => format!("others keep it busy, {idle} of it is idle"),
             false => format!("{idle} of it idle, {cpu:.1} cores used by longhaul"),
@@ -90,6 +96,19 @@ pub(crate) fn lanes(connections: u32, channels: u32) -> String {
         (connections, 0 | 1) => format!("{connections} connections"),
         (connections, channels) => format!("{connections} connections, {channels} channels each"),
     }
+}
+
+/// The evidence that the server is slow: its answers, what it has not answered, its silence.
+fn server(r: &SessionReport) -> Option<String> {
+    let e = &r.evidence;
+    let answers = e.server >= Duration::from_millis(2);
+    Some(match e.held > 1_000_000 {
+        true if !answers => format!("{:.1} MB lay there unanswered", e.held as f64 / 1e6),
+        false if !answers && e.silent > 0.1 => {
+            format!("it was silent for {} of the time", percent(e.silent))
+        }
+        _ => format!("answers took {} beyond the round trip", ms(e.server)),
+    })
 }
 
 fn tried(r: &SessionReport) -> Option<String> {

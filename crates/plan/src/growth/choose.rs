@@ -45,6 +45,16 @@ const SHORT: u32 = 2;
 const ONE_MACHINE: u32 = 1;
 /// [`BEARS`] where both ends are known to be one machine: the far end works as much as this one.
 const BEARS_BOTH: f64 = 2.0;
+/// Of the time: a thread that runs or waits to run for more of it than this has no time for anything
+/// else.
+const ALL_OF_IT: f64 = 0.85;
+/// So little of the processors is idle where they are busy.
+const BUSY: f64 = 0.08;
+/// Where they are busy, with this share of them it is the copy that keeps them so.
+const GOOD_PART: f64 = 0.35;
+/// A server that takes longer than this beyond a round trip to start what serves files has a login
+/// shell that is slow to start.
+pub(super) const SLOW_START_UP: Duration = Duration::from_millis(250);
 /// Below this a channel's window holds nothing back.
 pub(super) const LONG: Duration = Duration::from_millis(4);
 
@@ -54,33 +64,46 @@ impl Growth {
         let rtt = self.trip();
         self.planned_for = rtt;
         let (mut connections, mut channels) = (1, 1);
-        let learned = self
-            .config
-            .learned
-            .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
-        if let Some((learned, _)) = learned {
-            (connections, channels) = (learned.connections, learned.channels);
-            if rtt < LONG {
-                connections = connections.min(match self.config.one_machine {
-                    true => ONE_MACHINE,
-                    false => SHORT,
-                });
-            }
-            if let Some(limit) = self.config.limit {
-                // Of those, as many as the user's rate is shared by.
-                let shared = limit.saturating_mul(connections.into()) / learned.rate.max(1);
-                let needed = shared.saturating_add(1);
-                connections = connections.min(u32::try_from(needed).unwrap_or(u32::MAX));
-            }
-            // It was welcome the last time.
-            self.at_once = super::MOST_AT_ONCE;
-        } else if let (Some(buffer), Some(left), true) =
+        if let (Some(buffer), Some(left), true) =
             (self.config.buffer, evidence.remaining, rtt >= LONG)
         {
             connections = self.worth(buffer, left, rtt);
             if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
                 channels = self.windows_of_buffer().clamp(1, 3);
             }
+        }
+        let learned = self
+            .config
+            .learned
+            .filter(|(l, now)| l.direction == self.config.direction && l.holds(*now, rtt));
+        if let Some((learned, _)) = learned {
+            let mut paid = learned.connections;
+            if rtt < LONG {
+                paid = paid.min(match self.config.one_machine {
+                    true => ONE_MACHINE,
+                    false => SHORT,
+                });
+            }
+            if let Some(limit) = self.config.limit {
+                // Of those, as many as the user's rate is shared by.
+                let shared = limit.saturating_mul(paid.into()) / learned.rate.max(1);
+                let needed = shared.saturating_add(1);
+                paid = paid.min(u32::try_from(needed).unwrap_or(u32::MAX));
+            }
+            // So little is over before more than that could be of use.
+            let little = evidence.remaining.is_some_and(|left| {
+                let lasts = left as f64 / learned.rate.max(1) as f64;
+                lasts < self.costs().as_secs_f64()
+            });
+            if little {
+                paid = paid.min(connections);
+            }
+            // What is begun with where nothing is known stays the least: with fewer that were
+            // enough at full speed, slow start took longer, and a known host was the slower one.
+            connections = connections.max(paid);
+            channels = channels.max(learned.channels);
+            // It was welcome the last time.
+            self.at_once = super::MOST_AT_ONCE;
         }
         self.planned = (
             self.config.connections.unwrap_or(connections),
@@ -118,11 +141,14 @@ impl Growth {
         let mut changes = Vec::new();
         // What was closed for falling behind is not missed at the end.
         let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
-        if !over {
+        if !over && !self.awaits_start(evidence) {
             let have = evidence.connections.len() as u32;
             self.connect_as_planned(evidence.now, have, &mut changes);
         }
-        let channels = if over { 0 } else { self.wanted_channels() };
+        let channels = match over || self.awaits_start(evidence) {
+            true => 0,
+            false => self.wanted_channels(),
+        };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
                 changes.push(Change::AddChannel(*connection));
@@ -207,7 +233,7 @@ impl Growth {
             return false;
         }
         let Some(idle) = shown.idle else { return true };
-        let busy = idle <= 0.08;
+        let busy = idle <= BUSY;
         if self.trip() >= LONG {
             return !busy || shown.cpu < OWN;
         }
@@ -217,6 +243,16 @@ impl Growth {
             false => BEARS,
         };
         !busy && idle * processors >= bears * each
+    }
+
+    /// The thread that moves the bytes is held up by processors alone: it runs all the time, waits for
+    /// its turn, or for the quota of its cgroup. Or the processors that it may use are busy, and it
+    /// takes a good part of them.
+    fn wants_cpu(&self) -> bool {
+        let shown = &self.figures.shown;
+        let share = shown.cpu / f64::from(self.config.processors.max(1));
+        let busy = shown.idle.is_some_and(|idle| idle <= BUSY);
+        shown.wanted_cpu > ALL_OF_IT || busy && share > GOOD_PART
     }
 
     /// How long the rest takes at this rate. Of what nobody knows the length, as much is taken
@@ -271,7 +307,10 @@ impl Growth {
         if !self.is_level() {
             return changes;
         }
-        let channel_pays = lasts > 6 * rtt + Duration::from_millis(50);
+        if self.awaits_start(evidence) {
+            return changes;
+        }
+        let channel_pays = lasts > 6 * rtt + Duration::from_millis(50) + 2 * self.start_up;
         // All channels of a connection wait for the packet that it lost: another connection does
         // not. Of 100 MB/s that BBR takes with eight connections over 1 % loss, six had 70.
         let borne = self.figures.bears_losses();
@@ -320,7 +359,24 @@ impl Growth {
 
     /// How long another connection takes to become one of many.
     pub(super) fn costs(&self) -> Duration {
-        self.trip().mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300)
+        self.trip().mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300) + 2 * self.start_up
+    }
+
+    /// A login shell takes long to start what serves files: no further one is begun before the last
+    /// has answered, since they may wait for each other, or where the rest is over sooner.
+    fn awaits_start(&self, evidence: &Evidence) -> bool {
+        let slow = self.start_up > SLOW_START_UP;
+        slow && (evidence.starting > 0 || self.rest(evidence) < 2 * self.start_up)
+    }
+
+    /// How long the rest takes; as at the usual rate before there is one.
+    fn rest(&self, evidence: &Evidence) -> Duration {
+        match evidence.remaining {
+            Some(left) if self.figures.shown.rate <= 0.0 => {
+                Duration::from_secs_f64(left as f64 / USUAL_RATE)
+            }
+            _ => self.lasts(evidence),
+        }
     }
 
     /// Whether `more` connections beside those that it `has` would save more than they may cost, if
@@ -368,7 +424,7 @@ impl Growth {
                 false => Limiter::UserLimit,
             };
         }
-        if !self.has_cpu() {
+        if !self.has_cpu() || self.wants_cpu() {
             return Limiter::LocalCpu;
         }
         if shown.disk_stalls > 20.0 && shown.window_blocked < 0.3 {
@@ -378,7 +434,14 @@ impl Growth {
         if f.lossy() && !f.queueing() && !self.has_queued_lately() {
             return Limiter::Loss;
         }
-        if f.queueing() || self.sated {
+        if f.queueing() {
+            return Limiter::Path;
+        }
+        // More connections to a server that lags bring nothing either.
+        if !self.has_lost_lately() && f.server_lags(self.config.direction) {
+            return Limiter::Server;
+        }
+        if self.sated {
             return Limiter::Path;
         }
         if up && shown.sndbuf_limited > 0.3 {

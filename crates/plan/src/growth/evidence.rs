@@ -29,6 +29,17 @@ pub struct Evidence {
     pub cpu: Duration,
     /// How much of this machine's processors is idle, 0 to 1; `None` where it cannot be told.
     pub idle: Option<f64>,
+    /// For how long the thread that moves the bytes has run so far, or was ready to and waited for a
+    /// processor; `None` where it cannot be told.
+    pub wanted_cpu: Option<Duration>,
+    /// Time so far for which nothing came although answers were awaited, beyond what a round trip
+    /// explains.
+    pub silent: Duration,
+    /// How long the server takes to start what serves files on a channel, beyond a round trip: the
+    /// longest of all channels, those that have not answered yet included.
+    pub start_up: Duration,
+    /// Channels that were opened and have not answered.
+    pub starting: u32,
     /// The connections send with a congestion control that does not take a lost packet for
     /// congestion (BBR).
     pub bears_losses: bool,
@@ -97,6 +108,8 @@ pub struct LaneSample {
     pub window_blocked: Duration,
     /// Bytes in requests that are not answered.
     pub in_flight: u64,
+    /// Of them, those that wait at this end for the channel's window or for the socket.
+    pub unsent: u64,
     /// How many may be.
     pub depth: u64,
     /// The lowest that a request took, from leaving to the answer; zero while unknown.

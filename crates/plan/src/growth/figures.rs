@@ -21,6 +21,8 @@ struct Last {
     moved: u64,
     done: u64,
     cpu: Duration,
+    wanted_cpu: Option<Duration>,
+    silent: Duration,
     connections: BTreeMap<ConnectionId, ConnectionSample>,
     lanes: BTreeMap<LaneId, LaneSample>,
 }
@@ -52,6 +54,18 @@ const LEAST_BEYOND: Duration = Duration::from_millis(20);
 /// on one that is not.
 const SPARE: f64 = 0.08;
 
+/// Bytes of a lane that lie at the far end unanswered where it is quick: a WRITE that is not whole,
+/// and some more.
+const UNANSWERED: f64 = 512.0 * 1024.0;
+/// A request that takes longer than this beyond the round trip keeps the server busy.
+const SLOW_ANSWER: Duration = Duration::from_millis(8);
+/// Bytes that one READ can bring: of so many in the time that an answer takes, one comes after the
+/// other.
+const ONE_REQUEST: std::ops::Range<f64> = 16e3..300e3;
+/// Of the time. A connection whose window is too small for the path is silent for less than a round
+/// trip each time.
+const SILENT: f64 = 0.3;
+
 impl Measure {
     /// `None` at the first look.
     pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<Figures> {
@@ -72,6 +86,8 @@ impl Measure {
             moved: e.moved,
             done: e.done,
             cpu: e.cpu,
+            wanted_cpu: e.wanted_cpu,
+            silent: e.silent,
             connections: e
                 .connections
                 .iter()
@@ -103,6 +119,15 @@ impl Measure {
             min_rtt,
             cpu: e.cpu.saturating_sub(last.cpu).as_secs_f64() / over,
             idle: e.idle,
+            wanted_cpu: match (e.wanted_cpu, last.wanted_cpu) {
+                (Some(now), Some(then)) => now.saturating_sub(then).as_secs_f64() / over,
+                _ => 0.0,
+            },
+            silent: e.silent.saturating_sub(last.silent).as_secs_f64() / over,
+            held: match direction {
+                Direction::Up => held(e),
+                Direction::Down => 0,
+            },
             ..LimiterEvidence::default()
         };
         figures.take_connections(direction, e, &last);
@@ -132,6 +157,15 @@ fn sockets(e: &Evidence, last: &Last) -> Option<u64> {
         Some(c.bytes.saturating_sub(then.bytes))
     });
     since.reduce(|sum, bytes| sum + bytes)
+}
+
+/// Bytes that the far end has acknowledged and not answered.
+fn held(e: &Evidence) -> u64 {
+    let lanes = e.lanes.iter();
+    let sent: u64 = lanes.map(|l| l.in_flight.saturating_sub(l.unsent)).sum();
+    let tcp = e.connections.iter().filter_map(|c| c.tcp);
+    let under_way: u64 = tcp.map(|tcp| tcp.unacked + tcp.notsent).sum();
+    sent.saturating_sub(under_way)
 }
 
 impl Figures {
@@ -198,6 +232,26 @@ impl Figures {
         self.shown.server = latency.saturating_sub(self.shown.rtt.max(trip));
         self.server_share =
             self.shown.server.as_secs_f64() / latency.as_secs_f64().max(f64::MIN_POSITIVE);
+    }
+
+    /// The far end is slow to take what the path has brought to it, or to make what is asked for.
+    ///
+    /// An upload's bytes lie there unanswered: more than the answers that are under way explain. Of
+    /// a download each request takes its time, one after the other, however many there are, or
+    /// nothing comes for several round trips while TCP loses nothing: sshd, held to a tenth of a
+    /// processor, is silent for 90 of 100 ms.
+    pub(super) fn server_lags(&self, direction: Direction) -> bool {
+        let shown = &self.shown;
+        let lanes = f64::from(shown.lanes.max(1));
+        let answers = shown.rate * shown.rtt.as_secs_f64() + lanes * UNANSWERED;
+        match direction {
+            Direction::Up => shown.held as f64 > answers,
+            Direction::Down => {
+                let each = shown.rate / lanes * shown.server.as_secs_f64();
+                let in_turn = shown.server > SLOW_ANSWER && ONE_REQUEST.contains(&each);
+                in_turn || shown.silent > SILENT
+            }
+        }
     }
 
     /// The path's queue fills: what is sent more only waits longer. On 1 Gbit/s and 114 ms five

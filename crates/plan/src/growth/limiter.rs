@@ -117,4 +117,10 @@ pub struct LimiterEvidence {
     pub disk_stalls: f64,
     /// Bytes that a connection had under way: its rate times its round trip.
     pub per_connection: u64,
+    /// Of the time, for how long the thread that moves the bytes ran or waited for a processor.
+    pub wanted_cpu: f64,
+    /// Of the time, for how long nothing came beyond what a round trip explains.
+    pub silent: f64,
+    /// Bytes that the server's TCP has taken and its SFTP server has not answered (up).
+    pub held: u64,
 }

@@ -157,6 +157,11 @@ pub struct Growth {
     channels: BTreeMap<ConnectionId, u32>,
     /// Bytes on their way through the session, announced before they were there.
     expected: u64,
+    /// [`Evidence::start_up`] at the last look, and [`Evidence::starting`].
+    start_up: Duration,
+    starting: u32,
+    /// Bytes a second in the last intervals, the latest first.
+    goodput: Vec<f64>,
 }
 
 /// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten
@@ -165,6 +170,8 @@ const AT_ONCE: u32 = 6;
 const MOST_AT_ONCE: u32 = 8;
 /// Refusals after which no connection is tried again.
 const MOST_REFUSALS: u32 = 2;
+/// Intervals whose mean rate is worth knowing the next time.
+const LEARNS_FROM: usize = 32;
 const REFUSAL_REST: Duration = Duration::from_secs(3);
 const BACKOFF: Duration = Duration::from_secs(8);
 
@@ -201,6 +208,9 @@ impl Growth {
             tried: None,
             channels: BTreeMap::new(),
             expected: 0,
+            start_up: Duration::ZERO,
+            starting: 0,
+            goodput: Vec::new(),
         }
     }
 
@@ -225,6 +235,7 @@ impl Growth {
         let now = evidence.now;
         let figures = self.measure.take(self.config.direction, evidence);
         self.next = Some(now + self.interval());
+        (self.start_up, self.starting) = (evidence.start_up, evidence.starting);
         self.count(evidence);
         let Some(figures) = figures else {
             self.began.get_or_insert(now);
@@ -247,6 +258,8 @@ impl Growth {
         };
         self.rates.insert(0, figures.work);
         self.rates.truncate(16);
+        self.goodput.insert(0, figures.shown.rate);
+        self.goodput.truncate(LEARNS_FROM);
         self.best = self.best.max(figures.work);
         self.plan_for_many();
         if self.config.channels.is_none() && self.outgrows_window(evidence) {
@@ -285,7 +298,10 @@ impl Growth {
             self.connect_as_planned(now, self.counts.0, &mut changes);
         }
         // At the next look its slow start would have met the first one's window.
-        let channels = self.wanted_channels();
+        let channels = match self.start_up > choose::SLOW_START_UP {
+            true => 1,
+            false => self.wanted_channels(),
+        };
         changes.extend((1..channels).map(|_| Change::AddChannel(id)));
         changes
     }
@@ -343,16 +359,29 @@ impl Growth {
     /// What is worth knowing the next time, at `now` seconds since 1970.
     pub fn learned(&self, now: u64) -> Option<Learned> {
         let rtt = self.measure.trip()?;
-        let (connections, channels) = self.counts;
+        let (mut connections, mut channels) = self.counts;
+        // Of what was added last nothing is known yet.
+        if let Some(trial) = &self.trial {
+            connections = connections.min(trial.had()).max(1);
+            if trial.adds_channels() {
+                channels = channels.min(self.planned.1).max(1);
+            }
+        }
         let over = self.rates.len() >= 3;
         over.then(|| Learned {
             direction: self.config.direction,
             connections,
             channels,
-            rate: self.figures.shown.rate as u64,
+            rate: self.usual_rate() as u64,
             rtt_us: u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX),
             at: now,
         })
+    }
+
+    /// Bytes a second of late, without the last interval, in which little may have been left.
+    fn usual_rate(&self) -> f64 {
+        let late = self.goodput.get(1..).unwrap_or_default();
+        late.iter().sum::<f64>() / late.len().max(1) as f64
     }
 
     fn trip(&self) -> Duration {

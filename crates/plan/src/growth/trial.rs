@@ -65,6 +65,16 @@ impl Trial {
         trial
     }
 
+    /// Connections there were before.
+    pub(super) fn had(&self) -> u32 {
+        self.had
+    }
+
+    /// Channels were added to connections there were.
+    pub(super) fn adds_channels(&self) -> bool {
+        !self.channels.is_empty()
+    }
+
     /// More of the same.
     pub(super) fn add(&mut self, changes: &[Change]) {
         for change in changes {
@@ -234,6 +244,7 @@ mod tests {
             window: 2 << 20,
             window_blocked: Duration::ZERO,
             in_flight: 0,
+            unsent: 0,
             depth: 0,
             latency: Duration::ZERO,
             stalls_disk: 0,
@@ -246,6 +257,10 @@ mod tests {
             done: 0,
             cpu: Duration::ZERO,
             idle: None,
+            wanted_cpu: None,
+            silent: Duration::ZERO,
+            start_up: Duration::ZERO,
+            starting: 0,
             bears_losses: false,
             connections: Vec::new(),
             lanes: (0..9).map(lane).collect(),

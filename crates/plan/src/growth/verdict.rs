@@ -105,6 +105,9 @@ fn mean(all: impl Iterator<Item = LimiterEvidence>, count: u32) -> LimiterEviden
         mean.window_blocked += e.window_blocked * part;
         mean.cpu += e.cpu * part;
         mean.disk_stalls += e.disk_stalls * part;
+        mean.wanted_cpu += e.wanted_cpu * part;
+        mean.silent += e.silent * part;
+        mean.held += e.held / u64::from(count);
         mean.idle = e.idle.map(|idle| mean.idle.unwrap_or(0.0) + idle * part);
     }
     mean

@@ -30,6 +30,10 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
         done: 0,
         cpu: Duration::ZERO,
         idle: Some(0.9),
+        wanted_cpu: None,
+        silent: Duration::ZERO,
+        start_up: Duration::ZERO,
+        starting: 0,
         bears_losses,
         connections: vec![ConnectionSample {
             connection,
@@ -45,6 +49,7 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
             window: 2 << 20,
             window_blocked: Duration::ZERO,
             in_flight: 1 << 20,
+            unsent: 0,
             depth: 4 << 20,
             latency: 3 * RTT,
             stalls_disk: 0,
@@ -197,4 +202,112 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
     assert_eq!(asked(2, 0.6, 0.4), 0, "the far end takes as much");
     assert!(asked(4, 0.9, 0.5) > 0);
     assert!(asked(2, 0.1, 0.8) > 0, "as behind a forwarded port");
+}
+
+/// Looks at a transfer that `change` makes of [`evidence`], over a path of 20 ms; more connections
+/// bring nothing, whatever holds it back.
+fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
+    let mut growth = Growth::new(GrowthConfig::new(direction));
+    for look in 1..60 {
+        let mut evidence = evidence(look, 0, false, 1 << 30);
+        for on in &mut evidence.connections {
+            let tcp = on.tcp.as_mut().expect("a TCP connection");
+            (tcp.rtt, tcp.min_rtt) = (Duration::from_millis(20), Duration::from_millis(20));
+            tcp.rcv_rtt = tcp.rtt;
+        }
+        evidence.lanes[0].latency = Duration::from_millis(20);
+        evidence.lanes[0].in_flight = 64 << 10;
+        change(&mut evidence, look);
+        for added in growth.sample(&evidence) {
+            if added == Change::AddConnection {
+                let _ = growth.connection_opened(evidence.now, ConnectionId(0));
+            }
+        }
+    }
+    growth.limiter()
+}
+
+#[test]
+fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
+    // An upload lies in its buffers and windows, with all that TCP had to do done.
+    let up = |in_flight, unsent, unacked| {
+        named(Direction::Up, move |evidence, _| {
+            evidence.lanes[0].in_flight = in_flight;
+            evidence.lanes[0].unsent = unsent;
+            let tcp = evidence.connections[0].tcp.as_mut();
+            tcp.expect("a TCP connection").unacked = unacked;
+        })
+    };
+    assert_eq!(up(2 << 20, 0, 0), Limiter::Server);
+    assert_eq!(up(4 << 20, 2 << 20, 0), Limiter::Server);
+    // What waits here, or is under way, is not the server's.
+    assert_eq!(up(4 << 20, 2 << 20, 2 << 20), Limiter::Path);
+    assert_eq!(up(64 << 10, 0, 0), Limiter::Path);
+    // A download comes for 10 of each 100 ms.
+    let down = |silent: f64| {
+        named(Direction::Down, move |evidence, look| {
+            evidence.silent = Duration::from_millis(LOOK * look).mul_f64(silent);
+        })
+    };
+    assert_eq!(down(0.5), Limiter::Server);
+    assert_ne!(down(0.1), Limiter::Server);
+}
+
+/// sftp-server that takes 20 ms for each READ, of 32 KiB.
+#[test]
+fn a_server_that_is_slow_for_each_request_is_not_the_path() {
+    let down = |latency, rate: u64| {
+        named(Direction::Down, move |evidence, look| {
+            evidence.lanes[0].latency = Duration::from_millis(latency);
+            evidence.moved = rate * LOOK * look / 1000;
+            evidence.connections[0].bytes = evidence.moved;
+        })
+    };
+    assert_eq!(down(40, 1_600_000), Limiter::Server);
+    assert_ne!(down(22, 1_600_000), Limiter::Server);
+    // Several are answered in that time.
+    assert_ne!(down(35, 90_000_000), Limiter::Server);
+}
+
+#[test]
+fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_the_path() {
+    let cpu = |wanted: f64, used: f64, idle| {
+        named(Direction::Up, move |evidence, look| {
+            let passed = Duration::from_millis(LOOK * look);
+            evidence.wanted_cpu = Some(passed.mul_f64(wanted));
+            evidence.cpu = passed.mul_f64(used);
+            evidence.idle = Some(idle);
+        })
+    };
+    // The quota: it ran for a tenth of the time, and waited for the rest.
+    assert_eq!(cpu(0.98, 0.1, 0.9), Limiter::LocalCpu);
+    // Both ends on one processor: it has nothing to do while the other end works.
+    assert_eq!(cpu(0.6, 0.9, 0.02), Limiter::LocalCpu);
+    // Other programs keep the machine busy.
+    assert_eq!(cpu(0.1, 0.1, 0.0), Limiter::Path);
+    assert_eq!(cpu(0.3, 0.2, 0.6), Limiter::Path);
+}
+
+/// 24 shells of one copy waited for each other's lock in a start-up script.
+#[test]
+fn a_login_shell_that_is_slow_to_start_is_started_for_what_is_worth_it() {
+    let asked = |left: u64, starting, start_up| {
+        let mut config = GrowthConfig::new(Direction::Up);
+        config.buffer = Some(4 << 20);
+        let mut growth = Growth::new(config);
+        let mut all = 0;
+        for look in 1..5 {
+            let mut evidence = evidence(look, 0, false, left);
+            evidence.start_up = Duration::from_millis(start_up);
+            evidence.starting = starting;
+            evidence.moved = 0;
+            evidence.connections[0].bytes = 0;
+            all += growth.sample(&evidence).len();
+        }
+        all
+    };
+    assert!(asked(1 << 30, 1, 50) > 2);
+    assert_eq!(asked(1 << 30, 1, 1000), 0, "the first has not answered");
+    assert!(asked(1 << 30, 0, 1000) > 2);
+    assert_eq!(asked(64 << 20, 0, 1000), 0, "it is over before");
 }

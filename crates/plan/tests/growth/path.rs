@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plan::{
     Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId,
-    LaneSample, Limiter, Refusal, TcpSample,
+    LaneSample, Learned, Limiter, Refusal, TcpSample,
 };
 use testkit::sftp_model::Rng;
 
@@ -116,6 +116,8 @@ pub(crate) struct Outcome {
     pub(crate) limiter: Limiter,
     /// Logins that the server refused.
     pub(crate) refused: u32,
+    /// What the next run begins with.
+    pub(crate) learned: Option<Learned>,
 }
 
 impl Run {
@@ -205,6 +207,7 @@ impl Run {
             channels: self.flows.iter().map(|f| f.channels).max().unwrap_or(0),
             limiter: self.growth.limiter(),
             refused: self.refused,
+            learned: self.growth.learned(1000),
         }
     }
 
@@ -369,6 +372,7 @@ impl Run {
                     window: self.path.window as u64,
                     window_blocked: Duration::from_secs_f64(flow.blocked),
                     in_flight: 0,
+                    unsent: 0,
                     depth: 4 << 20,
                     latency: Duration::from_secs_f64(self.path.rtt),
                     stalls_disk: 0,
@@ -383,6 +387,10 @@ impl Run {
             done: 0,
             cpu: Duration::from_secs_f64(self.cpu),
             idle: Some(self.idle.min(self.path.idle)),
+            wanted_cpu: None,
+            silent: Duration::ZERO,
+            start_up: Duration::ZERO,
+            starting: 0,
             bears_losses: self.path.bears_losses,
             connections: there
                 .map(|f| ConnectionSample {

@@ -99,6 +99,11 @@ impl SealedQueue {
 
     /// The next packet that was given out.
     fn take_ahead(&mut self) -> Result<Option<Sealed>, Error> {
+        // Whoever helps is at the next one: meanwhile the last ones are sealed here.
+        while let Some((batch, at)) = self.ahead.front()
+            && batch.is_busy(*at)
+            && self.ahead.iter().rev().any(|(batch, _)| batch.do_last())
+        {}
         let Some((batch, at)) = self.ahead.front_mut() else {
             return Ok(None);
         };
@@ -139,6 +144,11 @@ impl SealedQueue {
             }
         }
         Ok(())
+    }
+
+    /// Bytes that wait.
+    pub fn bytes(&self) -> usize {
+        self.len + self.ahead_len
     }
 
     /// Whether nothing waits.

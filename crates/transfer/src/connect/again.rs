@@ -44,6 +44,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
     let mut again = Again {
+        plain: AtomicBool::new(false),
         direct: direct(&config, around, &first),
         config: config.clone(),
         around: around.clone(),
@@ -144,6 +145,8 @@ pub struct Again {
     asked: Arc<AtomicBool>,
     /// The person was asked again, and no connection came of it.
     asked_again: AtomicBool,
+    /// A connection failed with a choice that nobody had asked for: further ones are made without any.
+    plain: AtomicBool,
     /// Connections that need no login.
     direct: Option<Arc<Direct>>,
     serving: Serving,
@@ -217,6 +220,7 @@ impl Again {
                 serving: self.serving.clone(),
                 rtt: first.rtt.filter(|_| brief),
             }),
+            plain: self.plain.load(Ordering::SeqCst),
             ..further(&self.around, prompt)
         };
         connect_authenticated(config, &around)
@@ -276,6 +280,13 @@ impl Reach for Again {
         let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
         config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
         self.another_of(config, false)
+    }
+
+    fn choose_nothing(&self, at_fault: bool) {
+        self.plain.store(true, Ordering::SeqCst);
+        if at_fault {
+            self.change(|memory| memory.note_zlib_failed(SystemTime::now()));
+        }
     }
 
     fn asks(&self) -> bool {

@@ -161,9 +161,13 @@ impl Ahead {
         // Where a longhaul is known to be there, what is large is sent straight to it, without further logins.
         let only_small =
             straight && !matches!(known, Known::Never(_) | Known::Unknown { insists: false });
+        let rate = growth.learned.map(|(learned, _)| learned.rate);
         let worth = move || {
             let coming = sends.coming.so_far();
-            if only_small && !session::are_small(coming.files, coming.bytes) {
+            if only_small
+                && !session::are_small(coming.files, coming.bytes)
+                && session::lasts_for_straight(coming.bytes, rate, Some(rtt))
+            {
                 return 1;
             }
             begins_with(growth, (coming.files, coming.bytes), rtt, now)

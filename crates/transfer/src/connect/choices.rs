@@ -116,6 +116,8 @@ pub(super) struct ZlibCase<'a> {
     pub(super) path: Aged<'a, Learned>,
     /// What was measured of it.
     pub(super) findings: Aged<'a, Findings>,
+    /// How long ago a connection failed for which zlib had been chosen here.
+    pub(super) failed: Option<Duration>,
 }
 
 /// Whether to ask for zlib. `look` takes a quick look at the data; it is only taken where that could
@@ -131,6 +133,9 @@ pub(super) fn zlib(
         Some(on) => return (on, ZlibWhy::Set, set_by),
         None if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
         None => {}
+    }
+    if let Some(age) = case.failed {
+        return (false, ZlibWhy::Failed, Origin::Memory(age));
     }
     let learned = case.path.map(|(path, age)| (path.rate, age));
     let measured = || {
@@ -291,6 +296,7 @@ mod tests {
             blocks,
             path: learned.as_ref().map(|l| (l, AGE)),
             findings: None,
+            failed: None,
         };
         let (on, why, _) = zlib(&case, Origin::Default, || sample);
         (on, why)
@@ -304,12 +310,35 @@ mod tests {
                 blocks: false,
                 path: None,
                 findings: None,
+                failed: Some(AGE),
             };
             let decided = zlib(&case, Origin::Flag("-C"), || panic!("looked"));
             assert_eq!(decided, (on, ZlibWhy::Set, Origin::Flag("-C")));
         }
         let (on, why) = decide(Some(true), true, None, Err(ZlibWhy::Unseen));
         assert!(!on && why == ZlibWhy::BlocksInstead);
+    }
+
+    /// A copy of text to a host whose path is slow failed every time with the zlib that it had chosen.
+    #[test]
+    fn zlib_that_failed_is_not_chosen_again() {
+        let path = path(12_500_000);
+        let case = |failed| ZlibCase {
+            set: None,
+            blocks: false,
+            path: Some((&path, AGE)),
+            findings: None,
+            failed,
+        };
+        assert!(zlib(&case(None), Origin::Default, || Ok(text())).0);
+        let decided = zlib(&case(Some(AGE)), Origin::Default, || panic!("looked"));
+        assert_eq!(decided, (false, ZlibWhy::Failed, Origin::Memory(AGE)));
+        // Whoever asks for it has it.
+        let asked = ZlibCase {
+            set: Some(true),
+            ..case(Some(AGE))
+        };
+        assert!(zlib(&asked, Origin::Flag("-C"), || panic!("looked")).0);
     }
 
     #[test]
@@ -365,6 +394,7 @@ mod tests {
                 blocks: false,
                 path: learned.map(|l| (l, AGE)),
                 findings: Some((&found, AGE)),
+                failed: None,
             };
             let (on, why, origin) = zlib(&case, Origin::Default, || Ok(text()));
             assert_eq!((on, why), (pays, ZlibWhy::Found(row(rate))));

@@ -271,6 +271,7 @@ impl Direct {
             serving: None,
             straight: true,
             sends_much: false,
+            chose_zlib: false,
             forward: None,
             opened: None,
         }

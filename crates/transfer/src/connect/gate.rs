@@ -82,6 +82,9 @@ pub trait Gate: Send {
 
     /// What was sent early was refused, and the connection begins again step by step.
     fn forget(&mut self);
+
+    /// The connection failed with zlib, for which nobody had asked: it is not chosen again.
+    fn zlib_failed(&mut self) {}
 }
 
 /// What to remember of a server.

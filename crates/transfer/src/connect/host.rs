@@ -83,6 +83,8 @@ pub struct Surroundings {
     pub sends: Option<Sends>,
     /// The connection beside which another is made, to the same host.
     pub beside: Option<Beside>,
+    /// Nothing is chosen by what is remembered or measured: a connection with such a choice failed.
+    pub plain: bool,
 }
 
 /// What a further connection must have in common with the first.
@@ -141,8 +143,9 @@ pub(super) fn start(
         .as_ref()
         .and_then(|m| m.load_aged(memory_name(&config), SystemTime::now()));
     let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
-    let look = around.look.as_ref().filter(|_| hops == 0);
-    let (mut proposal, reasons) = propose(&config, &known, aged, around, look)?;
+    let trusted = aged.filter(|_| !around.plain);
+    let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
+    let (mut proposal, reasons) = propose(&config, &known, trusted, around, look)?;
     let guess = reasons.guess;
     let memory = aged.map(|(memory, _)| memory.clone());
     if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
@@ -199,7 +202,8 @@ pub(super) fn start(
         again,
         serving: around.beside.as_ref().map(|b| b.serving.clone()),
         straight: false,
-        sends_much: hops == 0 && around.sends_much,
+        sends_much: hops == 0 && around.sends_much && !around.plain,
+        chose_zlib: reasons.chose_zlib(),
         forward: match &config.forward_agent {
             _ if !around.forward_agent || hops > 0 => None,
             ForwardAgent::No => None,

@@ -44,6 +44,8 @@ pub(super) struct HostGate {
     /// Keys that could not sign, and those of `identities` that they are.
     unsigned: Vec<String>,
     silent: Vec<usize>,
+    /// When a connection failed for which zlib had been chosen.
+    zlib_failed: Option<SystemTime>,
 }
 
 /// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
@@ -93,6 +95,7 @@ impl HostGate {
             person: false,
             unsigned: Vec::new(),
             silent: Vec::new(),
+            zlib_failed: None,
         }
     }
 
@@ -506,6 +509,9 @@ impl Gate for HostGate {
         if let Some(rtt) = visit.rtt {
             memory.note_rtt(rtt);
         }
+        if let Some(at) = self.zlib_failed {
+            memory.note_zlib_failed(at);
+        }
         if self.memory.as_ref() != Some(&memory) {
             self.save(&memory);
             self.memory = Some(memory);
@@ -539,6 +545,10 @@ impl Gate for HostGate {
             self.save(&memory);
             self.memory = Some(memory);
         }
+    }
+
+    fn zlib_failed(&mut self) {
+        self.zlib_failed = Some(SystemTime::now());
     }
 
     fn forget(&mut self) {

@@ -34,6 +34,11 @@ pub(super) struct Reasons {
 }
 
 impl Reasons {
+    /// Whether zlib is asked for although the user has not said so.
+    pub(super) fn chose_zlib(&self) -> bool {
+        self.zlib.0 && self.zlib.1 != ZlibWhy::Set
+    }
+
     /// What is told of a connection that is open has them with it.
     pub(super) fn told_to(
         self,
@@ -178,6 +183,7 @@ fn ask_for_zlib(
             .as_ref()
             .and_then(|l| Some((l, l.age(seconds(now))?))),
         findings: findings.and_then(|found| Some((found, found.age(now)?))),
+        failed: memory.and_then(|m| m.zlib_failed(now)),
     };
     choices::zlib(&case, config.compression_from.clone(), || match look {
         Some(look) => look(),

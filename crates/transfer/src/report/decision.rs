@@ -168,6 +168,8 @@ pub enum ZlibWhy {
     BlocksInstead,
     /// Who copies holds the rate down, or what is copied from here is not to be looked at.
     NotAsked,
+    /// A connection with it failed before, for which it had not been asked for.
+    Failed,
     /// How fast the path is was not seen yet.
     PathUnknown,
     /// The path moves so many bytes a second, which zlib does not do.

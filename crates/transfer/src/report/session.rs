@@ -81,6 +81,9 @@ fn figures<S: Serializer>(e: &LimiterEvidence, serializer: S) -> Result<S::Ok, S
         idle,
         disk_stalls,
         per_connection,
+        wanted_cpu,
+        silent,
+        held,
     } = *e;
     let mut map = serializer.serialize_map(None)?;
     map.serialize_entry("rate", &(rate as u64))?;
@@ -95,5 +98,8 @@ fn figures<S: Serializer>(e: &LimiterEvidence, serializer: S) -> Result<S::Ok, S
     map.serialize_entry("idle", &idle)?;
     map.serialize_entry("disk_stalls", &disk_stalls)?;
     map.serialize_entry("per_connection", &per_connection)?;
+    map.serialize_entry("wanted_cpu", &wanted_cpu)?;
+    map.serialize_entry("silent", &silent)?;
+    map.serialize_entry("held", &held)?;
     map.end()
 }

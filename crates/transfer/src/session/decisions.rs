@@ -1,5 +1,7 @@
 //! What [`plan::Growth`] decides, in words for `-v`.
 
+use std::cmp::Ordering;
+
 use plan::{Change, Growth, Learned, Limiter, Tried};
 
 /// One sentence for the changes of one look, where an earlier run may have left something to
@@ -21,13 +23,16 @@ pub(super) fn in_words(growth: &Growth, changes: &[Change], learned: Option<Lear
     let (more, less) = (listed(more), listed(less));
     let mut text = state(growth);
     if let Some(more) = more {
-        let as_learned = |l: Learned| l.connections as usize == count_added + 1;
-        let why = match growth.limiter() {
-            Limiter::Unknown if learned.is_some_and(as_learned) => {
+        let as_learned = |l: Learned| (l.connections as usize).cmp(&(count_added + 1));
+        let why = match (growth.limiter(), learned.map(as_learned)) {
+            (Limiter::Unknown, Some(Ordering::Equal)) => {
                 ": as many as paid the last time".to_owned()
             }
+            (Limiter::Unknown, Some(Ordering::Less)) if count_added > 0 => {
+                ": no fewer than paid the last time".to_owned()
+            }
             _ if !growth.is_trying() => " to begin with".to_owned(),
-            limiter => format!(" since {limiter} holds it back"),
+            (limiter, _) => format!(" since {limiter} holds it back"),
         };
         text.push_str(&format!("adding {more}{why}"));
     }
@@ -115,6 +120,10 @@ mod tests {
                 done: 0,
                 cpu: Duration::ZERO,
                 idle: Some(0.9),
+                wanted_cpu: None,
+                silent: Duration::ZERO,
+                start_up: Duration::ZERO,
+                starting: 0,
                 bears_losses: false,
                 connections: vec![ConnectionSample {
                     connection: ConnectionId(0),

@@ -2,6 +2,7 @@
 //! what it decides, carried out.
 
 use std::fs;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
@@ -45,6 +46,12 @@ pub(super) struct Growing {
     bears_losses: bool,
     /// The path was slow the last time, once that was looked up.
     was_slow: Option<bool>,
+    /// When the login was seen to be through.
+    logged_in: Option<Instant>,
+    /// The usual round trip at the last look; zero before.
+    trip: Duration,
+    /// Time for which nothing came, though answers were awaited, beyond that.
+    silent: Duration,
 }
 
 impl Growing {
@@ -56,6 +63,15 @@ impl Growing {
             _ => return,
         };
         self.direction.get_or_insert(direction);
+    }
+
+    /// Something came, and nothing had for this long although answers were awaited. Half a round trip
+    /// more than one is not unusual where a window is sent at a time.
+    pub(super) fn note_silence(&mut self, lasted: Duration) {
+        let usual = self.trip * 3 / 2 + Duration::from_millis(10);
+        if !self.trip.is_zero() {
+            self.silent += lasted.saturating_sub(usual);
+        }
     }
 
     /// Packets are lost, and that is borne.
@@ -102,6 +118,11 @@ impl Growing {
         self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
     }
 
+    /// Bytes a second that the path moved the last time, where that is known.
+    pub(super) fn known_rate(&self) -> Option<u64> {
+        self.learned().map(|(learned, _)| learned.rate)
+    }
+
     /// Bytes that there probably are in all.
     pub(super) fn foreseen(&self) -> u64 {
         self.foreseen.1
@@ -139,18 +160,64 @@ impl Growing {
     }
 }
 
-/// Idle ticks and all of them, of /proc/stat (proc(5)).
+/// Idle ticks and all of them, of the processors that this process may use (/proc/stat, proc(5)).
 fn ticks() -> Option<(u64, u64)> {
+    static ALLOWED: OnceLock<Option<Vec<u32>>> = OnceLock::new();
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let fields = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace();
-    let ticks: Vec<u64> = fields.filter_map(|f| f.parse().ok()).collect();
-    // idle and iowait
-    let idle = ticks.get(3)? + ticks.get(4)?;
-    Some((idle, ticks.iter().take(8).sum()))
+    let allowed = ALLOWED.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        listed_processors(
+            status
+                .lines()
+                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?,
+        )
+    });
+    ticks_of(&stat, allowed.as_deref())
+}
+
+/// Of a list such as "0-2,5"; `None` where it is something else.
+fn listed_processors(list: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in list.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.parse::<u32>().ok()?, to.parse::<u32>().ok()?);
+        all.extend(from..=to.min(from.saturating_add(4096)));
+    }
+    Some(all)
+}
+
+/// Of all processors where it is not known which may be used.
+fn ticks_of(stat: &str, allowed: Option<&[u32]>) -> Option<(u64, u64)> {
+    let (mut idle, mut all, mut any) = (0, 0, false);
+    for line in stat.lines().take_while(|line| line.starts_with("cpu")) {
+        let (name, fields) = line.split_once(' ')?;
+        let number = name.strip_prefix("cpu")?.parse::<u32>().ok();
+        let counts = match (allowed, number) {
+            (None, number) => number.is_none(),
+            (Some(allowed), Some(number)) => allowed.contains(&number),
+            (Some(_), None) => false,
+        };
+        if counts {
+            let ticks: Vec<u64> = fields
+                .split_whitespace()
+                .filter_map(|f| f.parse().ok())
+                .collect();
+            // idle and iowait
+            idle += ticks.get(3)? + ticks.get(4)?;
+            all += ticks.iter().take(8).sum::<u64>();
+            any = true;
+        }
+    }
+    any.then_some((idle, all))
+}
+
+/// For how long this thread has run so far, and was ready to run and waited: for a processor, or for
+/// the quota of its cgroup (sched-stats, proc(5)).
+fn wanted_cpu() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut fields = text.split_whitespace().map(str::parse::<u64>);
+    let (ran, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(Duration::from_nanos(ran.saturating_add(waited)))
 }
 
 /// What a TCP buffer of this end may grow to.
@@ -214,6 +281,11 @@ impl Driver {
 
     /// Looks at the evidence, and adds or gives back what it speaks for.
     pub(super) fn look(&mut self, now: Instant) {
+        if self.growing.logged_in.is_none()
+            && self.options.reach.as_ref().is_some_and(|r| r.is_open())
+        {
+            self.growing.logged_in = Some(now);
+        }
         let Some(direction) = self.growing.direction.filter(|_| !self.straight.holds()) else {
             return;
         };
@@ -351,11 +423,20 @@ impl Driver {
                 tcp: tcp_sample(&sample),
             });
         }
+        let rtts = connections.iter().filter_map(|on| Some(on.tcp?.rtt));
+        self.growing.trip = rtts.max().unwrap_or_default();
         let mut lanes = Vec::new();
         for on in self.lanes.iter().filter(|on| !on.listing && !on.retiring) {
             let connection = on.id.connection;
             let link = self.connections.iter_mut().find(|c| c.id == connection);
-            let window = link.map_or(0, |link| link.link.send_window(on.channel).largest);
+            let (window, queued, deflates) = match link {
+                Some(on_it) => {
+                    let window = on_it.link.send_window(on.channel);
+                    let deflates = on_it.link.peer().is_some_and(|peer| peer.deflates);
+                    (window.largest, window.queued, deflates)
+                }
+                None => (0, 0, false),
+            };
             let since = on.blocked_since.map(|at| now.saturating_duration_since(at));
             let stats = on.lane.stats();
             lanes.push(LaneSample {
@@ -364,6 +445,11 @@ impl Driver {
                 window,
                 window_blocked: on.blocked + since.unwrap_or_default(),
                 in_flight: stats.bytes_in_flight,
+                // What is made smaller on its way is not comparable with what TCP has.
+                unsent: match deflates || stats.packed.0 > 0 {
+                    true => stats.bytes_in_flight,
+                    false => queued,
+                },
                 depth: stats.bytes_depth,
                 latency: stats.latency.unwrap_or_default(),
                 stalls_disk: stats.stalls_disk,
@@ -377,10 +463,30 @@ impl Driver {
             done: stats.done,
             cpu: processor_time(),
             idle: self.growing.idle(),
+            wanted_cpu: wanted_cpu(),
+            silent: self.growing.silent,
+            start_up: self.start_up(now),
+            starting: self.lanes.iter().filter(|on| on.greeted.is_none()).count() as u32,
             bears_losses: self.growing.bears_losses,
             connections,
             lanes,
         }
+    }
+
+    /// How long the server took to start what serves files, beyond a round trip. Of the first channels
+    /// of connections, whose requests wait behind no data.
+    fn start_up(&self, now: Instant) -> Duration {
+        let Some(logged_in) = self.growing.logged_in else {
+            return Duration::ZERO;
+        };
+        let first = self.lanes.iter().filter(|on| on.id.channel == 0);
+        let took = first.map(|on| {
+            let began = on.opened.max(logged_in);
+            on.greeted.unwrap_or(now).saturating_duration_since(began)
+        });
+        took.max()
+            .unwrap_or_default()
+            .saturating_sub(self.growing.trip)
     }
 
     fn change(&mut self, now: Instant, change: Change) {
@@ -505,7 +611,7 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
         rwnd_limited: tcp.rwnd_limited,
         sndbuf_limited: tcp.sndbuf_limited,
         unacked: u64::from(tcp.unacked) * mss,
-        notsent: tcp.notsent_bytes.into(),
+        notsent: u64::from(tcp.notsent_bytes).saturating_add(sample.unwritten),
         rcv_rtt: tcp.rcv_rtt,
         out_of_order: tcp.rcv_ooopack.into(),
         rcv_space: tcp.rcv_space.into(),
@@ -515,6 +621,20 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Both ends on one of several processors, of which the others were idle: nothing seemed to be busy.
+    #[test]
+    fn only_processors_that_may_be_used_count_as_idle() {
+        let stat = "cpu  10 0 0 200 4 0 0 0 0 0\ncpu0 8 0 0 2 0 0 0 0 0 0\n\
+                    cpu1 2 0 0 198 4 0 0 0 0 0\nintr 5\n";
+        assert_eq!(ticks_of(stat, None), Some((204, 214)));
+        let allowed = listed_processors(" 0\n");
+        assert_eq!(allowed, Some(vec![0]));
+        assert_eq!(ticks_of(stat, allowed.as_deref()), Some((2, 10)));
+        assert_eq!(ticks_of(stat, Some(&[7])), None);
+        assert_eq!(listed_processors("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(listed_processors("many"), None);
+    }
 
     #[test]
     fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {

@@ -36,6 +36,9 @@ pub(super) struct LaneOnChannel {
     pub(super) preamble: Option<Preamble>,
     /// Since when it could have.
     pub(super) awaited: Option<Instant>,
+    /// When it was opened, and when the server first answered on it.
+    pub(super) opened: Instant,
+    pub(super) greeted: Option<Instant>,
     /// Bytes that receivers confirmed.
     pub(super) bytes: u64,
     /// Time that data waited for the channel's window, and since when they do.
@@ -63,6 +66,7 @@ impl LaneOnChannel {
             self.preamble = None;
             greeting = Some(ours);
         }
+        self.greeted.get_or_insert(now);
         self.lane.handle_input(now, bytes)?;
         Ok(greeting)
     }
@@ -229,6 +233,8 @@ impl Driver {
             served,
             preamble: served.then(Preamble::default),
             awaited: None,
+            opened: now,
+            greeted: None,
             bytes: 0,
             blocked: Duration::ZERO,
             blocked_since: None,

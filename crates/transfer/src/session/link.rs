@@ -82,6 +82,12 @@ pub trait Link: Send {
         false
     }
 
+    /// It has something that was chosen for it although nobody had asked for that, and that could be
+    /// why it fails: zlib.
+    fn has_own_choice(&self) -> bool {
+        false
+    }
+
     /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
 
@@ -210,6 +216,11 @@ pub trait Reach: Send + Sync {
         self.another(false)
     }
 
+    /// A connection was lost that had something which nobody had asked for ([`Link::has_own_choice`]):
+    /// further ones are made without. `at_fault`: so soon that it is probably the reason, which is
+    /// remembered.
+    fn choose_nothing(&self, _at_fault: bool) {}
+
     /// How connections are made that go beside the server's own logins; [`Reach::another`] makes
     /// them from the time on that their server listens.
     fn straight(&self) -> Option<Arc<dyn Straight>> {
@@ -293,6 +304,8 @@ impl fmt::Display for NoMore {
 pub struct LinkSample {
     /// Bytes written to its socket.
     pub sent: u64,
+    /// Bytes that are sealed and not written to it.
+    pub unwritten: u64,
     /// Bytes read from it.
     pub received: u64,
     /// What the kernel says, where there is a kernel's TCP under it.
@@ -306,6 +319,8 @@ pub struct SendWindow {
     pub largest: u64,
     /// Data wait for it and for nothing else.
     pub stalled: bool,
+    /// Bytes that wait for it, or for the socket.
+    pub queued: u64,
 }
 
 /// What a link received.

@@ -52,6 +52,7 @@ pub use link::{
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use send_queue::SendQueue;
+pub(crate) use straight::lasts_for_straight;
 pub use straight::{Heard, Outlet};
 
 /// Jobs and held items that a copy has under way before sources are asked for more. The path of a gigabit

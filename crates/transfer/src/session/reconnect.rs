@@ -68,8 +68,14 @@ impl Driver {
         let moved = self.spread.stats().moved;
         let reach = self.options.reach.as_ref();
         let open = reach.is_some_and(|r| r.is_open() || r.asks());
+        let own_choice = !torn && self.connections.iter().any(|on| on.link.has_own_choice());
+        if let Some(reach) = reach.filter(|_| own_choice) {
+            reach.choose_nothing(moved < WORTH);
+        }
         // A file that became shorter is a warning about that file, however little was moved before.
-        let worth = (moved >= WORTH || torn) && self.ends.server.get().is_some() && !self.leaving;
+        let worth = (moved >= WORTH || torn || own_choice)
+            && self.ends.server.get().is_some()
+            && !self.leaving;
         let fruitless = match moved.saturating_sub(self.reconnecting.moved) < (1 << 20) {
             true => self.reconnecting.fruitless + 1,
             false => 0,
@@ -204,6 +210,11 @@ impl Driver {
 
     /// Something came from the other side.
     pub(super) fn note_heard(&mut self, now: Instant) {
+        let lasted = now.saturating_duration_since(self.heard);
+        let awaited = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;
+        if lasted > Duration::from_millis(10) && self.lanes.iter().any(awaited) {
+            self.growing.note_silence(lasted);
+        }
         self.heard = now;
         if self.reconnecting.lost.is_none() {
             self.reconnecting.at = None;

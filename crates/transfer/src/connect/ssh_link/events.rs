@@ -295,6 +295,7 @@ impl SshLink {
     fn handle_channel(&mut self, now: Instant, event: ChannelEvent, events: &mut Vec<LinkEvent>) {
         match event {
             ChannelEvent::Data(id, bytes) => {
+                self.heard_channel = true;
                 // A lane asks for no more than it has room for, so what came is as good as gone.
                 let channels = self.conn.channels();
                 channels.consumed(now, id, bytes.len());

@@ -99,6 +99,8 @@ pub struct LinkConfig {
     pub straight: bool,
     /// As much will be sent as makes TCP's slow start worth beginning before the login is over.
     pub sends_much: bool,
+    /// zlib is offered although the user has not asked for it.
+    pub chose_zlib: bool,
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
     /// Told once authentication has succeeded.
@@ -123,6 +125,8 @@ pub struct SshLink {
     ended: bool,
     /// What was written last is not what was to be: nothing may follow it.
     spoiled: bool,
+    /// Why nothing can be written any more.
+    write_error: Option<io::Error>,
     channels: BTreeMap<u32, Far>,
     visit: Visit,
     offers: Offers,
@@ -138,6 +142,8 @@ pub struct SshLink {
     /// It is never begun anew: a second login that is refused may cost a penalty.
     only_once: bool,
     rtt_asked: Option<Instant>,
+    /// A channel has carried something from there.
+    heard_channel: bool,
     /// Slow start is begun before there are data; bytes that it took.
     opens_window: bool,
     filled: usize,
@@ -225,6 +231,7 @@ impl SshLink {
             writable: true,
             ended: false,
             spoiled: false,
+            write_error: None,
             channels: BTreeMap::new(),
             visit: Visit::default(),
             offers: Offers::default(),
@@ -235,6 +242,7 @@ impl SshLink {
             restarts: 0,
             only_once: false,
             rtt_asked: None,
+            heard_channel: false,
             opens_window,
             filled: 0,
             sent_bytes: 0,
@@ -459,9 +467,40 @@ impl SshLink {
         !self.sending.is_empty()
     }
 
+    /// Whether something was chosen that nobody had asked for, without which the connection may come
+    /// about: a key exchange that was guessed from the last visit, or zlib.
+    fn may_begin_plainly(&self) -> bool {
+        let guessed = self.config.connection.transport.guess == Guess::Remembered;
+        let in_vain = guessed && self.conn.binding().is_none();
+        self.conn.peer().is_some()
+            && self.restarts == 0
+            && !self.heard_channel
+            && (in_vain || self.uses_chosen_zlib())
+    }
+
+    /// zlib was chosen without being asked for, and has begun.
+    pub(super) fn uses_chosen_zlib(&self) -> bool {
+        let compresses = |n: &ssh::transport::Negotiated| n.c2s.compress || n.s2c.compress;
+        self.config.chose_zlib
+            && self.conn.is_authenticated()
+            && self.conn.negotiated().is_some_and(compresses)
+    }
+
+    /// Leaves out of the next connection what nobody has asked for.
+    fn choose_nothing(&mut self) {
+        if self.uses_chosen_zlib() {
+            self.gate.zlib_failed();
+        }
+        let transport = &mut self.config.connection.transport;
+        transport.proposal.compress &= !self.config.chose_zlib;
+        self.config.chose_zlib = false;
+        transport.guess = Guess::Never;
+    }
+
     /// Begins anew, without predictions: what was sent early was refused.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
         info!("{}: {why}; connecting again step by step", self.config.name);
+        self.choose_nothing();
         self.gate.forget();
         self.step_by_step = true;
         self.restarts += 1;
@@ -479,6 +518,7 @@ impl SshLink {
         self.other_method = false;
         self.ended = false;
         self.spoiled = false;
+        self.write_error = None;
         self.readable = true;
         self.writable = true;
         events.push(LinkEvent::Restarted);

@@ -51,6 +51,10 @@ impl Link for SshLink {
         self.config.straight
     }
 
+    fn has_own_choice(&self) -> bool {
+        self.uses_chosen_zlib()
+    }
+
     fn peer(&self) -> Option<Peer> {
         let ident = self.conn.peer()?;
         let remembered = self.config.remembered.as_ref();
@@ -135,10 +139,16 @@ impl Link for SshLink {
         if let Some(opened) = self.opened_early.as_mut().filter(|opened| opened.taken) {
             events.append(&mut opened.events);
         }
-        match self.read(now, events) {
+        let read = self.read(now, events);
+        let read = read.and_then(|more| match self.write_error.take_if(|_| !more) {
+            Some(e) => Err(broken(&e)),
+            None => Ok(more),
+        });
+        match read {
             // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
-            // away, ends a connection that says too much too early.
-            Err(e) if self.says_much_early() && !self.only_once => {
+            // away, ends a connection that says too much too early. Of what was chosen here without
+            // being asked for, none may fail twice.
+            Err(e) if !self.only_once && (self.says_much_early() || self.may_begin_plainly()) => {
                 self.restart(events, &e.to_string())?;
                 Ok(true)
             }
@@ -176,6 +186,7 @@ impl Link for SshLink {
             // What meant nothing is no measure of the path.
             sent: self.sent_bytes.saturating_sub(self.filled as u64),
             received: self.received_bytes,
+            unwritten: self.sending.bytes() as u64,
             tcp: self.stream.tcp_info(),
         }
     }
@@ -185,6 +196,7 @@ impl Link for SshLink {
         SendWindow {
             largest: self.conn.channels().largest_window(id),
             stalled: self.conn.channels().is_stalled(id),
+            queued: self.conn.queued(id) as u64,
         }
     }
 
@@ -234,12 +246,14 @@ impl Link for SshLink {
                     self.spoiled = true;
                     return Err(LinkError::Torn(crate::disk::os_words(&e)));
                 }
-                // Why it broke may be in what is still to be read: a DISCONNECT.
-                Err(e) if self.readable => {
+                // Why it broke may be in what is still to be read: a DISCONNECT. And whether it is
+                // begun anew is decided there.
+                Err(e) => {
                     debug!("{}: {e}", self.config.name);
                     self.writable = false;
+                    self.write_error = Some(e);
+                    return Ok(true);
                 }
-                Err(e) => return Err(broken(&e)),
             }
         }
         if total < TURN {
