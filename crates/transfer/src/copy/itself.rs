@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::engine::{End, Engine};
 use super::guess::TargetIs;
+use super::local::identity;
 use super::names::name_in_target;
 use super::source::{Avoid, Onto};
 use crate::disk::temp_name;
@@ -53,6 +54,37 @@ impl Engine<'_> {
             let path = place.as_os_str().as_bytes().to_vec();
             self.walks.avoid = Some(Avoid { path, into });
         }
+    }
+
+    /// Whether `source` would be written into itself: the server opens a file that is written in place
+    /// with TRUNC, and nothing would be left to read. That is said.
+    pub(super) fn is_emptied(&mut self, source: &[u8], onto: &Onto) -> bool {
+        let recursive = self.options.recursive || self.options.archive;
+        if !self.options.inplace || recursive || self.target.is_none() {
+            return false;
+        }
+        let target = match onto {
+            Onto::Exactly(path) => path.clone(),
+            Onto::Guess(path) if !as_here(path, true).is_some_and(|at| at.is_dir()) => path.clone(),
+            Onto::Into(dir) | Onto::Guess(dir) => match name_in_target(source) {
+                Some(name) => join(dir, name),
+                None => return false,
+            },
+        };
+        let Some(there) = as_here(&target, true) else {
+            return false;
+        };
+        let same = match (fs::metadata(local_path(source)), fs::metadata(&there)) {
+            (Ok(source), Ok(target)) => identity(&source) == identity(&target),
+            _ => false,
+        };
+        let parent = there.parent().and_then(|dir| fs::canonicalize(dir).ok());
+        let emptied = same && parent.is_some_and(|dir| self.sees(End::Target, &dir));
+        if emptied {
+            let name = self.shown(End::Target, &target);
+            self.fail(None, name, "source and target are the same file".to_owned());
+        }
+        emptied
     }
 
     /// Whether the host at `end` has `dir` of this machine.

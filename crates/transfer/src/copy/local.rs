@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(super) fn make_directory(
     let mode = (mode & 0o1777) | OWNER;
     if path.is_named() {
         let named = path.named_part();
-        return match fs::DirBuilder::new().mode(mode).create(named) {
+        return match directories.make_named(named, mode) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),

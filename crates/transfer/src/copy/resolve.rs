@@ -137,11 +137,12 @@ impl Engine<'_> {
         if group.host.is_none() {
             self.avoid_itself(&group.paths, &target.onto);
             let onto = &target.onto;
-            let root = |path| Root {
-                path,
-                onto: onto.clone(),
-            };
-            self.roots = group.paths.into_iter().map(root).collect();
+            for path in group.paths {
+                if !self.is_emptied(&path, onto) {
+                    let onto = onto.clone();
+                    self.roots.push_back(Root { path, onto });
+                }
+            }
             return self.copy();
         }
         let mut roots = VecDeque::new();

@@ -52,7 +52,7 @@ impl Withheld {
             )
         });
         let links = self.links.words("one symlink", "symlinks").map(|links| {
-            format!("--safe-links: not made, since it leads outside of what is copied: {links}")
+            format!("--safe-links: left out {links}, leading outside of what is copied")
         });
         let replaced = self.replaced.words("one file", "files").map(|files| {
             format!(

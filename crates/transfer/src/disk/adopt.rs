@@ -53,6 +53,10 @@ pub(crate) fn adopt_target(
         None => {
             // A file or a link; a directory that somebody put there stays.
             let _ = at.remove();
+            // One that was begun before its target became a symlink lies beside that.
+            if let Ok(named) = directories.locate(path) {
+                let _ = named.beside(at.name_bytes()).remove();
+            }
             None
         }
     }

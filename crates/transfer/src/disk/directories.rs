@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use plan::LocalPath;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
 
@@ -240,6 +242,22 @@ impl DirectoryCache {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
             None => Err(io::Error::other("it lies outside of the target")),
         }
+    }
+
+    /// Makes the directory that the user has named. What was made is what is written to: it is opened
+    /// without following a symlink that takes its place.
+    ///
+    /// # Errors
+    /// Those of mkdir(2); EEXIST for what is its own name always (`.`, `/`).
+    pub(crate) fn make_named(&self, path: &Path, mode: u32) -> io::Result<()> {
+        if path.file_name().is_none() {
+            return Err(Errno::EXIST.into());
+        }
+        let at = self.locate_named(path)?;
+        mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))?;
+        let made = Arc::new(Directory::open(|flags| at.open(flags, 0))?);
+        self.state().named.push((path.to_path_buf(), made));
+        Ok(())
     }
 
     /// What stands at `path`; a symlink is followed where the user has named it.

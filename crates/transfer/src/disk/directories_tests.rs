@@ -147,3 +147,21 @@ fn a_directory_that_was_made_again_is_found_again() -> Result {
     assert!(dir.path().join("target/a/f").exists());
     Ok(())
 }
+
+#[test]
+fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
+    let dir = tree()?;
+    let (new, aside) = (dir.path().join("new"), dir.path().join("aside"));
+    let directories = DirectoryCache::default();
+    directories.make_named(&new, 0o700)?;
+    // Somebody who may write beside it puts a symlink there.
+    fs::rename(&new, &aside)?;
+    symlink("outside", &new)?;
+    write(&directories, &LocalPath::beneath(&new, "f", false))?;
+    assert!(aside.join("f").exists());
+    assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
+    // What is there already is the user's own to have named.
+    let there = directories.make_named(Path::new("."), 0o700).err();
+    assert_eq!(there.map(|e| e.kind()), Some(io::ErrorKind::AlreadyExists));
+    Ok(())
+}

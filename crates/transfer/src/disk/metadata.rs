@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 
 use plan::{Beyond, MetadataFlags, Parts, Xattrs};
-use rustix::fs::{Gid, Uid, fchown};
+use rustix::fs::{Gid, OFlags, Uid, fchown};
 use rustix::io::Errno;
 use sftp::xattrs;
 use sys::{XattrsOf, add_xattrs, read_xattrs, replace_xattrs};
@@ -65,7 +65,15 @@ pub(super) fn keep_attributes(
         Some(kind) => !asked.contains(kind),
         None => is_kept_in_place(name) && !asked.contains(MetadataFlags::XATTRS),
     };
-    let there = read_xattrs(replaced.xattrs(), of).unwrap_or_default();
+    let there = read_xattrs(replaced.xattrs(), of).or_else(|_| {
+        // Without /proc a file is asked that may be opened.
+        let open = replaced.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
+        read_xattrs(XattrsOf::Open(open.as_fd()), of)
+    });
+    let there = there.unwrap_or_else(|e| {
+        not_kept.push((Parts::XATTRS, os_words(&e)));
+        Vec::new()
+    });
     let is_acl = |(name, _): &(Vec<u8>, _)| xattrs::kind(name, false) == Some(MetadataFlags::ACLS);
     let (acls, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_acl);
     let file = XattrsOf::Open(file.as_fd());

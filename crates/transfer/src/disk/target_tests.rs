@@ -293,13 +293,7 @@ fn a_directory_is_not_replaced() -> Result {
 fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("fifo");
-    rustix::fs::mknodat(
-        CWD,
-        &path,
-        FileType::Fifo,
-        Mode::from_raw_mode(0o600),
-        0,
-    )?;
+    rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
     assert!(create(&path, false).is_err());
     let reader = openat(CWD, &path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
     let target = create(&path, false)?;
@@ -525,5 +519,28 @@ fn what_a_process_has_open_is_written_through_its_descriptor() -> Result {
     target.write(0, vec![Bytes::from_static(b"in it")])?;
     target.finish(finish(5, 0o644, false))?;
     assert_eq!(file.metadata()?.len(), 5);
+    Ok(())
+}
+
+#[test]
+fn what_the_system_refuses_to_set_is_told_and_the_file_is_there() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("f");
+    fs::write(&path, "what was there")?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    // chmod(2) and utimes(2) of somebody else's file.
+    if !as_another_user() {
+        return Ok(());
+    }
+    let target = create(&path, true)?;
+    target.write(0, vec![Bytes::from_static(b"new")])?;
+    let stored = target.finish(finish(3, 0o600, true))?;
+    let refused = |part| (part, "operation not permitted".to_owned());
+    assert_eq!(
+        stored.not_kept,
+        [refused(Parts::MODE), refused(Parts::TIMES)]
+    );
+    assert_eq!(fs::read(&path)?, b"new");
     Ok(())
 }

@@ -46,8 +46,9 @@ pub(super) const ROWS: &[Flag] = &[
         takes: Takes::Nothing,
         help: "Copy trees as they are: -r and -p, and symbolic links stay links",
         doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
-              links, and whatever else SFTP can carry is kept: all mode bits, owners where \
-              permitted. Where this is root, or logs in as root, owners are who has the same name at \
+              links, and whatever else SFTP can carry is kept: all mode bits (those of a server's \
+              files without setuid, setgid and sticky, unless --preserve-setuid is given), owners \
+              where permitted. Where this is root, or logs in as root, owners are who has the same name at \
               the other end, as far as both ends can tell names, and else the same number; \
               --numeric-ids makes it the number always. --hard-links, --xattrs, --acls and --sparse \
               keep more.",
