@@ -1,5 +1,6 @@
 //! What a connection asks on its way to being open.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use sftp::ServerInfo;
@@ -91,6 +92,8 @@ pub struct Visit {
     pub host_key: Vec<u8>,
     /// The round trip of TCP to it, where it was reached by TCP.
     pub rtt: Option<Duration>,
+    /// This end's address and the server's, where it was reached by TCP.
+    pub addresses: Option<(IpAddr, IpAddr)>,
 }
 
 /// Who the user is.
