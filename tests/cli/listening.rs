@@ -413,10 +413,12 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
         let run = match missing::can_unshare_mounts() {
             true => {
                 // The password file has a home as well.
-                let script = "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh && \
-                              mount --bind /dev/null /etc/passwd && exec \"$@\"";
+                let script = format!(
+                    "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh || exit 99; {}",
+                    missing::NO_PASSWORD_FILE
+                );
                 let run = Run::new("unshare").args(["--mount", "--propagation", "private"]);
-                run.args(["sh", "-c", script, "sh"]).arg(longhaul())
+                run.args(["sh", "-c", &script, "sh"]).arg(longhaul())
             }
             false => Run::new(longhaul()),
         };

@@ -47,5 +47,6 @@ mod settings;
 mod slow_clients;
 mod small_files;
 mod started_anew;
+mod state_folders;
 mod stopped;
 mod verify;

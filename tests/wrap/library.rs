@@ -145,7 +145,7 @@ fn a_library_that_is_not_there_runs_nothing() {
     outcome.expect_err(&["LONGHAUL_WRAP_LIB", "/no/such.so", "No such file"]);
     if missing::can_unshare_mounts() {
         // Without HOME the password file says where the home is.
-        let script = "mount --bind /dev/null /etc/passwd && exec \"$@\"";
+        let script = missing::NO_PASSWORD_FILE;
         let run = Run::new("unshare").args(["--mount", "--propagation", "private"]);
         let run = run.args(["sh", "-c", script, "sh"]).arg(longhaul());
         let outcome = run

@@ -93,6 +93,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// A script that runs its arguments without users, in a mount namespace of its own: neither the
+/// password file nor another source of names (nsswitch.conf(5)) knows any.
+pub const NO_PASSWORD_FILE: &str = "for f in passwd nsswitch.conf; do [ ! -e /etc/$f ] || \
+                                    mount --bind /dev/null /etc/$f || exit 99; done; exec \"$@\"";
+
 /// Whether this machine lets root make a mount namespace, for servers that read only the system's
 /// account files.
 pub fn can_unshare_mounts() -> bool {

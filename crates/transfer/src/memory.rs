@@ -4,11 +4,13 @@
 //! safety. What is sent early on the strength of it is bound to the host key in it.
 
 pub mod findings;
+pub mod paths;
 pub mod processor;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use findings::Findings;
+use paths::PathMemory;
 use processor::Processors;
 
 use crate::private_dir::{PrivateDir, UserDir};
@@ -28,13 +31,13 @@ use crate::private_dir::{PrivateDir, UserDir};
 /// Older knowledge is dropped.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// A larger file is not ours.
-const MAX_FILE: u64 = 64 * 1024;
+const MAX_FILE: u64 = 256 * 1024;
 /// Paths kept of a host.
 const PLACES: usize = 64;
 /// Bytes of a path's hash.
 const PLACE: usize = 9;
-/// Changes when the meaning of a field does.
-const FORMAT: u32 = 1;
+/// Changes when the meaning of a field does. Format 1 had one path to a host.
+const FORMAT: u32 = 2;
 
 /// What is remembered of a host, port and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,16 @@ pub struct HostMemory {
     pub accepted_key: Option<AcceptedKey>,
     /// The SFTP extensions with their versions, in the server's order.
     pub sftp_extensions: Vec<(String, String)>,
+    /// Its address when it was reached by TCP last: which way leads there tells the paths apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The network that this machine was in then ([`paths::network_of`]); empty if unknown. Of that
+    /// path are the round trip, what was learned and found, and whether connections went straight.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub network: String,
+    /// What is known of other paths, the latest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<PathMemory>,
     /// The round trip of TCP to it, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<u32>,
@@ -217,13 +230,14 @@ impl Memories {
         (host, port, user): (&str, u16, &str),
         now: SystemTime,
     ) -> Option<(HostMemory, Duration)> {
-        let stored: Stored = read(&self.folder, &file_of(host, port, user))?;
+        let mut stored: Stored = read(&self.folder, &file_of(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
             && stored.user == user;
         // A time in the future says that the clock was wrong then or is now.
         let age = Duration::from_secs(seconds(now).checked_sub(stored.stored)?);
+        stored.memory.on_present_path();
         (ours && age <= LIFETIME).then_some((stored.memory, age))
     }
 

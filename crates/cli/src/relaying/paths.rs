@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plan::{Direction, Learned};
 use relay::strategy::{self, Paths};
-use transfer::memory::{HostMemory, Memories};
+use transfer::memory::Memories;
 
 /// No account has such a name: what is kept of a pair is beside what is kept of logins.
 const USER: &str = "pair:";
@@ -29,10 +29,11 @@ impl Remembered {
         }
     }
 
-    fn load(&self, target: &str) -> Option<Learned> {
+    fn load(&self, target: &str, rtt: Duration) -> Option<Learned> {
         let (host, port) = split(target)?;
         let memory = self.memories.as_ref()?;
-        let memory = memory.load(host, port, USER, SystemTime::now())?;
+        let mut memory = memory.load(host, port, USER, SystemTime::now())?;
+        memory.on_path(None, Some(rtt));
         memory.learned(Direction::Up)
     }
 }
@@ -41,8 +42,13 @@ impl Paths for Remembered {
     fn recall(&self, target: &str, rtt: Duration) -> Option<(strategy::Learned, Duration)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry(target.to_owned());
-        let learned = (*known.or_insert_with(|| self.load(target)))?;
+        let known = known.or_insert_with(|| self.load(target, rtt));
         let now = now();
+        if known.is_some_and(|learned| !learned.holds(now, rtt)) {
+            // Another path leads there now.
+            *known = self.load(target, rtt);
+        }
+        let learned = (*known)?;
         let holds = learned.holds(now, rtt).then_some(learned)?;
         let found = strategy::Learned {
             legs: usize::try_from(holds.connections).ok()?,
@@ -69,7 +75,10 @@ impl Paths for Remembered {
         let host = host.to_owned();
         // Nobody's bytes wait for a disk; what cannot be kept is learned again.
         let writes = move || {
-            let mut memory = HostMemory::default();
+            let memory = memories.load(&host, port, USER, SystemTime::now());
+            let (mut memory, rtt) = (memory.unwrap_or_default(), found.rtt);
+            memory.on_path(None, Some(rtt));
+            memory.note_rtt(rtt);
             memory.learn(learned);
             let _ = memories.store(&host, port, USER, &memory, SystemTime::now());
         };

@@ -167,6 +167,13 @@ impl Again {
         remembered(&self.config, self.around.memories.as_ref())
     }
 
+    /// Has the memory tell of the path that the first connection takes.
+    fn take_path(&self, memory: &mut HostMemory) {
+        if let Some(first) = self.first.get() {
+            memory.on_connection(first.addresses, first.rtt);
+        }
+    }
+
     /// Changes that.
     fn change(&self, change: impl FnOnce(&mut HostMemory)) {
         let Some(memories) = &self.around.memories else {
@@ -306,12 +313,17 @@ impl Reach for Again {
     }
 
     fn learned(&self, direction: Direction) -> Option<Learned> {
-        self.memory()?.learned(direction)
+        let mut memory = self.memory()?;
+        self.take_path(&mut memory);
+        memory.learned(direction)
     }
 
     /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
     fn learn(&self, learned: Learned) {
-        self.change(|memory| memory.learn(learned));
+        self.change(|memory| {
+            self.take_path(memory);
+            memory.learn(learned);
+        });
     }
 
     fn was_file(&self, path: &[u8]) -> bool {

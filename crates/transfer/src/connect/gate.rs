@@ -100,6 +100,8 @@ pub struct Visit {
     pub host_key: Vec<u8>,
     /// The round trip of TCP to it, where it was reached by TCP.
     pub rtt: Option<Duration>,
+    /// This end's address and the server's, where it was reached by TCP.
+    pub addresses: Option<(IpAddr, IpAddr)>,
 }
 
 /// Who the user is.

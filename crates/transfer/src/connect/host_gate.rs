@@ -502,10 +502,11 @@ impl Gate for HostGate {
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
-            // The rest is of the path and the machine, which are the same whatever the server was
+            // The rest is of the paths and the machine, which are the same whatever the server was
             // updated to.
             ..known.cloned().unwrap_or_default()
         };
+        memory.on_connection(visit.addresses, visit.rtt);
         if let Some(rtt) = visit.rtt {
             memory.note_rtt(rtt);
         }

@@ -2,7 +2,7 @@
 //! connection.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
@@ -82,6 +82,14 @@ impl Stream {
     pub fn address(&self) -> Option<String> {
         match self {
             Self::Tcp(s) => s.peer_addr().ok().map(|a| a.to_string()),
+            _ => None,
+        }
+    }
+
+    /// This end's address and the other one's, of a TCP connection.
+    pub fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
+        match self {
+            Self::Tcp(s) => Some((s.local_addr().ok()?.ip(), s.peer_addr().ok()?.ip())),
             _ => None,
         }
     }

@@ -5,6 +5,7 @@ mod boot;
 mod left;
 mod note;
 mod patience;
+mod worth;
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +15,12 @@ use std::time::Instant;
 use plan::journal::{Record, State};
 
 use patience::{Patience, Wait};
+use worth::Worth;
 
 use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
-use crate::disk::os_words;
+use crate::disk::{os_words, remove_temporaries};
 use crate::journal::{Devices, Flush, Found, Log, Place, boot_here};
 use crate::report::Name;
 use crate::walk::local_path;
@@ -51,6 +53,7 @@ pub(super) struct Keeper {
     /// Files whose `Begun` is not durable yet.
     waiting: VecDeque<(u64, FileId)>,
     clock_at: Option<Instant>,
+    worth: Worth,
     target: Option<PathBuf>,
     /// Files and bytes of the earlier run.
     pub(super) taken: (u64, u64),
@@ -119,6 +122,7 @@ impl Keeper {
             }
             return 0;
         }
+        self.worth.note(&record);
         let number = self.log.as_mut().map_or(0, |log| log.write(&record));
         if !self.waits {
             self.early.push(record);
@@ -176,6 +180,7 @@ impl Engine<'_> {
                         self.keeper.log = Some(log);
                         self.keeper.waits = true;
                         self.keeper.next = state.next_id();
+                        self.keeper.worth = Worth::of(&state);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
                             self.keeper.write(Record::Run { boot: boot_here() });
@@ -280,6 +285,26 @@ impl Engine<'_> {
         }
     }
 
+    /// Whether the journal has nothing to go on with. Temporaries that it names are removed here; a
+    /// server's that is lost may keep some, which the same command removes.
+    fn is_worthless(&self, log: &Log) -> bool {
+        let makes = self.options.recursive || self.options.archive;
+        let Some(target) = &self.keeper.target else {
+            return !self.stopped() && self.keeper.worth.is_nothing(makes);
+        };
+        if !self.keeper.worth.is_nothing(makes && target.is_dir()) {
+            return false;
+        }
+        if let Ok(bytes) = std::fs::read(log.path())
+            && let Ok(mut left) = plan::journal::replay(&bytes)
+        {
+            left.state.confine(target.as_os_str().as_bytes());
+            let unfinished = left.state.unfinished();
+            unfinished.for_each(|(_, entry)| remove_temporaries(target, entry));
+        }
+        true
+    }
+
     /// The run is over: a copy that is whole needs no journal. One that is small and came to its
     /// end without some files is begun anew.
     pub(super) fn close_journal(&mut self, whole: bool) {
@@ -293,7 +318,7 @@ impl Engine<'_> {
         if small && !whole && self.keeper.target.is_some() {
             self.clear_unwritten();
         }
-        if whole || (small && !self.stopped()) {
+        if whole || (small && !self.stopped()) || self.is_worthless(&log) {
             log.remove();
         } else if !small {
             self.summary.journal = Some(Name::from(log.path()));

@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{FORMAT, file_name, read, replace, seconds};
+use super::{file_name, read, replace, seconds};
 
+/// Changes when the meaning of a field does.
+const FORMAT: u32 = 1;
 /// Measured anew after this: a program or a system that is newer may be faster.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Of /proc/cpuinfo.

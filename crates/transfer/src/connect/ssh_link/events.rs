@@ -272,6 +272,7 @@ impl SshLink {
                 // Compression begins now.
                 self.let_files_lie();
                 self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
+                self.visit.addresses = self.stream.addresses();
                 let key = self.signed.as_ref().filter(|_| !self.other_method);
                 self.gate
                     .authenticated(key.map(|(i, a)| (*i, a.as_str())), &self.visit);

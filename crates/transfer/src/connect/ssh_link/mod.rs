@@ -6,6 +6,7 @@ mod opening;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,6 +59,8 @@ pub struct Facts {
     pub host_key_blob: Vec<u8>,
     /// The round trip of TCP.
     pub rtt: Option<Duration>,
+    /// This end's address and the server's, of a TCP connection.
+    pub addresses: Option<(IpAddr, IpAddr)>,
     /// The person had to do something.
     pub asked: bool,
     /// What the server offers.
@@ -445,6 +448,7 @@ impl SshLink {
                 .map(|(_, host_key, _)| host_key.to_vec())
                 .unwrap_or_default(),
             rtt: self.stream.tcp_info().map(|tcp| tcp.min_rtt),
+            addresses: self.stream.addresses(),
             compressed: chosen.is_some_and(|n| n.c2s.compress && n.s2c.compress),
             decisions: Vec::new(),
         }

@@ -40,6 +40,8 @@ impl Engine<'_> {
     pub(super) fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
         let mut file = self.keeper.log()?.path().as_os_str().to_owned();
         file.push(".boot");
+        // A run that was killed may have left it: an answer that does not come must not be its.
+        let _ = fs::remove_file(&file);
         let kind = JobKind::Get {
             source: RemotePath(BOOT.to_vec()),
             target: PathBuf::from(file.clone()).into(),
