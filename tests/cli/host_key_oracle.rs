@@ -282,7 +282,7 @@ impl World {
             revoked,
             alias: *pick(seed, &ALIASES),
             strict: pick(seed, &STRICT).0,
-            algorithms: *pick(seed, &SHOWN),
+            algorithms: pick::<&str>(seed, &SHOWN),
         }
     }
 

@@ -217,6 +217,18 @@ impl KnownHosts {
                 Err(why) => certificate = certificate.or(Some(why)),
             }
         }
+        if let (Some(certificate), [here, bare]) = (key.certificate(), by_name.as_slice()) {
+            // OpenSSH looks a certificate of an authority that is not named for the port up by the
+            // name alone, and then its bare key, before it looks that up with the port.
+            let authority = certificate.authority().blob();
+            let mut authorities = here.iter().filter(|e| e.marker == Marker::CertAuthority);
+            let known = bare
+                .iter()
+                .find(|e| e.marker == Marker::None && e.blob == key.plain().blob());
+            if let (Some(known), false) = (known, authorities.any(|e| e.blob == authority)) {
+                return decided(Verdict::Trusted(known.place.clone()));
+            }
+        }
         Checked {
             verdict: self.plain(name, &by_name, key.plain()),
             certificate,

@@ -479,6 +479,14 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
         checked(&bare, "h", in_2025).verdict,
         Verdict::Trusted(at(1))
     );
+    // Without an authority the name alone has the bare key, whatever the port has.
+    let by_name = format!(
+        "[h]:2222 {}\nh {}\n",
+        encoded(&key(9)),
+        encoded(certified.plain())
+    );
+    let found = checked(&by_name, "h", in_2025).verdict;
+    assert_eq!(found, Verdict::Trusted(at(2)));
     let revoked = format!("{trusted}@revoked * {authority}\n");
     assert_eq!(
         checked(&revoked, "h", in_2025).verdict,
