@@ -30,7 +30,7 @@ pub use job::{
 };
 pub use lane::{
     IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, REPEATED_NAMES,
-    Random, TOO_MANY_NAMES, Unfinished, left_out,
+    Random, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
 };
 pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};
 pub use spread::{

@@ -21,6 +21,7 @@ mod raw;
 mod raw_connect;
 mod reconnect;
 mod send_queue;
+mod stalls;
 mod straight;
 mod telling;
 mod throttle;
@@ -76,6 +77,10 @@ pub struct SessionOptions {
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
     pub channels: Option<u32>,
+    /// Most requests in flight on a channel (`-X nrequests=`).
+    pub requests: Option<u64>,
+    /// Most bytes of a READ and a WRITE (`-X buffer=`).
+    pub buffer: Option<u32>,
     /// Where packets are lost, ask for a congestion control that bears it.
     pub bear_losses: bool,
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
@@ -109,6 +114,8 @@ impl Default for SessionOptions {
             reach: None,
             connections: None,
             channels: None,
+            requests: None,
+            buffer: None,
             bear_losses: true,
             background: false,
             pack: Pack::default(),
@@ -134,6 +141,8 @@ pub enum SessionEvent {
     Settled,
     /// A line from the other side for the user, not escaped.
     Says(String),
+    /// Nothing moves: a line for the user that says what is waited for.
+    Stalled(String),
     /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
     Losing(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
