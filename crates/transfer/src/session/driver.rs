@@ -156,7 +156,7 @@ impl Driver {
             ended: None,
             over: false,
             turns: Turns::default(),
-            stalls: Stalls::default(),
+            stalls: Stalls::new(options.patience),
             next_connection: 0,
             reconnecting: Reconnecting::default(),
             heard: now,

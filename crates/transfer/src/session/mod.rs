@@ -32,6 +32,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
@@ -83,6 +84,9 @@ pub struct SessionOptions {
     pub buffer: Option<u32>,
     /// Where packets are lost, ask for a congestion control that bears it.
     pub bear_losses: bool,
+    /// Silence after which the user is told what is waited for, and requests are repeated that a server may have
+    /// dropped.
+    pub patience: Duration,
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
@@ -116,6 +120,7 @@ impl Default for SessionOptions {
             channels: None,
             requests: None,
             buffer: None,
+            patience: Duration::from_secs(10),
             bear_losses: true,
             background: false,
             pack: Pack::default(),

@@ -14,20 +14,16 @@ use plan::{ConnectionId, LaneError, LaneId, Waiting};
 use super::SessionEvent;
 use super::driver::Driver;
 
-/// Silence after which it is noted how much the connection has moved.
-const MARK: Duration = Duration::from_secs(5);
-/// Silence after which the user is told, and twice as long after each time.
-const NOTICE: Duration = Duration::from_secs(10);
-/// Silence after which requests are repeated; twice as long after each time.
-const REPEAT: Duration = Duration::from_secs(10);
-/// The same in units of the lowest latency of a request.
+/// Requests are not repeated sooner than after so many times the lowest latency of one.
 const LATENCIES: u32 = 50;
 /// A connection that has moved so many bytes since the mark carries a long request, and no keepalives.
 const MOVES: u64 = 4096;
 
 /// What is known of silent lanes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stalls {
+    /// Silence after which the user is told and requests are repeated; twice as long after each time.
+    patience: Duration,
     lanes: BTreeMap<LaneId, Silence>,
     /// When the user was last told.
     told: Option<Instant>,
@@ -41,7 +37,7 @@ pub(super) struct Stalls {
 #[derive(Debug)]
 struct Silence {
     since: Instant,
-    /// Bytes that the connection had moved at [`MARK`].
+    /// Bytes that the connection had moved after half of that silence.
     mark: Option<u64>,
     told: u32,
 }
@@ -55,12 +51,27 @@ impl Silence {
         }
     }
 
-    fn notice_at(&self) -> Instant {
-        self.since + NOTICE * (1 << self.told.min(10))
+    fn notice_at(&self, patience: Duration) -> Instant {
+        self.since + patience * (1 << self.told.min(10))
     }
 }
 
 impl Stalls {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            lanes: BTreeMap::new(),
+            told: None,
+            repeated: 0,
+            most_requests: None,
+        }
+    }
+
+    /// Silence after which it is noted how much the connection has moved.
+    fn mark_after(&self) -> Duration {
+        self.patience / 2
+    }
+
     /// Requests that may be in flight on a lane, of `most`.
     pub(super) fn limit(&self, most: Option<u64>) -> Option<u64> {
         [self.most_requests, most].into_iter().flatten().min()
@@ -68,7 +79,7 @@ impl Stalls {
 
     /// How long a lane may be silent before its requests are repeated.
     fn repeat_after(&self, latency: Duration) -> Duration {
-        REPEAT.max(latency * LATENCIES) * (1 << self.repeated.min(10))
+        self.patience.max(latency * LATENCIES) * (1 << self.repeated.min(10))
     }
 }
 
@@ -94,10 +105,14 @@ impl Driver {
             let silence = self.stalls.lanes.get(&on.id);
             let silence = silence.filter(|silence| silence.since >= waiting.since);
             let Some(silence) = silence.filter(|silence| silence.mark.is_some()) else {
-                return Some(silence.map_or(waiting.since, |silence| silence.since) + MARK);
+                return Some(
+                    silence.map_or(waiting.since, |silence| silence.since)
+                        + self.stalls.mark_after(),
+                );
             };
             let repeat = self.repeat_at(on, &waiting, silence);
-            Some(repeat.map_or(silence.notice_at(), |at| at.min(silence.notice_at())))
+            let notice = silence.notice_at(self.stalls.patience);
+            Some(repeat.map_or(notice, |at| at.min(notice)))
         };
         self.lanes.iter().filter_map(next).min()
     }
@@ -149,7 +164,7 @@ impl Driver {
         if silence.since < waiting.since {
             *silence = Silence::new(waiting.since);
         }
-        if now.saturating_duration_since(silence.since) < MARK {
+        if now.saturating_duration_since(silence.since) < self.stalls.patience / 2 {
             return;
         }
         let Some(mark) = silence.mark else {
@@ -174,7 +189,7 @@ impl Driver {
         {
             return self.repeat(now, at, waiting, since);
         }
-        if silence.notice_at() <= now {
+        if silence.notice_at(self.stalls.patience) <= now {
             if let Some(silence) = self.stalls.lanes.get_mut(&id) {
                 silence.told += 1;
             }
@@ -184,7 +199,8 @@ impl Driver {
 
     /// Tells what is waited for; one line for all lanes.
     fn tell_stall(&mut self, now: Instant, waiting: &Waiting, since: Instant) {
-        let recent = |at: Instant| now.saturating_duration_since(at) < NOTICE / 2;
+        let patience = self.stalls.patience;
+        let recent = |at: Instant| now.saturating_duration_since(at) < patience / 2;
         if self.stalls.told.is_some_and(recent) {
             return;
         }
