@@ -11,7 +11,6 @@ fn refused_flags_say_why() {
     for (flags, reason) in [
         (&["-O"][..], "scp protocol"),
         (&["-R"], "through this machine"),
-        (&["-X", "nrequests=3"], "-X"),
         (&["-1"], "obsolete"),
         (&["-t"], "scp protocol"),
         (&["-f"], "scp protocol"),
@@ -34,6 +33,9 @@ fn usage_errors_are_2_and_say_what() {
         (&["-P", "port", "a", "peer:b"], "port"),
         (&["-P", "70000", "a", "peer:b"], "70000"),
         (&["-l", "-5", "a", "peer:b"], "-l"),
+        (&["-X", "nrequests=0", "a", "peer:b"], "-x"),
+        (&["-X", "buffer=1", "a", "peer:b"], "-x"),
+        (&["-X", "speed=3", "a", "peer:b"], "-x"),
         (&["a", "scp://peer:99999/b"], "99999"),
     ] {
         let outcome = client.cp().args(words).run().expect_code(2);

@@ -186,6 +186,8 @@ impl Hosts {
                 false => self.flags.connections,
             },
             channels: self.flags.channels,
+            requests: self.flags.requests,
+            buffer: self.flags.buffer,
             // BBR would keep its share against what a background copy is to yield to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,

@@ -113,6 +113,14 @@ impl Depth {
         }
     }
 
+    /// From now on no more than `most` may be in flight.
+    pub fn limit(&mut self, most: u64) {
+        let limits = &mut self.limits;
+        limits.max = limits.max.min(most.max(1));
+        limits.min = limits.min.min(limits.max);
+        self.target = self.target.min(limits.max);
+    }
+
     /// What may be in flight.
     pub fn target(&self) -> u64 {
         self.target

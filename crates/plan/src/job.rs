@@ -271,6 +271,25 @@ pub enum JobKind {
 }
 
 impl JobKind {
+    /// The path at the far end that it is about, where it has one.
+    pub fn remote_path(&self) -> Option<&RemotePath> {
+        match self {
+            Self::Put { target, .. } | Self::PutDelta { target, .. } => Some(target),
+            Self::Get { source, .. } | Self::GetDelta { source, .. } => Some(source),
+            Self::GetRange { source, .. } => Some(source),
+            Self::PutRange { temp, .. } => Some(temp),
+            Self::MakeDir { path, .. }
+            | Self::SetAttributes { path, .. }
+            | Self::List { path }
+            | Self::ListTree { path, .. }
+            | Self::Stat { path, .. }
+            | Self::RealPath { path }
+            | Self::Remove { path }
+            | Self::Sum { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether its answer is one packet at once, behind which others do not wait.
     fn is_question(&self) -> bool {
         matches!(self, Self::Stat { .. } | Self::RealPath { .. })

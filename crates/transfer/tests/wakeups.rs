@@ -10,7 +10,9 @@ use bytes::Bytes;
 use mio::{Registry, Token};
 use plan::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
 use sftp::Output;
-use testkit::sftp_model::{Fs, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel};
+use testkit::sftp_model::{
+    Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+};
 use transfer::session::{
     ChannelId, Link, LinkError, LinkEvent, Peer, Session, SessionEvent, SessionOptions,
 };
@@ -36,6 +38,8 @@ struct MemoryLink {
     channels: Vec<Channel>,
     most: usize,
     window: usize,
+    /// READs of the first so many channels that are not answered: every one from this number on.
+    forgets: (usize, usize),
     rng: Rng,
     now: Instant,
 }
@@ -50,6 +54,7 @@ impl MemoryLink {
             channels: Vec::new(),
             most: 1 + rng.below(4) as usize,
             window: [1 << 20, 40_000, 700][rng.below(3) as usize],
+            forgets: (0, 0),
             rng,
             now: Instant::now(),
         }
@@ -81,8 +86,18 @@ impl Link for MemoryLink {
             bandwidth: 0,
             fragment: [1 << 20, 4096, 90][self.rng.below(3) as usize],
         };
+        let mut model = SftpModel::new(Fs::default(), self.server.clone());
+        if self.channels.len() < self.forgets.0 {
+            for nth in self.forgets.1..self.forgets.1 + 1000 {
+                model.inject(Inject {
+                    kind: Some("READ"),
+                    nth,
+                    act: Act::Silence,
+                });
+            }
+        }
         self.channels.push(Channel {
-            model: SftpModel::new(Fs::default(), self.server.clone()),
+            model,
             up: Path::new(path, self.rng.next_u64()),
             down: Path::new(path, self.rng.next_u64()),
             outstanding: 0,
@@ -298,5 +313,80 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
         let failed: Vec<_> = ended.iter().filter(|(_, (done, _))| !done).collect();
         assert!(failed.is_empty(), "{seed}: {failed:?}");
     }
+    Ok(())
+}
+
+/// Downloads one file of 3 MB from a server that drops READs on its first `channels` channels, and tells how
+/// the job ended and what the user was told.
+fn download(
+    channels: usize,
+    server: Personality,
+    openssh: bool,
+) -> io::Result<(Option<LaneEvent>, Vec<String>)> {
+    let here = tempfile::tempdir()?;
+    let mut fs = Fs::default();
+    place(
+        &mut fs,
+        vec![("big".to_owned(), Kind::File(vec![5; 3_000_000]))],
+    );
+    let mut link = MemoryLink::new(fs, server, openssh, 3);
+    (link.most, link.window, link.forgets) = (4, 1 << 20, (channels, 20));
+    let options = SessionOptions {
+        patience: Duration::from_millis(100),
+        ..SessionOptions::default()
+    };
+    let session = Session::start(Box::new(link), options)?;
+    let kind = JobKind::Get {
+        source: RemotePath(b"big".to_vec()),
+        target: here.path().join("big"),
+        known: None,
+        options: PutOptions::default(),
+    };
+    session.submit(Job { id: JobId(1), kind }, Some(3_000_000));
+    let (mut told, until) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match session.events().recv_timeout(left) {
+            Ok(SessionEvent::Stalled(line)) => told.push(line),
+            Ok(SessionEvent::Lane(event)) if event.is_last() => return Ok((Some(event), told)),
+            Ok(SessionEvent::Lost(_)) | Err(_) => return Ok((None, told)),
+            Ok(_) => {}
+        }
+        // Nothing is repeated there: what was told is enough.
+        if openssh && told.len() == 3 {
+            return Ok((None, told));
+        }
+    }
+}
+
+#[test]
+fn requests_that_a_server_drops_are_repeated_with_fewer_at_once() -> io::Result<()> {
+    let (ended, told) = download(1, Personality::other(), false)?;
+    assert_eq!(ended, Some(LaneEvent::Done(JobId(1))), "{told:?}");
+    assert!(told[0].contains("no answer to READ of big"), "{told:?}");
+    assert!(told[0].contains("requests at once"), "{told:?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_that_never_answers_is_one_error_after_a_few_tries() -> io::Result<()> {
+    let (ended, told) = download(100, Personality::other(), false)?;
+    let Some(LaneEvent::Failed(_, fault)) = ended else {
+        panic!("{ended:?} {told:?}");
+    };
+    assert!(fault.what.contains("does not answer requests"), "{fault:?}");
+    assert!((2..=6).contains(&told.len()), "{told:?}");
+    Ok(())
+}
+
+#[test]
+fn what_a_server_that_answers_in_order_owes_is_told_and_not_repeated() -> io::Result<()> {
+    let (ended, told) = download(1, Personality::openssh(), true)?;
+    assert_eq!(ended, None);
+    assert!(
+        told.iter()
+            .all(|t| t.contains("waiting for the answer to READ of big")),
+        "{told:?}"
+    );
     Ok(())
 }

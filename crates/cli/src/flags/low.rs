@@ -97,6 +97,9 @@ pub(crate) struct CopyArgs {
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
     pub(crate) channels: Option<u32>,
+    /// `-X nrequests=` and `-X buffer=`.
+    pub(crate) requests: Option<u64>,
+    pub(crate) buffer: Option<u32>,
     pub(crate) family: Family,
     pub(crate) batch: bool,
     pub(crate) forward_agent: bool,

@@ -96,7 +96,7 @@ impl LaneConfig {
             told: Told::default(),
             slow: false,
             growth: 8 * MIB,
-            unstated: 64 << 30,
+            unstated: 16 << 30,
         }
     }
 

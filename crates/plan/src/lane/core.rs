@@ -18,6 +18,8 @@ pub(super) struct Core {
     pub(super) server: Server,
     pub(super) now: Instant,
     sent: BTreeMap<RequestId, Sent>,
+    /// When a request was last answered.
+    answered_at: Instant,
     pub(super) bytes: Depth,
     pub(super) requests: Depth,
     /// Bytes asked of the disk to be sent.
@@ -66,6 +68,8 @@ pub(super) struct Sent {
     pub(super) job: Option<JobId>,
     pub(super) what: What,
     at: Instant,
+    /// Requests that were in flight before it.
+    ahead: u64,
     bytes: Stamp,
     request: Stamp,
 }
@@ -140,6 +144,48 @@ pub(super) enum What {
     Step(u8),
 }
 
+impl What {
+    /// The request's name, as the SFTP draft has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Limits => "limits@openssh.com",
+            Self::Told => "attributes@longhaul",
+            Self::Look | Self::Follow => "STAT",
+            Self::Resolve => "REALPATH",
+            Self::Open => "OPEN",
+            Self::Fstat | Self::OwnerIs => "FSTAT",
+            Self::Read { .. } | Self::ReadPacked { .. } => "READ",
+            Self::Write { .. } => "WRITE",
+            Self::PutFile { .. } => "put-file@longhaul",
+            Self::GetFile { .. } => "get-file@longhaul",
+            Self::Attributes
+            | Self::Owner
+            | Self::KeepOwner
+            | Self::KeepGroup
+            | Self::Size
+            | Self::Mode => "SETSTAT",
+            Self::Metadata => "set-metadata@longhaul",
+            Self::Sync | Self::SyncName => "fsync@openssh.com",
+            Self::Close => "CLOSE",
+            Self::ClearTarget | Self::RemoveTemp => "REMOVE",
+            Self::Rename => "RENAME",
+            Self::Readdir => "READDIR",
+            Self::Tree => "list-tree@longhaul",
+            Self::Sums { .. } => "hash@longhaul",
+            Self::Copied { .. } => "copy-data",
+            Self::Step(_) => "request",
+        }
+    }
+
+    /// Whether a server may take its time for it, since the work grows with the file.
+    pub(super) fn takes_time(self) -> bool {
+        matches!(
+            self,
+            Self::Sync | Self::SyncName | Self::Sums { .. } | Self::Copied { .. } | Self::Rename
+        )
+    }
+}
+
 /// What a request weighs on top of its data.
 const OVERHEAD: u64 = 64;
 /// What may be in flight beyond the depth before another file is opened.
@@ -171,6 +217,7 @@ impl Core {
             server: Server::default(),
             now,
             sent: BTreeMap::new(),
+            answered_at: now,
             bytes: Depth::new(config.bytes),
             requests: Depth::new(config.requests),
             reading: 0,
@@ -305,6 +352,7 @@ impl Core {
             job,
             what,
             at: self.now,
+            ahead: self.requests.in_flight(),
             bytes: self.bytes.on_sent(self.now, data + OVERHEAD),
             request: self.requests.on_sent(self.now, 1),
         };
@@ -313,6 +361,7 @@ impl Core {
 
     /// Which request a reply belongs to; `last` ends it.
     pub(super) fn answered(&mut self, id: RequestId, last: bool) -> Option<(Option<JobId>, What)> {
+        self.answered_at = self.now;
         if !last {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
@@ -331,6 +380,18 @@ impl Core {
         self.bytes.on_answered(self.now, sent.bytes);
         self.requests.on_answered(self.now, sent.request);
         Some((sent.job, sent.what))
+    }
+
+    /// The first request without an answer: whose it is, what it is for, since when neither it nor any other was
+    /// answered, and how many were in flight before it.
+    pub(super) fn first_unanswered(&self) -> Option<(Option<JobId>, What, Instant, u64)> {
+        let (_, sent) = self.sent.first_key_value()?;
+        Some((
+            sent.job,
+            sent.what,
+            sent.at.max(self.answered_at),
+            sent.ahead,
+        ))
     }
 
     /// Takes back what `job` would still write; returns how many requests.

@@ -80,6 +80,21 @@ pub struct Lane {
     revision: u64,
 }
 
+/// The first request of a lane that was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The request's name, as the SFTP draft has it.
+    pub request: &'static str,
+    /// The path at the far end that it is about.
+    pub path: Option<RemotePath>,
+    /// Since when nothing at all was answered on the lane.
+    pub since: Instant,
+    /// Requests that were in flight when it was sent.
+    pub ahead: u64,
+    /// The server may take long for it, as the work grows with the file.
+    pub takes_time: bool,
+}
+
 /// Sources whose first bytes are read ahead of their OPEN.
 const PREFETCH: usize = 64;
 
@@ -189,6 +204,25 @@ impl Lane {
     /// Bytes of file data asked for and sent so far, and a little for each request.
     pub fn paced(&self) -> u64 {
         self.core.paced
+    }
+
+    /// What the lane has been waiting for the longest.
+    pub fn waits_for(&self) -> Option<Waiting> {
+        let (job, what, since, ahead) = self.core.first_unanswered()?;
+        let task = job.and_then(|id| self.tasks.get(&id));
+        let path = task.and_then(|task| task.job.kind.remote_path());
+        Some(Waiting {
+            request: what.name(),
+            path: path.cloned(),
+            since,
+            ahead,
+            takes_time: what.takes_time(),
+        })
+    }
+
+    /// From now on no more than `most` requests may be in flight.
+    pub fn limit_requests(&mut self, most: u64) {
+        self.core.requests.limit(most);
     }
 
     /// The lowest time that a READ or WRITE took to be answered since this was last called.

@@ -548,6 +548,11 @@ impl<'a> Engine<'a> {
                     let line = Name(line.into_bytes()).to_string();
                     self.warn(None, line);
                 }
+                Some(SessionEvent::Stalled(line)) => {
+                    let host = self.side(end).map(|side| side.name.clone());
+                    let host = host.unwrap_or_default();
+                    self.warn(None, format!("{host}: {line}"));
+                }
                 Some(SessionEvent::Losing(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
                 None => self.on_lost(end, "the session ended unexpectedly".to_owned()),

@@ -19,6 +19,7 @@ use super::lanes::LaneOnChannel;
 use super::losses::Ending;
 use super::owed::Owed;
 use super::reconnect::Reconnecting;
+use super::stalls::Stalls;
 use super::straight::Standing;
 use super::telling::Telling;
 use super::throttle::Throttle;
@@ -102,6 +103,7 @@ pub(super) struct Driver {
     pub(super) over: bool,
     /// Decides when the next turn is.
     pub(super) turns: Turns,
+    pub(super) stalls: Stalls,
     pub(super) next_connection: u32,
     pub(super) reconnecting: Reconnecting,
     /// When anything last came from the other side.
@@ -160,6 +162,7 @@ impl Driver {
             ended: None,
             over: false,
             turns: Turns::default(),
+            stalls: Stalls::new(options.patience),
             next_connection: 0,
             reconnecting: Reconnecting::default(),
             heard: now,
@@ -293,6 +296,7 @@ impl Driver {
         if self.spread.poll_timeout().is_some_and(|at| at <= now) {
             self.spread.handle_timeout(now);
         }
+        self.look_for_stalls(now);
         self.look(now);
     }
 

@@ -138,6 +138,7 @@ impl Driver {
             .chain(self.next_look())
             .chain(self.straight.poll_timeout())
             .chain(self.next_reconnect())
+            .chain(self.next_stall())
             .chain(self.far_deadline())
             .min()
     }

@@ -218,7 +218,13 @@ impl Driver {
         if background {
             config.length = LENGTH;
         }
+        if let Some(buffer) = self.options.buffer {
+            config.length = config.length.min(buffer);
+        }
         let mut lane = Lane::new(config, now);
+        if let Some(most) = self.stalls.limit(self.options.requests) {
+            lane.limit_requests(most);
+        }
         if background {
             // What it may do is said before anything is drained.
             lane.set_pace(now, 0);

@@ -21,6 +21,7 @@ mod raw;
 mod raw_connect;
 mod reconnect;
 mod send_queue;
+mod stalls;
 mod straight;
 mod telling;
 mod throttle;
@@ -31,6 +32,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
@@ -77,8 +79,15 @@ pub struct SessionOptions {
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
     pub channels: Option<u32>,
+    /// Most requests in flight on a channel (`-X nrequests=`).
+    pub requests: Option<u64>,
+    /// Most bytes of a READ and a WRITE (`-X buffer=`).
+    pub buffer: Option<u32>,
     /// Where packets are lost, ask for a congestion control that bears it.
     pub bear_losses: bool,
+    /// Silence after which the user is told what is waited for, and requests are repeated that a server may have
+    /// dropped.
+    pub patience: Duration,
     /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
@@ -112,6 +121,9 @@ impl Default for SessionOptions {
             reach: None,
             connections: None,
             channels: None,
+            requests: None,
+            buffer: None,
+            patience: Duration::from_secs(10),
             bear_losses: true,
             background: false,
             pack: Pack::default(),
@@ -138,6 +150,8 @@ pub enum SessionEvent {
     Settled,
     /// A line from the other side for the user, not escaped.
     Says(String),
+    /// Nothing moves: a line for the user that says what is waited for.
+    Stalled(String),
     /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
     Losing(String),
     /// The session is over, one sentence why; a `Failed` for each unfinished job came before.

@@ -229,3 +229,81 @@ fn names_of_our_own_are_not_copied() {
     assert_eq!(found, others.map(|(name, _)| name.as_bytes().to_vec()));
     assert!(walk.is_over());
 }
+
+fn listed(walk: &mut RemoteWalk, entries: Vec<(Vec<u8>, Attributes)>) -> bool {
+    let Some(request) = walk.poll_request() else {
+        return false;
+    };
+    walk.handle(request.tag, Answer::Entries(entries));
+    walk.handle(request.tag, Answer::Done);
+    true
+}
+
+fn problems(walk: &mut RemoteWalk) -> Vec<String> {
+    let mut problems = Vec::new();
+    while let Some(found) = walk.poll_found() {
+        if let Found::Problem { what, .. } = found {
+            problems.push(what);
+        }
+    }
+    problems
+}
+
+#[test]
+fn directories_within_directories_without_end_are_not_followed_for_ever() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let mut depth = 0;
+    let mut said = Vec::new();
+    while listed(&mut walk, vec![(vec![b'd'; 200], mode(DIR))]) {
+        depth += 1;
+        assert!(depth < 200);
+        said.extend(problems(&mut walk));
+    }
+    assert!(walk.is_over());
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("16384 bytes"), "{said:?}");
+}
+
+#[test]
+fn directories_that_wait_are_bounded() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    walk.most_waiting = 100_000;
+    let mut said = Vec::new();
+    for turn in 0..1000 {
+        let dirs = (0..100).map(|n| (format!("d{turn}-{n}").into_bytes(), mode(DIR)));
+        if !listed(&mut walk, dirs.collect()) {
+            break;
+        }
+        assert!(walk.to_list.len() < 1000 && walk.waiting <= 100_000);
+        said.extend(problems(&mut walk));
+    }
+    assert!(walk.is_over());
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("directories wait to be listed"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_a_problem_and_told_once() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let tag = walk.poll_request().map(|request| request.tag).unwrap();
+    walk.handle(tag, Answer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, Answer::Restarted);
+    walk.handle(tag, Answer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, Answer::Done);
+    let said = problems(&mut walk);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].contains("\"r/f\": left out"), "{said:?}");
+}
+
+#[test]
+fn symlinks_that_wait_to_be_looked_at_hold_listings() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), true, None);
+    let tag = walk.poll_request().map(|request| request.tag).unwrap();
+    assert!(!walk.holds());
+    let links = (0..10_000).map(|n| (format!("l{n}").into_bytes(), mode(LINK)));
+    walk.handle(tag, Answer::Entries(links.collect()));
+    assert!(walk.holds());
+}

@@ -20,6 +20,23 @@ fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
     number.ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()))
 }
 
+/// Bytes with a unit of scp's: powers of 1024.
+fn buffer(text: &str) -> Result<u32, String> {
+    let units = [('k', 10), ('m', 20), ('g', 30)];
+    let unit = |c: char| units.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(&c));
+    let shift = text.chars().last().and_then(unit).map(|(_, shift)| *shift);
+    let digits = match shift {
+        Some(_) => text.get(..text.len().saturating_sub(1)),
+        None => Some(text),
+    };
+    let bytes = digits.and_then(|digits| digits.parse::<u64>().ok());
+    let bytes = bytes.and_then(|bytes| bytes.checked_mul(1 << shift.unwrap_or(0)));
+    let bytes = bytes.filter(|bytes| (1024..=1 << 30).contains(bytes));
+    bytes
+        .and_then(|bytes| u32::try_from(bytes).ok())
+        .ok_or_else(|| "has no buffer from 1024 bytes to 1g".to_owned())
+}
+
 /// How the host is reached.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
@@ -223,6 +240,28 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.channels = Some(number(&given.text()?, 1..=10)?);
+            Ok(())
+        },
+    },
+    Flag {
+        short: Some('X'),
+        long: None,
+        takes: Takes::Value("OPTION"),
+        help: "Bound SFTP requests: nrequests=N in flight, buffer=BYTES each",
+        doc: "Bound SFTP requests. nrequests=N: at most N requests in flight on a channel. \
+              buffer=BYTES: at most that many bytes in a READ or WRITE; k, m and g multiply by \
+              1024, 1024^2 and 1024^3. Without it both follow the path and the limits of the \
+              server. Use it for a server that drops requests beyond a queue of its own.",
+        scp: Scp::Same,
+        group: Group::Connection,
+        overrides: &[],
+        set: |args, given| {
+            let text = given.text()?;
+            match text.split_once('=') {
+                Some(("nrequests", n)) => args.requests = Some(number(n, 1..=65_536)?.into()),
+                Some(("buffer", bytes)) => args.buffer = Some(buffer(bytes)?),
+                _ => return Err("is neither nrequests=N nor buffer=BYTES".to_owned()),
+            }
             Ok(())
         },
     },
@@ -470,3 +509,18 @@ pub(super) const ROWS: &[Flag] = &[
         },
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_have_the_units_of_scp() {
+        for (text, bytes) in [("1024", 1024), ("32k", 32 << 10), ("2M", 2 << 20)] {
+            assert_eq!(buffer(text), Ok(bytes));
+        }
+        for bad in ["", "k", "0", "1023", "2g", "32kk", "-1", "1x"] {
+            assert!(buffer(bad).is_err(), "{bad}");
+        }
+    }
+}

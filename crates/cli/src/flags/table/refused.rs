@@ -15,12 +15,6 @@ pub(super) const ROWS: &[Flag] = &[
          go through this machine",
     ),
     refused(
-        'X',
-        Takes::Value("OPTION"),
-        "the number and the size of requests follow the path and the server's limits; leave -X \
-         out",
-    ),
-    refused(
         '1',
         Takes::Nothing,
         "SSH protocol 1 is obsolete and insecure",
