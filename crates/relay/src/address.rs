@@ -1,8 +1,8 @@
 //! The operands: where connections come in, and where they go.
 
 use std::fmt;
-use std::os::unix::ffi::OsStrExt as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 

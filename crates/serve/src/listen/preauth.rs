@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use ssh::auth::LoginEvent;
-use wire::escape::field;
 use ssh::{Event, PeerIncompatible, SealedQueue};
+use wire::escape::field;
 
 use super::engine::{Algorithms, Offer};
 use super::link::{Link, nonsense};
