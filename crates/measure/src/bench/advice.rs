@@ -326,8 +326,9 @@ fn about_compression(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> Opt
             let compression = with.setting.compression;
             let verdict = match faster(best, with) {
                 true => "compression does not pay",
-                false if shrunk(bench, data, compression) => "compression is not measurably faster",
-                false => "compression brings nothing",
+                false if !shrunk(bench, data, compression) => "compression brings nothing",
+                false if median(with) > median(best) => "compression is not measurably faster",
+                false => "compression does not seem to pay, with few or uneven runs",
             };
             format!(
                 "{verdict}: {} MB/s with {compression} against {} without it{}",
