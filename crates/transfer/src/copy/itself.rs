@@ -98,7 +98,7 @@ impl Engine<'_> {
                     let Some(dir) = self.real_path(End::Source, &seen) else {
                         continue;
                     };
-                    let way = place.strip_prefix(&there).unwrap_or(Path::new(""));
+                    let way = place.strip_prefix(&there).unwrap_or_else(|_| Path::new(""));
                     let path = match way.as_os_str().is_empty() {
                         true => dir,
                         false => join(&dir, way.as_os_str().as_bytes()),
