@@ -362,7 +362,10 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     drop(peer);
     let outcome = running.wait().expect_code(255);
     let errors = outcome.err();
-    assert_eq!(errors.lines().count(), 1, "{outcome}");
+    // How long it takes is said at the start, and then why it ended.
+    let outlook = errors.lines().next().unwrap_or_default();
+    assert!(outlook.contains("for up to 10 min"), "{outcome}");
+    assert_eq!(errors.lines().count(), 2, "{outcome}");
     let result = json(&outcome);
     assert!(result["partial"].is_string(), "{outcome}");
     // What may be left there is named, for whoever comes to it again.

@@ -431,11 +431,20 @@ fn it_is_sent_ahead_used_there_and_removed() {
     fs::set_permissions(&sent, std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .expect("our file");
     let [up, _] = copies(&ends, &[]);
-    assert_stock(&up, "there is no longhaul at the far end");
+    assert_stock(&up, "was altered");
+    // And what is gone is not called absent.
+    let again = bootstrap(&[]);
+    assert!(again.err().contains("longhaul is there now"), "{again}");
+    fs::remove_file(&sent).expect("our file");
+    let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
+    assert_stock(&up, "is gone");
     let sent = bootstrap(&[]);
     assert!(sent.err().contains("longhaul is there now"), "{sent}");
     let [up, _] = copies(&ends, &slow);
     assert_depth(&up, "exec");
+    // A direct connection is not said to need one on the PATH.
+    let [up, _] = copies(&ends, &["--far-end=direct", "--limit=2MB"]);
+    assert_depth(&up, "direct");
     // And removed.
     let removed = bootstrap(&["--remove"]);
     assert!(removed.err().contains("removed"), "{removed}");

@@ -91,7 +91,7 @@ impl Far {
 
     fn cp(&self) -> Run {
         let run = self.scene.client.cp();
-        run.args(["-v", "--far-end=direct"])
+        run.args(["-vv", "--far-end=direct"])
             .timeout(Duration::from_secs(60))
     }
 
@@ -167,7 +167,7 @@ fn data_go_straight_both_ways_and_take_one_login() {
 #[test]
 fn what_protects_them_is_what_the_user_allows() {
     let Some(far) = Far::start() else { return };
-    let flags = ["-v", "-c", "aes256-gcm@openssh.com", "--connections=3"];
+    let flags = ["-vv", "-c", "aes256-gcm@openssh.com", "--connections=3"];
     for outcome in far.there_and_back(&flags) {
         let err = outcome.err();
         let ciphers: Vec<&str> = err.lines().filter(|l| l.contains(", cipher ")).collect();
@@ -243,7 +243,7 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
     let Some(far) = Far::with(PeerBuilder::openssh()) else {
         return;
     };
-    far.goes_on_without("there is no longhaul on the PATH of the far end");
+    far.goes_on_without("no longhaul could be started at the far end");
     far.says(b"something else altogether\n");
     far.script("printf 'something else'; exit 0");
     far.goes_on_without("no direct connection");
@@ -369,7 +369,7 @@ fn by_itself_a_large_copy_moves_over_without_a_pause() {
     let Some(far) = Far::start() else { return };
     let run = |from: std::ffi::OsString, to: std::ffi::OsString| {
         // Slow enough for a connection to come in time.
-        let run = far.scene.client.cp().args(["-v", "--limit", "30M"]);
+        let run = far.scene.client.cp().args(["-vv", "--limit", "30M"]);
         run.arg(from).arg(to).run().expect_code(0)
     };
     write_file(&far.scene.path("file"), &Seed::new(5).bytes(LARGE));

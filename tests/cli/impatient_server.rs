@@ -89,7 +89,7 @@ fn it_is_tried_again_step_by_step() {
         );
         write_file(&folder.path().join("config"), text.as_bytes());
         let longhaul = client.dir.run(longhaul_tests::longhaul());
-        let run = longhaul.args(["cp", "-v", "--connections=1", "-F"]);
+        let run = longhaul.args(["cp", "-vv", "--connections=1", "-F"]);
         let run = run.arg(folder.path().join("config"));
         let run = run.arg(folder.path().join("file")).arg("peer:copy");
         let outcome = run.timeout(Duration::from_secs(30)).run().expect_code(0);

@@ -85,7 +85,7 @@ fn the_limiter_is_named_below_the_closing_line() {
     let named = "limited by the rate that was set (2 connections";
     assert!(said[1].starts_with(named), "{outcome}");
     assert_eq!(copy(&["-q"]).err(), "");
-    let err = copy(&["-v"]).err();
+    let err = copy(&["-vv"]).err();
     assert_eq!(err.matches("GSSAPIAuthentication").count(), 1, "{err}");
     assert!(err.contains("adding 1 connection"), "{err}");
     assert!(!err.contains("AddConnection"), "in words: {err}");
@@ -128,7 +128,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
     let began = "adding 1 channel: as many as paid the last time";
 
     remember(now - 60, 1);
-    let err = copy(&["-v", "--limit=8MB"]).err();
+    let err = copy(&["-vv", "--limit=8MB"]).err();
     assert!(err.contains(began), "{err}");
     let kept = read();
     assert_ne!(kept["memory"]["banner"], "SSH-2.0-Before");
@@ -137,12 +137,12 @@ fn a_copy_begins_with_what_paid_the_last_time() {
 
     let month = 31 * 24 * 3600;
     remember(now - month, 1);
-    let err = copy(&["-v", "--limit=8MB"]).err();
+    let err = copy(&["-vv", "--limit=8MB"]).err();
     assert!(!err.contains(began), "too old: {err}");
 
     // Within one machine it is one connection, whatever paid; of a path between two, tests/lab/lanes.rs.
     remember(now - 60, 2);
-    let err = copy(&["-v", "--limit=8MB"]).err();
+    let err = copy(&["-vv", "--limit=8MB"]).err();
     assert!(!err.contains("adding 1 connection"), "{err}");
 }
 

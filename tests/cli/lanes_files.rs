@@ -244,25 +244,6 @@ fn a_fifo_takes_a_large_file_in_its_order() {
     );
 }
 
-/// The second is what stands there in the end, whole.
-#[test]
-fn two_sources_of_one_name() {
-    let Some(far) = far() else { return };
-    fs::create_dir(far.scene.path("other")).expect("our folder");
-    write_file(&far.scene.path("other/file"), &Seed::new(8).bytes(SIZE / 2));
-    let run = far.cp(4).arg(far.scene.path("from/file"));
-    let outcome = run
-        .arg(far.scene.path("other/file"))
-        .arg(far.scene.remote("to"))
-        .run();
-    assert!(outcome.code == Some(0), "{outcome}");
-    assert!(
-        far.files("to")[0].1 == Seed::new(8).bytes(SIZE / 2),
-        "{outcome}"
-    );
-    far.assert_no_temporaries(&outcome);
-}
-
 #[test]
 fn from_one_far_host_to_another() {
     let Some(mut far) = far() else { return };

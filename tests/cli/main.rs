@@ -35,6 +35,7 @@ mod metadata;
 mod noted;
 mod old_clients;
 mod old_scp;
+mod operands;
 mod operating;
 mod output;
 mod passing;

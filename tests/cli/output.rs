@@ -164,3 +164,123 @@ fn quiet_keeps_the_word_about_a_new_host_to_itself() {
         assert!(known.is_file(), "{outcome}");
     }
 }
+
+/// With a count of files the line was wider than 80 columns, and each redraw left one behind.
+#[test]
+fn progress_fits_the_terminal() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let proxy = testkit::DelayProxy::to(scene.peer.addr())
+        .rate(4_000_000)
+        .start();
+    let dir = &mut scene.client.dir;
+    dir.add_host_at("peer", &scene.peer, proxy.port());
+    let tree = scene.path("a-directory-with-a-rather-long-name");
+    std::fs::create_dir(&tree).expect("our folder");
+    for n in 0..8 {
+        write_file(
+            &tree.join(format!("file-{n}")),
+            &Seed::new(n).bytes(1_000_000),
+        );
+    }
+    for columns in [24, 40, 80] {
+        let run = scene.client.cp().args(["-r", "--connections", "1"]);
+        let run = run.arg(&tree).arg(scene.remote(&format!("copy-{columns}")));
+        let run = run.env("COLUMNS", columns.to_string()).env("TERM", "xterm");
+        let outcome = run.in_terminal().run().expect_code(0);
+        let shown = outcome.out();
+        let drawn = shown
+            .rsplit_once('\x1b')
+            .expect("it was erased at the end")
+            .0;
+        assert!(drawn.contains("/s"), "a rate was shown: {outcome}");
+        for line in drawn.split(['\r', '\n']) {
+            let text = line.rsplit("\x1b[J").next().unwrap_or_default();
+            assert!(text.len() < columns, "{columns}: {text:?} in {outcome}");
+        }
+    }
+}
+
+#[test]
+fn verbose_names_each_file() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    std::fs::create_dir(scene.path("tree")).expect("our folder");
+    for name in ["one", "two"] {
+        write_file(&scene.path("tree").join(name), b"content");
+    }
+    let run = |flags: &[&str]| {
+        let run = scene.client.cp().args(flags).arg(scene.path("tree"));
+        run.arg(scene.remote("copy")).run().expect_code(0).err()
+    };
+    let said = run(&["-v", "-r"]);
+    for name in ["one", "two"] {
+        let from = scene.path("tree").join(name);
+        let lines = said.lines().filter(|line| {
+            line.starts_with(&from.display().to_string()) && line.contains(" -> peer:")
+        });
+        assert_eq!(lines.count(), 1, "{said}");
+    }
+    // The engine's details come with -vv, and as sentences: a Debug form of Rust has braces.
+    assert!(!said.contains("kex "), "{said}");
+    let more = run(&["-vv", "-r"]);
+    assert!(more.contains("kex "), "{more}");
+    assert!(!more.contains("Some(") && !more.contains(" { "), "{more}");
+    assert!(!run(&["-q", "-v", "-r"]).contains(" -> "));
+}
+
+/// There were two minutes of silence.
+#[test]
+fn a_host_that_does_not_answer_is_named_while_it_is_waited_for() {
+    let client = longhaul_tests::Client::new();
+    if client.is_scp() {
+        return;
+    }
+    let silent = longhaul_tests::Silent::start();
+    let target = format!("scp://someone@127.0.0.1:{}/x", silent.port());
+    let run = client.cp().args(["-o", "ConnectTimeout=3", "/dev/null"]);
+    let run = run.arg(target).env("TERM", "xterm").in_terminal();
+    let outcome = run.run().expect_code(255);
+    let shown = outcome.out();
+    assert!(
+        shown.contains("connecting to someone@127.0.0.1 ... 1 s"),
+        "{outcome}"
+    );
+}
+
+/// 99 MB had gone, and it said 0 files.
+#[test]
+fn an_interrupted_copy_says_what_had_gone() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let proxy = testkit::DelayProxy::to(scene.peer.addr())
+        .rate(6_000_000)
+        .start();
+    let dir = &mut scene.client.dir;
+    dir.add_host_at("peer", &scene.peer, proxy.port());
+    write_file(&scene.path("file"), &Seed::new(1).bytes(60_000_000));
+    let run = scene.client.cp().args(["--progress", "--connections", "1"]);
+    let run = run.arg(scene.path("file")).arg(scene.remote("copy"));
+    let running = run.spawn();
+    assert!(running.shows("MB of 60 MB"), "it moves");
+    running.interrupt();
+    let outcome = running.wait().expect_code(130);
+    let said = outcome.err();
+    assert!(
+        said.contains(" of files that are not complete, in "),
+        "{outcome}"
+    );
+    assert!(said.contains("to go on where it ended: "), "{outcome}");
+}

@@ -79,7 +79,7 @@ impl BothEnds {
     }
 
     fn cp(&self, from: &str, to: &str) -> String {
-        self.cp_with("-v", from, to)
+        self.cp_with("-vv", from, to)
     }
 
     fn cp_with(&self, flags: &str, from: &str, to: &str) -> String {
@@ -160,7 +160,7 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let copy = ends.cp_with("-vv", &ends.at("", "tree"), &ends.at("far:", "up"));
+    let copy = ends.cp_with("-vvv", &ends.at("", "tree"), &ends.at("far:", "up"));
     let outcome = lab
         .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])
         .args(["sh", "-c", &copy])
@@ -209,7 +209,7 @@ fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
-    let copy = ends.cp_with("-vv", &ends.at("", "tree"), &ends.at("far:", "up"));
+    let copy = ends.cp_with("-vvv", &ends.at("", "tree"), &ends.at("far:", "up"));
     let outcome = lab
         .args(["--sshd-option", "AuthorizedKeysFile=none"])
         .args(["--rtt", "60ms", "--rate", "1Gbit", "--"])

@@ -3,28 +3,31 @@
 mod half;
 mod program;
 mod query;
+mod questions;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use plan::{Pack, Told};
 use transfer::bootstrap;
 use transfer::cancel::Cancel;
-use transfer::config::{HostConfig, LocalUser, Query};
+use transfer::config::{HostConfig, LocalUser, Proxy, Query};
 use transfer::connect::{self, Facts, FarUse, Look, Sends, SharedPrompt, Surroundings};
 use transfer::copy::{Coming, Connect, CopyRequest, HostId, Place};
 use transfer::memory::Memories;
 use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
-use transfer::prompt::{Batch, Person};
+use transfer::prompt::Batch;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
 use transfer::session::{RawLink, Reach, Session, SessionOptions, ssh_arguments};
 use transfer::sums::Ledger;
 use transfer::{pace, sample};
 
+use self::questions::Questions;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
@@ -48,6 +51,8 @@ pub(crate) struct Hosts {
     absolute: bool,
     /// Where copies are made to be measured.
     measured: Option<Measured>,
+    /// Users of the hosts that were connected to.
+    logins: Mutex<BTreeMap<Destination, String>>,
 }
 
 /// How sessions are made for a measurement.
@@ -72,6 +77,7 @@ impl Hosts {
             output,
             ledger,
             measured: None,
+            logins: Mutex::default(),
         }
     }
 
@@ -299,11 +305,14 @@ impl Hosts {
         }
         let prompt: SharedPrompt = match config.batch_mode {
             true => Arc::new(Mutex::new(Batch)),
-            false => Arc::new(Mutex::new(Person::from_env())),
+            false => Arc::new(Mutex::new(Questions::new(Arc::clone(&self.output)))),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
         let login = config.user.clone();
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        logins.insert(destination.clone(), login.clone());
+        drop(logins);
         let measured = self.measured.clone();
         let remembers = measured.as_ref().is_none_or(|m| m.remembers);
         let around = Surroundings {
@@ -360,6 +369,9 @@ impl Hosts {
         cancel: &Cancel,
     ) -> Result<Session, String> {
         let (config, mut around) = self.prepare(destination)?;
+        // A program may ask on the terminal without telling.
+        let program = matches!(config.proxy, Proxy::Command(_));
+        let _held = program.then(|| self.output.console().hold());
         around.sends = coming.map(|coming| Sends {
             coming,
             options: self.options(),
@@ -416,15 +428,25 @@ impl Connect for Hosts {
         coming: Option<Coming>,
         cancel: &Cancel,
     ) -> Result<Session, String> {
-        // Questions and the bar share the terminal.
-        let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
-        self.over_program(destination)
-            .unwrap_or_else(|| self.over_ssh(destination, coming, cancel))
+        // A program of -S asks on the terminal without telling.
+        let held = self.output.console().hold();
+        if let Some(session) = self.over_program(destination) {
+            return session;
+        }
+        drop(held);
+        let _connecting = self.output.console().connecting(name(destination));
+        self.over_ssh(destination, coming, cancel)
     }
 
     fn ledger(&self) -> Option<Arc<Ledger>> {
         self.ledger.clone()
+    }
+
+    fn login(&self, host: HostId) -> Option<String> {
+        let host = self.hosts.get(host.0)?;
+        let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        logins.get(host).cloned().or_else(|| host.user.clone())
     }
 
     fn name(&self, host: HostId) -> String {

@@ -41,7 +41,8 @@ pub(crate) fn run(args: HighArgs) -> Exit {
         .flags
         .json
         .then(|| Json::new(Box::new(io::stdout()), start));
-    let output = Output::new(console, json, args.flags.quiet, cancel.clone());
+    let output = Output::new(console, json, args.flags.quiet, cancel.clone())
+        .naming_files(args.flags.verbose > 0);
     let output = Arc::new(match args.flags.explain {
         true => output.explaining(),
         false => output,
@@ -69,7 +70,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     exit
 }
 
-/// What `-v` shows. Lines carry the time since the start, so that waits can be seen.
+/// What -v shows beside the files. Lines carry the time since the start, so that waits can be seen.
 pub(crate) fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
     let to = Arc::clone(console);
     tracing_subscriber::fmt()

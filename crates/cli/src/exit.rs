@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Done,
     /// Some of it was not.
     SomeFailed,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage,
     /// There was no connection, or it was lost and nothing more could be done.
     NoConnection,
@@ -25,10 +25,7 @@ pub(crate) const LAB: &[(&str, &str)] = &[
         "...",
         "that of the command; 128 and the number of the signal that ended it",
     ),
-    (
-        "2",
-        "usage: the command line makes no sense, or there is no such path",
-    ),
+    ("2", "invalid command line, or there is no such path"),
     ("125", "the lab itself failed, and says why"),
     ("126", "the command is there and cannot be run"),
     ("127", "there is no such command"),
@@ -41,7 +38,7 @@ pub(crate) const SERVE: &[(&str, &str)] = &[
         "1",
         "it cannot be served, or the one client broke the protocol or the connection; it says why",
     ),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
     (
         "130",
         "a second signal has ended what was still being transferred",
@@ -51,7 +48,7 @@ pub(crate) const SERVE: &[(&str, &str)] = &[
 /// Those of `longhaul dial`.
 pub(crate) const DIAL: &[(&str, &str)] = &[
     ("0", "ssh has the socket, or both ways have ended"),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
     (
         "255",
         "no connection: it could not be made or handed over, or it broke; it says why",
@@ -62,7 +59,7 @@ pub(crate) const DIAL: &[(&str, &str)] = &[
 pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
     ("0", "the lines are printed, or written"),
     ("1", "nothing was written; it says why"),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
 ];
 
 /// Those of `longhaul bench`.
@@ -73,7 +70,7 @@ pub(crate) const BENCH: &[(&str, &str)] = &[
         "it ended before its time, or a result cannot be read or written; what was measured is \
          shown and marked",
     ),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
     ("130", "interrupted; what was measured is shown and marked"),
     (
         "255",
@@ -88,7 +85,7 @@ pub(crate) const WRAP: &[(&str, &str)] = &[
         "that of the program; with --report, 128 and the number of the signal that ended it",
     ),
     ("1", "with --check: the program cannot be wrapped"),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
     (
         "125",
         "the library is not there, or something else is missing; it says what",
@@ -107,7 +104,7 @@ pub(crate) const RELAY: &[(&str, &str)] = &[
         "1",
         "it cannot listen, or the one connection was refused or broke; it says why",
     ),
-    ("2", "usage: the command line makes no sense"),
+    ("2", "invalid command line"),
     (
         "130",
         "a second signal has ended connections that were still there",
@@ -140,7 +137,7 @@ impl Exit {
         match self {
             Self::Done => "everything was copied",
             Self::SomeFailed => "some files failed; the end of the output names each",
-            Self::Usage => "usage: the command line makes no sense (scp says 1)",
+            Self::Usage => "invalid command line (scp says 1)",
             Self::NoConnection => {
                 "no connection: it could not be made, was refused, or was lost for good"
             }

@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod docs;
 pub(crate) mod flag;
+mod foreign;
 pub(crate) mod high;
 pub(crate) mod low;
 pub(crate) mod rate;

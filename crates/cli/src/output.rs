@@ -1,5 +1,6 @@
 //! What a run shows: text on standard error, events on standard output.
 
+pub(crate) mod bar;
 pub(crate) mod closing;
 pub(crate) mod console;
 pub(crate) mod explain;
@@ -28,6 +29,8 @@ pub(crate) struct Output {
     console: Arc<Console>,
     json: Option<Json>,
     quiet: bool,
+    /// Each file is named as it is done.
+    verbose: bool,
     // Ends the run when nobody reads the events any more.
     cancel: Cancel,
     /// What was decided before the copy, where that is to be told.
@@ -45,9 +48,15 @@ impl Output {
             console,
             json,
             quiet,
+            verbose: false,
             cancel,
             decisions: None,
         }
+    }
+
+    /// Each file is named as it is done.
+    pub(crate) fn naming_files(self, verbose: bool) -> Self {
+        Self { verbose, ..self }
     }
 
     /// Decisions are told at the end.
@@ -91,6 +100,13 @@ impl Output {
                 Some(path) => self.show_warning(&format!("{path}: {message}")),
                 None => self.show_warning(message),
             }
+        }
+        if self.verbose
+            && self.json.is_none()
+            && !self.quiet
+            && let Some(line) = done(event)
+        {
+            self.console.line(&line);
         }
         if let Event::Resumed {
             done,
@@ -149,17 +165,17 @@ impl Output {
             self.console.error(&failure);
         }
         // Where there was no connection, the sentence that says so is all there is to say.
-        let nothing = exit == Exit::NoConnection && summary.files == 0;
+        let nothing = exit == Exit::NoConnection && summary.files == 0 && summary.unfinished == 0;
         if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
             if let Some(line) = limiter::line(summary) {
                 self.console.line(&line);
             }
         }
-        if summary.journal.is_some() && self.json.is_none() {
-            let command = closing::command(std::env::args_os());
-            self.console
-                .line(&format!("to go on where it ended: {command}"));
+        if self.json.is_none()
+            && let Some(line) = closing::next_step(summary)
+        {
+            self.console.line(&line);
         }
         self.explain(summary);
         self.event(&RunEvent::summary(exit, summary));
@@ -196,5 +212,45 @@ impl Output {
             self.console.error(&format!("standard output: {error}"));
         }
         self.cancel.cancel();
+    }
+}
+
+/// One line for a file, symlink or directory that is copied.
+fn done(event: &Event) -> Option<String> {
+    match event {
+        Event::FileDone { source, target, .. } => Some(format!("{source} -> {target}")),
+        Event::SymlinkDone { target } => Some(format!("{target} (symlink)")),
+        Event::DirectoryDone { target } => Some(format!("{target} (directory)")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_verbose_names_one_file_and_drives_no_terminal() {
+        let name = |name: &str| Name(name.into());
+        let file = Event::FileDone {
+            id: 1,
+            source: name("a\n\u{1b}[2J"),
+            target: name("h:a b"),
+            bytes: 1,
+            state: plan::FileState::Renamed,
+            in_place: false,
+            synced: false,
+            verified: false,
+        };
+        assert_eq!(done(&file).as_deref(), Some("a\\n\\x1b[2J -> h:a b"));
+        let directory = Event::DirectoryDone {
+            target: name("h:d"),
+        };
+        assert_eq!(done(&directory).as_deref(), Some("h:d (directory)"));
+        let warning = Event::Warning {
+            path: None,
+            message: String::new(),
+        };
+        assert_eq!(done(&warning), None);
     }
 }

@@ -29,7 +29,7 @@ pub use attrs::{Attrs, Link};
 pub use client::{Client, INIT, MAX_MESSAGE, Options, Output, SymlinkOrder};
 pub use error::Error;
 pub use ids::{OpenFlags, PutFlags, RequestId};
-pub use marker::{Greeting, MARKER_PROTOCOL, NotOurs, Preamble, marker};
+pub use marker::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, Preamble, marker};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use metadata::{HOLE, MOST_SYNCED, MetadataFlags, OWNER_NOT_SET, Parts, Told};
 pub use pieces::Pieces;

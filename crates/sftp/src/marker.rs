@@ -10,8 +10,12 @@ pub const MARKER_PROTOCOL: u32 = 1;
 
 /// Opens the line of a longhaul that serves.
 const SERVES: &[u8] = b"longhaul-serves ";
-/// Opens the line of the command that found none.
-const ABSENT: &[u8] = b"longhaul-absent ";
+/// Open the line of the command that found none to start.
+const ABSENT: [(&[u8], Absent); 3] = [
+    (b"longhaul-absent ", Absent::NoneSent),
+    (b"longhaul-gone ", Absent::Gone),
+    (b"longhaul-altered ", Absent::Altered),
+];
 /// Bytes that may come before the line.
 const MOST: usize = 64 * 1024;
 /// A longer line is none of ours.
@@ -34,11 +38,24 @@ pub enum Greeting {
         /// Its own version, printable.
         software: String,
     },
-    /// There is no longhaul.
+    /// There is no longhaul that may be started.
     Absent {
+        /// What there is of one that was sent there.
+        sent: Absent,
         /// What `uname -sm` says there, printable; empty where it says nothing.
         platform: String,
     },
+}
+
+/// What the far end has in the place of a longhaul that was sent there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// None was sent, as far as the client remembers.
+    NoneSent,
+    /// It is not there any more.
+    Gone,
+    /// Another program has its name: its checksum differs.
+    Altered,
 }
 
 /// What came cannot be a longhaul's.
@@ -102,9 +119,11 @@ impl Preamble {
 fn read(line: &[u8]) -> Option<Greeting> {
     // A shell's startup files may have made the terminal's end of line of it.
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if let Some(rest) = line.strip_prefix(ABSENT) {
-        let platform = printable(rest)?;
-        return Some(Greeting::Absent { platform });
+    for (opens, sent) in ABSENT {
+        if let Some(rest) = line.strip_prefix(opens) {
+            let platform = printable(rest)?;
+            return Some(Greeting::Absent { sent, platform });
+        }
     }
     let words = printable(line.strip_prefix(SERVES)?)?;
     let (protocol, software) = words.split_once(' ')?;
@@ -212,11 +231,20 @@ mod tests {
     #[test]
     fn that_there_is_none_is_said_with_the_platform() {
         let said = |platform: &str| Greeting::Absent {
+            sent: Absent::NoneSent,
             platform: platform.to_owned(),
         };
         let (answer, _) = found(b"\nlonghaul-absent Linux x86_64\n", 3);
         assert_eq!(answer, Ok(Some(said("Linux x86_64"))));
         let (answer, _) = found(b"motd\r\nlonghaul-absent \r\n", 100);
         assert_eq!(answer, Ok(Some(said(""))));
+        for (bytes, sent) in [
+            (&b"\nlonghaul-gone Linux x86_64\n"[..], Absent::Gone),
+            (b"\nlonghaul-altered Linux x86_64\n", Absent::Altered),
+        ] {
+            let (answer, _) = found(bytes, 7);
+            let platform = "Linux x86_64".to_owned();
+            assert_eq!(answer, Ok(Some(Greeting::Absent { sent, platform })));
+        }
     }
 }

@@ -203,6 +203,8 @@ pub struct Summary {
     pub symlinks: u64,
     /// Bytes of file data confirmed by the receiving end.
     pub bytes: u64,
+    /// Bytes that arrived of files that were not completed, because the run ended early.
+    pub unfinished: u64,
     /// Bytes of files that earlier runs of the same copy had sent, beside `bytes`.
     pub taken_over: u64,
     /// Of `bytes`, so many were at the receiving end already, in older forms of the files.
@@ -244,6 +246,7 @@ impl Default for Summary {
             directories: 0,
             symlinks: 0,
             bytes: 0,
+            unfinished: 0,
             taken_over: 0,
             reused: 0,
             journal: None,
@@ -264,6 +267,7 @@ impl Default for Summary {
 #[derive(Debug, Default)]
 pub struct Progress {
     bytes_done: AtomicU64,
+    bytes_moved: AtomicU64,
     bytes_total: AtomicU64,
     files_done: AtomicU64,
     files_total: AtomicU64,
@@ -275,6 +279,12 @@ impl Progress {
     /// Bytes confirmed by the receiving end.
     pub fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that this run has moved; unlike [`Progress::bytes_done`] without those of an earlier run,
+    /// and with those that had to be sent again.
+    pub fn bytes_moved(&self) -> u64 {
+        self.bytes_moved.load(Ordering::Relaxed)
     }
 
     /// Bytes of all files found so far.
@@ -321,6 +331,12 @@ impl Progress {
 
     pub(crate) fn add_bytes(&self, n: u64) {
         self.bytes_done.fetch_add(n, Ordering::Relaxed);
+        self.bytes_moved.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Bytes that an earlier run has moved are known to be there.
+    pub(crate) fn add_earlier(&self, n: u64) {
+        self.bytes_done.fetch_add(n, Ordering::Relaxed);
     }
 
     /// A file is begun again: what was counted of it does not count.
@@ -352,6 +368,16 @@ mod tests {
     fn a_name_cannot_move_the_terminal() {
         let name = Name(b"a\x1b[2J\n\\ \xff \xc3\xa9 \xe2\x80\xae".to_vec());
         assert_eq!(name.to_string(), "a\\x1b[2J\\n\\ \\xff \u{e9} \\u{202e}");
+    }
+
+    #[test]
+    fn what_an_earlier_run_moved_was_not_moved_by_this_one() {
+        let progress = Progress::default();
+        progress.add_earlier(500);
+        progress.add_bytes(70);
+        progress.take_back(70);
+        progress.add_bytes(30);
+        assert_eq!((progress.bytes_done(), progress.bytes_moved()), (530, 100));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::flags::high::{HighArgs, World};
 use crate::flags::low::BenchArgs;
 use crate::output::Output;
 use crate::output::console::Console;
+use crate::output::units;
 use crate::{signals, usage};
 
 const TIME: Duration = Duration::from_secs(180);
@@ -57,6 +58,9 @@ pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit
     if let Err(stop) = driver.prepare() {
         driver.clean().iter().for_each(|left| console.warning(left));
         return Err(told(stop));
+    }
+    if !args.login.quiet {
+        console.line(&driver.outlook());
     }
     let watch = Watch::new(&console, world, args.login.quiet);
     let exit = driver.measure(&watch);
@@ -158,6 +162,17 @@ impl<'a> Driver<'a> {
         })
     }
 
+    /// What is going to happen, and for how long.
+    fn outlook(&self) -> String {
+        let name = self.hosts.name(HostId(0));
+        let time = units::duration(Duration::from_secs_f64(self.bench.limit_seconds));
+        let settings = self.bench.rows.len();
+        format!(
+            "{name}: measuring {settings} settings for up to {time} (--time changes it; Ctrl-C shows what \
+             was measured)"
+        )
+    }
+
     /// Finds out what there is to be measured.
     fn prepare(&mut self) -> Result<(), Stop> {
         let local = |why| Stop(why, Exit::SomeFailed);
@@ -250,7 +265,14 @@ impl<'a> Driver<'a> {
     /// Runs what the planner says, until it is over or has to end.
     fn measure(&mut self, watch: &Watch) -> Exit {
         let limit = self.bench.limit_seconds;
-        let mut planner = Planner::new(self.bench.rows.len(), self.sizes.must, limit);
+        let settings: Vec<&Setting> = self.bench.rows.iter().map(|row| &row.setting).collect();
+        let decides = |setting: &&Setting| {
+            let plain = settings.first();
+            plain.is_some_and(|plain| bench::advice::decides(setting, plain))
+        };
+        let decisive: Vec<bool> = settings.iter().map(decides).collect();
+        let planner = Planner::new(settings.len(), self.sizes.must, limit);
+        let mut planner = planner.deciding_by(decisive);
         let (before, begun) = (machine::look(), Instant::now());
         let mut last_trouble: Option<String> = None;
         let mut exit = Exit::Done;
@@ -315,6 +337,10 @@ impl<'a> Driver<'a> {
         };
         let (copied, size) = match copied {
             Ok(copied) => {
+                if let Some(session) = copied.summary.sessions.first() {
+                    self.sizes
+                        .note_round_trip(session.evidence.min_rtt.as_secs_f64());
+                }
                 let size = copied.summary.bytes;
                 (copied, size)
             }

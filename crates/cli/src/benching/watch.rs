@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::flags::high::World;
-use crate::output::console::{BarState, Console};
+use crate::output::bar;
+use crate::output::console::Console;
 
 /// Shows progress and the remaining time, where somebody looks.
 pub(super) struct Watch {
@@ -22,12 +23,8 @@ impl Watch {
     /// `what` runs now; times in seconds.
     pub(super) fn now(&self, what: &str, used: f64, remaining: f64) {
         if self.shows {
-            self.console.draw(&BarState {
-                done: (used * 1000.0) as u64,
-                total: ((used + remaining) * 1000.0) as u64,
-                above: what.to_owned(),
-                beside: format!("{used:.0} s, {remaining:.0} s left"),
-            });
+            self.console
+                .draw(|columns| bar::of_time(what, used, remaining, columns));
         }
     }
 }

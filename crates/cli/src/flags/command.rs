@@ -75,7 +75,8 @@ fn cp() -> Command {
              between two such hosts through this machine.\n\n\
              SRC and DST are local paths, [user@]host:path, [user@][address]:path for an IPv6 \
              address, or URIs: scp://[user@]host[:port][/path], sftp://... A path is local if it \
-             has a slash before the first colon. With several sources, DST is a directory. \
+             has a slash before the first colon. With several sources, DST is a directory, and \
+             sources that would get one name in it are refused; DIR/. stands for what is in DIR. \
              Patterns (* ? [...]) in a remote source are matched on the server.\n\n\
              A file appears under its final name only when it is whole: it is written to a \
              temporary file beside it and renamed. One file that fails does not stop the rest.\n\n\

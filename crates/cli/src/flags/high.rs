@@ -99,7 +99,8 @@ impl HighArgs {
             colors: world.colors(args.color),
             level: match args.verbose {
                 0 => LevelFilter::OFF,
-                1 => LevelFilter::DEBUG,
+                1 => LevelFilter::INFO,
+                2 => LevelFilter::DEBUG,
                 _ => LevelFilter::TRACE,
             },
             flags: args,

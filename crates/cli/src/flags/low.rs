@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::Renounced;
@@ -22,6 +23,7 @@ pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, Given, Takes};
+use crate::flags::foreign;
 use crate::flags::rate::Rate;
 use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
@@ -278,7 +280,7 @@ pub(crate) enum When {
     Never,
 }
 
-/// The command line makes no sense: what to say, ready for the terminal.
+/// An invalid command line: what to say, ready for the terminal.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
@@ -301,9 +303,14 @@ pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     color: clap::ColorChoice,
 ) -> Result<LowArgs, UsageError> {
+    let args = help_and_version(args.into_iter().collect());
+    let copies = args.get(1).is_some_and(|word| word == "cp");
     let matches = match command().color(color).try_get_matches_from(args) {
         Ok(matches) => matches,
         Err(error) => {
+            if let Some(error) = foreign_word(&error, copies) {
+                return Err(error);
+            }
             let text = render(&error, color);
             return if error.use_stderr() {
                 Err(UsageError(text))
@@ -333,6 +340,44 @@ pub(crate) fn parse(
             write: matches.get_one::<PathBuf>("write").cloned(),
         }),
         _ => Err(UsageError(command().render_help().to_string())),
+    }
+}
+
+/// `longhaul help [COMMAND]` and `longhaul version` as the flags that they mean.
+fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(1);
+            words.truncate(2);
+            words.push("--help".into());
+        }
+        Some("version") if words.len() == 2 => words[1] = "--version".into(),
+        _ => {}
+    }
+    words
+}
+
+/// The answer to a flag or command that another program has.
+fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
+    let word = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument if copies => {
+            let flag = word(ContextKind::InvalidArg)?;
+            let advice = foreign::for_flag(flag)?;
+            Some(usage(&format!("{flag}: no such flag: {advice}")))
+        }
+        ErrorKind::InvalidSubcommand => {
+            let command = word(ContextKind::InvalidSubcommand)?;
+            let advice = foreign::for_command(command)?;
+            Some(UsageError(format!(
+                "error: {command}: no such command: {advice}\n\n\
+                 For more information, try 'longhaul --help'.\n"
+            )))
+        }
+        _ => None,
     }
 }
 

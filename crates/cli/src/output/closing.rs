@@ -28,8 +28,15 @@ pub(crate) fn line(summary: &Summary) -> String {
     if summary.bytes > 0 || summary.files > 0 {
         text.push_str(&format!(", {}", units::size(summary.bytes)));
     }
+    if summary.unfinished > 0 {
+        text.push_str(&format!(
+            ", and {} of files that are not complete,",
+            units::size(summary.unfinished)
+        ));
+    }
     text.push_str(&format!(" in {}", units::duration(summary.elapsed)));
-    if let Some(rate) = units::rate(summary.bytes, summary.elapsed).filter(|_| summary.bytes > 0) {
+    let moved = summary.bytes.saturating_add(summary.unfinished);
+    if let Some(rate) = units::rate(moved, summary.elapsed).filter(|_| moved > 0) {
         text.push_str(&format!(" ({rate})"));
     }
     if summary.reused > 0 {
@@ -51,6 +58,22 @@ pub(crate) fn line(summary: &Summary) -> String {
         text.push_str(&format!("; {far}"));
     }
     text
+}
+
+/// How to go on after a run that did not copy everything.
+pub(crate) fn next_step(summary: &Summary) -> Option<String> {
+    let stopped = matches!(
+        summary.outcome,
+        Outcome::Interrupted | Outcome::NoConnection(_)
+    );
+    if summary.journal.is_some() {
+        let command = command(std::env::args_os());
+        return Some(format!("to go on where it ended: {command}"));
+    }
+    (stopped && summary.unfinished > 0).then(|| {
+        "nothing is kept of files that are not complete: the same command copies them again"
+            .to_owned()
+    })
 }
 
 /// What served at the far ends, where that is more than the usual, or less than was to be expected.
@@ -440,6 +463,31 @@ mod tests {
             ..three()
         };
         assert!(line(&summary).starts_with("interrupted: copied 3 files"));
+    }
+
+    /// Ctrl-C after 99 MB of one file said that nothing had been copied.
+    #[test]
+    fn what_had_gone_of_unfinished_files_is_said() {
+        let summary = Summary {
+            outcome: Outcome::Interrupted,
+            unfinished: 99_000_000,
+            elapsed: Duration::from_secs(10),
+            ..Summary::default()
+        };
+        assert_eq!(
+            line(&summary),
+            "interrupted: copied 0 files, and 99 MB of files that are not complete, in 10.0 s \
+             (9.9 MB/s)"
+        );
+        let again = next_step(&summary).unwrap_or_default();
+        assert!(again.contains("the same command"), "{again}");
+        let kept = Summary {
+            journal: Some(Name(b"j".to_vec())),
+            ..summary
+        };
+        let again = next_step(&kept).unwrap_or_default();
+        assert!(again.starts_with("to go on where it ended: "), "{again}");
+        assert_eq!(next_step(&three()), None);
     }
 
     #[test]

@@ -1,16 +1,19 @@
-//! Standard error: text lines, and a bar that gets out of their way.
+//! Standard error: text lines, and a progress display that gets out of their way.
 
+use std::env;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::process::getpgrp;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use transfer::escape;
 
-/// Ten times a second: steady for the eye, nothing for the processor.
-const REDRAWS_PER_SECOND: u8 = 10;
+use crate::output::bar;
+
+/// Columns of a terminal that tells none.
+const COLUMNS: usize = 80;
 
 /// Standard error, shared by everything that writes there.
 pub(crate) struct Console {
@@ -22,26 +25,19 @@ pub(crate) struct Console {
 
 #[derive(Default)]
 struct Bar {
-    bar: Option<ProgressBar>,
-    // How many askers keep the bar away.
+    // The lines that are on the terminal.
+    lines: Vec<String>,
+    // How many askers keep the display away.
     held: usize,
+    // The hosts that are being connected to, and since when.
+    connecting: Vec<(String, Instant)>,
 }
 
-/// Keeps the bar off the terminal while it lives: somebody asks a question there.
+/// Keeps the display off the terminal while it lives: somebody asks a question there.
 pub(crate) struct Hold<'a>(&'a Console);
 
-/// What the bar shows.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct BarState {
-    /// Bytes done.
-    pub(crate) done: u64,
-    /// Bytes in all, as far as known.
-    pub(crate) total: u64,
-    /// Above the bar: the current file.
-    pub(crate) above: String,
-    /// Beside it: counts, rate, remaining time.
-    pub(crate) beside: String,
-}
+/// A host is being connected to while it lives.
+pub(crate) struct Connecting<'a>(&'a Console);
 
 impl Console {
     pub(crate) fn new(colors: bool) -> Self {
@@ -72,50 +68,61 @@ impl Console {
     }
 
     fn bytes(&self, bytes: &[u8]) {
-        let state = self.lock();
+        let mut state = self.lock();
+        let lines = std::mem::take(&mut state.lines);
+        erase(&lines);
         // Nobody is left to tell when standard error itself is gone.
-        let write = || drop(io::stderr().write_all(bytes));
-        match &state.bar {
-            Some(bar) => bar.suspend(write),
-            None => write(),
-        }
+        drop(io::stderr().write_all(bytes));
+        write_lines(&lines);
+        state.lines = lines;
     }
 
-    /// Draws the bar, unless somebody holds it.
-    pub(crate) fn draw(&self, shown: &BarState) {
+    /// Shows lines made for a number of columns in place of those that are shown, unless somebody
+    /// holds the terminal.
+    pub(crate) fn draw(&self, lines: impl FnOnce(usize) -> Vec<String>) {
         let mut state = self.lock();
         if state.held > 0 {
             return;
         }
-        let bar = state.bar.get_or_insert_with(new_bar);
-        bar.set_length(shown.total.max(shown.done).max(1));
-        bar.set_position(shown.done);
-        bar.set_message(shown.above.clone());
-        bar.set_prefix(shown.beside.clone());
-        bar.tick();
-    }
-
-    /// Takes the bar off the terminal.
-    pub(crate) fn clear(&self) {
-        if let Some(bar) = self.lock().bar.take() {
-            bar.finish_and_clear();
+        let lines = lines(columns());
+        if lines != state.lines {
+            erase(&state.lines);
+            write_lines(&lines);
+            state.lines = lines;
         }
     }
 
-    /// Takes the bar off the terminal until the value is dropped.
+    /// The host that has been connected to for the longest time, and for how long.
+    pub(crate) fn connecting_to(&self) -> Option<(String, Duration)> {
+        let state = self.lock();
+        let (host, since) = state.connecting.first()?;
+        Some((host.clone(), since.elapsed()))
+    }
+
+    /// A host is being connected to until the value is dropped.
+    pub(crate) fn connecting(&self, host: String) -> Connecting<'_> {
+        self.lock().connecting.push((host, Instant::now()));
+        Connecting(self)
+    }
+
+    /// Takes the display off the terminal.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Takes the display off the terminal until the value is dropped.
     pub(crate) fn hold(&self) -> Hold<'_> {
-        self.clear();
-        self.lock().held += 1;
+        let mut state = self.lock();
+        state.clear();
+        state.held += 1;
         Hold(self)
     }
 
-    /// For the end in the middle of everything: the bar goes, cursor and echo come back.
+    /// For the end in the middle of everything: the display goes, cursor and echo come back.
     pub(crate) fn restore(&self) {
         // A thread that holds the lock may be the one that hangs.
-        if let Ok(mut state) = self.bar.try_lock()
-            && let Some(bar) = state.bar.take()
-        {
-            bar.finish_and_clear();
+        if let Ok(mut state) = self.bar.try_lock() {
+            state.clear();
         }
         if let Some((terminal, found)) = &self.terminal
             // In the background, setting the terminal would stop the process instead.
@@ -138,6 +145,21 @@ impl Drop for Hold<'_> {
     }
 }
 
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.connecting.pop();
+        // The line of the host is not to stand there until something has come.
+        state.clear();
+    }
+}
+
+impl Bar {
+    fn clear(&mut self) {
+        erase(&std::mem::take(&mut self.lines));
+    }
+}
+
 impl Write for &Console {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes(bytes);
@@ -156,14 +178,29 @@ fn terminal() -> Option<(File, Termios)> {
     Some((terminal, found))
 }
 
-fn new_bar() -> ProgressBar {
-    let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);
-    let bar = ProgressBar::with_draw_target(None, target);
-    // The template is a constant; were it wrong, indicatif's own style would do.
-    match ProgressStyle::with_template("{wide_msg}\n{bar:20} {prefix}") {
-        Ok(style) => bar.with_style(style.progress_chars("=> ")),
-        Err(_) => bar,
+fn erase(lines: &[String]) {
+    let widths: Vec<usize> = lines.iter().map(|line| bar::width(line)).collect();
+    let erase = bar::erase(&widths, columns());
+    if !erase.is_empty() {
+        drop(io::stderr().write_all(erase.as_bytes()));
     }
+}
+
+fn write_lines(lines: &[String]) {
+    if !lines.is_empty() {
+        drop(io::stderr().write_all(lines.join("\r\n").as_bytes()));
+    }
+}
+
+/// Columns of the terminal as it is now, or fewer where the environment says so.
+fn columns() -> usize {
+    let window = tcgetwinsize(io::stderr()).ok();
+    let window = window.map(|size| usize::from(size.ws_col));
+    let told = env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
+    let known = [window, told].into_iter().flatten().filter(|n| *n > 0);
+    known.min().unwrap_or(COLUMNS)
 }
 
 /// Texts may come from a server: whatever a terminal would obey is escaped here once more, for

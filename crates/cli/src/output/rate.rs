@@ -11,11 +11,17 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Notes that `bytes` were done by `now`.
+    /// Notes that `bytes` had moved by `now`.
     pub(crate) fn note(&mut self, now: Instant, bytes: u64) {
-        // A file that is begun again takes its bytes back: the old samples mean nothing then.
-        if self.samples.back().is_some_and(|(_, last)| *last > bytes) {
+        // Until something moves there are logins and listings, which are no part of a rate.
+        if self
+            .samples
+            .back()
+            .is_some_and(|(_, last)| *last > bytes || *last == 0)
+        {
+            let last = self.samples.back().copied().filter(|(_, last)| *last == 0);
             self.samples.clear();
+            self.samples.extend(last.filter(|_| bytes > 0));
         }
         self.samples.push_back((now, bytes));
         while self.samples.len() > 2
@@ -37,7 +43,7 @@ impl Rate {
         if seconds < 0.05 {
             0
         } else {
-            ((b1 - b0) as f64 / seconds) as u64
+            (b1.saturating_sub(*b0) as f64 / seconds) as u64
         }
     }
 
@@ -75,6 +81,19 @@ mod tests {
         assert_eq!((rate.per_second(), rate.remaining(10)), (0, None));
         rate.note(start + Duration::from_secs(2), 100);
         rate.note(start + Duration::from_secs(3), 200);
+        assert_eq!(rate.per_second(), 100);
+    }
+
+    #[test]
+    fn the_time_before_the_first_byte_does_not_count() {
+        let start = Instant::now();
+        let mut rate = Rate::default();
+        for second in 0..6 {
+            rate.note(start + Duration::from_secs(second), 0);
+        }
+        rate.note(start + Duration::from_secs(6), 100);
+        assert_eq!(rate.per_second(), 100);
+        rate.note(start + Duration::from_secs(7), 200);
         assert_eq!(rate.per_second(), 100);
     }
 }

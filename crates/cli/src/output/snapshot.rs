@@ -20,11 +20,26 @@ pub(crate) struct Snapshot {
     pub(crate) current: Option<Name>,
 }
 
+/// A part of what is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Bytes done.
+    Done,
+    /// Bytes in all, behind the bytes done.
+    Total,
+    /// Bytes a second.
+    Rate,
+    /// The remaining time.
+    Left,
+    /// Files done and in all.
+    Files,
+}
+
 impl Snapshot {
     pub(crate) fn take(progress: &Progress, rate: &mut Rate, now: Instant) -> Self {
         let (bytes_done, bytes_total) = (progress.bytes_done(), progress.bytes_total());
         let totals_final = progress.totals_are_final();
-        rate.note(now, bytes_done);
+        rate.note(now, progress.bytes_moved());
         let left = bytes_total.saturating_sub(bytes_done);
         Self {
             bytes_done,
@@ -46,20 +61,51 @@ impl Snapshot {
     /// ` 45%  1.2 GB of 2.7 GB  98 MB/s  00:15 left  3 of 20 files`. While the sources are still
     /// being walked the totals have a plus, and there is neither percentage nor remaining time.
     pub(crate) fn counts(&self) -> String {
+        self.told(&[Part::Done, Part::Total, Part::Rate, Part::Left, Part::Files])
+    }
+
+    /// The same with less and less in it, for terminals that are narrower.
+    pub(crate) fn counts_from_long_to_short(&self) -> Vec<String> {
+        use Part::{Done, Files, Left, Rate, Total};
+        let parts: [&[Part]; 6] = [
+            &[Done, Total, Rate, Left, Files],
+            &[Done, Total, Rate, Left],
+            &[Done, Rate, Left],
+            &[Rate, Left],
+            if self.totals_final {
+                &[Rate]
+            } else {
+                &[Done, Rate]
+            },
+            if self.totals_final { &[] } else { &[Done] },
+        ];
+        parts.into_iter().map(|parts| self.told(parts)).collect()
+    }
+
+    fn told(&self, parts: &[Part]) -> String {
         let plus = if self.totals_final { "" } else { "+" };
-        let (done, total) = (units::size(self.bytes_done), units::size(self.bytes_total));
-        let mut text = format!("{done} of {total}{plus}  {}/s", units::size(self.rate));
+        let mut told = Vec::new();
         if self.totals_final {
-            text.insert_str(0, &format!("{:3}%  ", self.percent()));
+            told.push(format!("{:3}%", self.percent()));
         }
-        if let Some(time) = self.remaining {
-            text.push_str(&format!("  {} left", units::clock(time)));
+        let has = |part| parts.contains(&part);
+        let (done, total) = (units::size(self.bytes_done), units::size(self.bytes_total));
+        match (has(Part::Done), has(Part::Total)) {
+            (true, true) => told.push(format!("{done} of {total}{plus}")),
+            (true, false) => told.push(done),
+            (false, _) => {}
         }
-        if self.files_total != 1 {
+        if has(Part::Rate) {
+            told.push(format!("{}/s", units::size(self.rate)));
+        }
+        if let Some(time) = self.remaining.filter(|_| has(Part::Left)) {
+            told.push(format!("{} left", units::clock(time)));
+        }
+        if self.files_total != 1 && has(Part::Files) {
             let (done, total) = (self.files_done, self.files_total);
-            text.push_str(&format!("  {done} of {total}{plus} files"));
+            told.push(format!("{done} of {total}{plus} files"));
         }
-        text
+        told.join("  ")
     }
 
     /// 100 only when all is done; a file that grows may go past what was found.

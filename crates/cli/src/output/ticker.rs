@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use transfer::report::Progress;
 
 use crate::output::Output;
-use crate::output::console::BarState;
+use crate::output::bar;
 use crate::output::rate::Rate;
 use crate::output::snapshot::Snapshot;
 
@@ -40,9 +40,7 @@ pub(crate) fn run(output: &Output, progress: &Progress, show: Show, stopped: &Re
         match show {
             // What is over within a second needs no bar; and until something has arrived, ssh (-S)
             // may be asking for a password on the same terminal.
-            Show::Bar if now - start >= SECOND && snapshot.has_begun() => {
-                output.console().draw(&bar(&snapshot));
-            }
+            Show::Bar if now - start >= SECOND => show_bar(output, &snapshot),
             Show::Lines => output.console().line(&line(&snapshot)),
             Show::Events => output.progress(snapshot),
             Show::Bar | Show::Nothing => {}
@@ -57,12 +55,15 @@ fn wait_until(due: Instant, stopped: &Receiver<()>) -> bool {
     stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
 }
 
-fn bar(snapshot: &Snapshot) -> BarState {
-    BarState {
-        done: snapshot.bytes_done,
-        total: snapshot.bytes_total,
-        above: snapshot.current(),
-        beside: snapshot.counts(),
+fn show_bar(output: &Output, snapshot: &Snapshot) {
+    let console = output.console();
+    match console.connecting_to() {
+        Some((host, since)) if since >= SECOND => {
+            let seconds = since.as_secs();
+            console.draw(|columns| bar::connecting(&host, seconds, columns));
+        }
+        _ if snapshot.has_begun() => console.draw(|columns| bar::of_copy(snapshot, columns)),
+        _ => {}
     }
 }
 

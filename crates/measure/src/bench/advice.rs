@@ -1,4 +1,11 @@
 //! What to use, for each kind of data, and why.
+//!
+//! One rule makes all of it. Two settings are compared only if they differ in one thing (the cipher and
+//! MAC, the compression, the lanes, or the server at the other end). One is faster than the other only if
+//! [`ENOUGH`] runs of each are apart and the medians differ by more than [`EQUAL`]. The advice begins with
+//! the plainest setting and goes on to a faster neighbour while there is one; ciphers that are as fast are
+//! told apart by processor time. So no row of the table that differs in one thing is faster than the advised
+//! one, and what is said of two rows holds for these two.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +15,14 @@ use crate::shown;
 
 /// What is slower than the fastest by less than this counts as equal, and costs decide.
 const EQUAL: f64 = 0.03;
+/// Runs of each of two settings that must be apart: with three each, chance alone sets one above the other
+/// once in twenty tables, with two each once in six.
+const ENOUGH: usize = 3;
+/// Processor time is counted coarsely: of what is as fast, the first whose cost is within this factor of the
+/// least is taken, which is the default where that is among them.
+const AS_CHEAP: f64 = 1.25;
+/// Data that compression leaves larger than this share are not made smaller.
+const SHRUNK: f64 = 0.98;
 
 /// What to use for one kind of data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,27 +55,109 @@ pub fn advise(bench: &Bench) -> Vec<Advice> {
 }
 
 fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
-    let candidates: Vec<&Row> = bench
-        .rows
-        .iter()
-        .filter(|row| usable(row) && fits(&row.setting, data))
-        .collect();
-    let best = best(&candidates)?;
-    let plain: Vec<&Row> = candidates
-        .iter()
-        .copied()
-        .filter(|row| {
-            let s = &row.setting;
-            s.compression != Compression::Zstd && !s.both_ours && s.lanes() == "1x1"
-        })
-        .collect();
+    let usable = bench.rows.iter().filter(|row| usable(row));
+    let all: Vec<&Row> = usable.filter(|row| fits(bench, row, data)).collect();
+    let best = choose(&all)?;
+    let is_plain = |row: &&&Row| {
+        let s = &row.setting;
+        s.compression != Compression::Zstd && !s.both_ours && s.lanes() == "1x1"
+    };
+    let plain: Vec<&Row> = all.iter().filter(is_plain).copied().collect();
     Some(Advice {
         data,
         setting: best.setting.clone(),
-        reason: reason(bench, data, best, &candidates),
+        reason: reason(bench, data, best, &all),
         longhaul: command(&best.setting),
-        ssh_config: self::best(&plain).map_or_else(Vec::new, |row| lines(&row.setting, &plain)),
+        ssh_config: choose(&plain).map_or_else(Vec::new, |row| lines(&row.setting, &plain)),
     })
+}
+
+/// From the plainest setting to ever faster neighbours.
+fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
+    let simplest = all
+        .iter()
+        .copied()
+        .min_by_key(|row| plainness(&row.setting))?;
+    let level = |row: &&&Row| plainness(&row.setting) == plainness(&simplest.setting);
+    let first: Vec<&Row> = all.iter().filter(level).copied().collect();
+    let mut chosen = cheapest_of_the_fastest(&first)?;
+    // Each step is to a row that is faster for sure, which cannot go round in circles.
+    loop {
+        let next = all
+            .iter()
+            .copied()
+            .filter(|row| differs_in_one(row, chosen));
+        let next = next.filter(|row| faster(row, chosen));
+        match next.max_by(|a, b| median(a).total_cmp(&median(b))) {
+            Some(next) => chosen = next,
+            None => break,
+        }
+    }
+    // Of ciphers that are as fast one costs less, if nothing else is lost by it.
+    let like = |row: &&&Row| difference(&row.setting, &chosen.setting) == Some(Thing::Cipher);
+    let mut like: Vec<&Row> = all.iter().filter(like).copied().collect();
+    like.push(chosen);
+    let place = |row: &Row| all.iter().position(|other| std::ptr::eq(*other, row));
+    like.sort_by_key(|row| place(row));
+    like.retain(|row| {
+        let mut others = all.iter();
+        !others.any(|other| differs_in_one(other, row) && faster(other, row))
+    });
+    cheapest_of_the_fastest(&like)
+}
+
+/// Fewer things that a user has to ask for come first.
+fn plainness(setting: &Setting) -> (bool, bool, u32) {
+    (
+        setting.both_ours,
+        setting.compression != Compression::None,
+        setting.connections * setting.channels,
+    )
+}
+
+/// What two settings differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thing {
+    Cipher,
+    Compression,
+    Lanes,
+    Server,
+}
+
+/// The one thing that two settings differ in; nothing if it is none or several. Without compression all
+/// data are the same.
+fn difference(a: &Setting, b: &Setting) -> Option<Thing> {
+    let things = [
+        (Thing::Cipher, a.protection() != b.protection()),
+        (Thing::Compression, a.compression != b.compression),
+        (Thing::Lanes, a.lanes() != b.lanes()),
+        (Thing::Server, a.both_ours != b.both_ours),
+    ];
+    let mut differ = things.iter().filter(|(_, differs)| *differs);
+    match (differ.next(), differ.next()) {
+        (Some((thing, _)), None) => Some(*thing),
+        _ => None,
+    }
+}
+
+fn differs_in_one(a: &Row, b: &Row) -> bool {
+    difference(&a.setting, &b.setting).is_some()
+}
+
+/// Whether `a` is faster than `b` beyond what chance gives.
+fn faster(a: &Row, b: &Row) -> bool {
+    let (Some(one), Some(other)) = (a.rate(), b.rate()) else {
+        return false;
+    };
+    let enough = one.count >= ENOUGH && other.count >= ENOUGH;
+    enough && one.low > other.high && one.median > other.median * (1.0 + EQUAL)
+}
+
+/// Whether the advice compares rows of this setting, `plain` being the first of the table.
+pub fn decides(setting: &Setting, plain: &Setting) -> bool {
+    let compared = setting.way == Way::Up && setting.place == Place::Memory && !setting.carried;
+    let level = plainness(setting) == plainness(plain);
+    compared && (level || setting.protection() == plain.protection())
 }
 
 /// Uploads between memories: what the path and the processors do, without disks.
@@ -71,9 +168,13 @@ fn usable(row: &Row) -> bool {
     ours && !row.runs.is_empty() && s.way == Way::Up && s.place == Place::Memory
 }
 
-/// Without compression all data are the same.
-fn fits(setting: &Setting, data: Data) -> bool {
-    setting.data == data || setting.compression == Compression::None
+/// Without compression all data are the same; and what does not make data smaller is never advised.
+fn fits(bench: &Bench, row: &Row, data: Data) -> bool {
+    let setting = &row.setting;
+    match setting.compression {
+        Compression::None => true,
+        with => setting.data == data && shrunk(bench, data, with),
+    }
 }
 
 fn median(row: &Row) -> f64 {
@@ -86,94 +187,164 @@ fn cost(row: &Row) -> f64 {
 }
 
 /// The fastest; of those that are as fast, the one that costs least.
-fn best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+fn cheapest_of_the_fastest<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     let fastest = rows.iter().map(|row| median(row)).fold(0.0, f64::max);
-    rows.iter()
-        .copied()
-        .filter(|row| median(row) >= fastest * (1.0 - EQUAL))
-        .min_by(|a, b| {
-            let lanes = |row: &Row| row.setting.connections * row.setting.channels;
-            lanes(a).cmp(&lanes(b)).then(cost(a).total_cmp(&cost(b)))
-        })
+    let equal = rows.iter().copied();
+    let mut equal = equal.filter(|row| median(row) >= fastest * (1.0 - EQUAL));
+    let least = equal.clone().map(cost).fold(f64::INFINITY, f64::min);
+    equal.find(|row| cost(row) <= least * AS_CHEAP)
 }
 
-fn reason(bench: &Bench, data: Data, best: &Row, candidates: &[&Row]) -> String {
-    let mut said = vec![about_compression(bench, data, best, candidates)];
-    // Its like with other ciphers.
-    let like = |row: &&&Row| {
-        let (a, b) = (&row.setting, &best.setting);
-        a.compression == b.compression && a.lanes() == b.lanes() && a.both_ours == b.both_ours
-    };
-    let like: Vec<&Row> = candidates.iter().filter(like).copied().collect();
-    let others = like
-        .iter()
-        .filter(|row| row.setting.protection() != best.setting.protection());
-    let second = others.clone().map(|row| median(row)).fold(0.0, f64::max);
-    let name = best.setting.protection();
-    let equal = others
-        .clone()
-        .filter(|row| median(row) >= median(best) * (1.0 - EQUAL));
-    match (others.count(), equal.count()) {
-        (0, _) => {}
-        (_, 0) => said.push(format!(
-            "{name} is faster by {:.0} % than any other cipher",
-            (median(best) / second - 1.0) * 100.0
-        )),
-        (_, _) => said.push(format!(
-            "{name} costs the least processor time of those that are as fast"
-        )),
-    }
-    let lanes = best.setting.connections * best.setting.channels;
-    if lanes > 1 {
-        said.push(format!(
-            "{} connections with {} channels each are faster than fewer",
-            best.setting.connections, best.setting.channels
-        ));
-    }
+fn reason(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> String {
+    let said = [
+        about_compression(bench, data, best, all),
+        about_ciphers(best, all),
+        about_lanes(best, all),
+        about_the_server(best, all),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
     said.join("; ")
 }
 
-fn about_compression(bench: &Bench, data: Data, best: &Row, candidates: &[&Row]) -> String {
-    let of = |compression: Compression, data: Option<Data>| {
-        let is = |row: &&&Row| {
-            let s = &row.setting;
-            s.compression == compression && data.is_none_or(|data| s.data == data)
-        };
-        let rates = candidates.iter().filter(is).map(|row| median(row));
-        rates.fold(0.0, f64::max)
+fn mb(row: &Row) -> String {
+    shown::number(median(row) / 1e6)
+}
+
+/// The fastest neighbour of a row that differs in this alone.
+fn neighbour<'a>(all: &[&'a Row], row: &Row, thing: Thing) -> Option<&'a Row> {
+    let like = all.iter().copied();
+    let like = like.filter(|other| difference(&other.setting, &row.setting) == Some(thing));
+    like.max_by(|a, b| median(a).total_cmp(&median(b)))
+}
+
+/// How the chosen row stands to another: sure, or not.
+fn verdict(best: &Row, other: &Row) -> &'static str {
+    match faster(best, other) {
+        true => "faster",
+        false => "not measurably slower",
+    }
+}
+
+fn about_ciphers(best: &Row, all: &[&Row]) -> Option<String> {
+    let second = neighbour(all, best, Thing::Cipher)?;
+    let (name, other) = (best.setting.protection(), second.setting.protection());
+    // One with a lower median may be too uncertain to be called slower.
+    let mut others = all.iter();
+    let fastest = others.all(|row| {
+        difference(&row.setting, &best.setting) != Some(Thing::Cipher) || faster(best, row)
+    });
+    Some(match (fastest, cost(best) <= cost(second)) {
+        (true, _) => format!(
+            "{name} is faster than any other cipher: {} MB/s against {} with {other}",
+            mb(best),
+            mb(second)
+        ),
+        (false, true) => format!(
+            "no cipher is measurably faster than {name}, which takes less processor time than {other}"
+        ),
+        (false, false) => format!("no cipher is measurably faster than {name}"),
+    })
+}
+
+fn about_lanes(best: &Row, all: &[&Row]) -> Option<String> {
+    let one = |setting: &Setting| setting.connections * setting.channels == 1;
+    if one(&best.setting) {
+        let other = neighbour(all, best, Thing::Lanes)?;
+        return Some(format!(
+            "one connection with one channel is {} than {}: {} MB/s against {}",
+            verdict(best, other),
+            other.setting.lanes(),
+            mb(best),
+            mb(other)
+        ));
+    }
+    let single = all.iter().copied().find(|row| {
+        one(&row.setting) && difference(&row.setting, &best.setting) == Some(Thing::Lanes)
+    })?;
+    Some(format!(
+        "{} connections with {} channels each are {} than one with one: {} MB/s against {}",
+        best.setting.connections,
+        best.setting.channels,
+        verdict(best, single),
+        mb(best),
+        mb(single)
+    ))
+}
+
+fn about_the_server(best: &Row, all: &[&Row]) -> Option<String> {
+    let other = neighbour(all, best, Thing::Server)?;
+    let (with, without) = match best.setting.both_ours {
+        true => (best, other),
+        false => (other, best),
     };
-    let mb = |rate: f64| shown::number(rate / 1e6);
-    let chosen = best.setting.compression;
-    let none = of(Compression::None, None);
+    let than = match best.setting.both_ours {
+        true => format!("a longhaul at the other end is {}", verdict(best, other)),
+        false => format!(
+            "the server's own SFTP server is {} than a longhaul there",
+            verdict(best, other)
+        ),
+    };
+    Some(format!(
+        "{than}: {} MB/s with it against {} without",
+        mb(with),
+        mb(without)
+    ))
+}
+
+fn about_compression(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> Option<String> {
     let shrinks = |compression: Compression| match bench.ratio(data, compression) {
-        Some(ratio) if ratio < 0.98 => {
-            format!("{data} data become {:.0} % of their size", ratio * 100.0)
+        Some(ratio) if ratio < SHRUNK => {
+            format!("; {data} data become {:.0} % of their size", ratio * 100.0)
         }
-        Some(_) => format!("{data} data do not become smaller"),
+        Some(_) => format!("; {data} data do not become smaller"),
         None => String::new(),
     };
+    let chosen = best.setting.compression;
     if chosen != Compression::None {
-        return format!(
-            "{chosen} pays: {} MB/s against {} without it; {}",
-            mb(median(best)),
-            mb(none),
-            shrinks(chosen)
-        );
+        let none = neighbour(all, best, Thing::Compression)
+            .filter(|row| row.setting.compression == Compression::None);
+        return Some(match none {
+            Some(none) => format!(
+                "{chosen} pays: {} MB/s against {} without it{}",
+                mb(best),
+                mb(none),
+                shrinks(chosen)
+            ),
+            None => format!("{} MB/s with {chosen}{}", mb(best), shrinks(chosen)),
+        });
     }
-    let measured = [Compression::Zlib, Compression::Zstd]
-        .into_iter()
-        .map(|compression| (compression, of(compression, Some(data))))
-        .filter(|(_, rate)| *rate > 0.0)
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    match measured {
-        Some((compression, rate)) => format!(
-            "compression does not pay: {} MB/s with {compression} against {} without it; {}",
-            mb(rate),
-            mb(median(best)),
-            shrinks(compression)
-        ),
-        None => format!("{} MB/s without compression", mb(median(best))),
-    }
+    // What does not make data smaller is no candidate, and its rows are shown all the same.
+    let measured = bench.rows.iter().filter(|row| {
+        let s = &row.setting;
+        usable(row) && s.data == data && s.compression != Compression::None
+    });
+    let like =
+        measured.filter(|row| difference(&row.setting, &best.setting) == Some(Thing::Compression));
+    let with = like.max_by(|a, b| median(a).total_cmp(&median(b)));
+    Some(match with {
+        Some(with) => {
+            let compression = with.setting.compression;
+            let verdict = match faster(best, with) {
+                true => "compression does not pay",
+                false if !shrunk(bench, data, compression) => "compression brings nothing",
+                false if median(with) > median(best) => "compression is not measurably faster",
+                false => "compression does not seem to pay, with few or uneven runs",
+            };
+            format!(
+                "{verdict}: {} MB/s with {compression} against {} without it{}",
+                mb(with),
+                mb(best),
+                shrinks(compression)
+            )
+        }
+        None => format!("{} MB/s without compression", mb(best)),
+    })
+}
+
+fn shrunk(bench: &Bench, data: Data, compression: Compression) -> bool {
+    bench
+        .ratio(data, compression)
+        .is_none_or(|ratio| ratio < SHRUNK)
 }
 
 fn command(setting: &Setting) -> String {

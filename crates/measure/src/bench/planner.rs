@@ -8,6 +8,9 @@ use super::interval::{Interval, USUAL};
 const BREADTH: f64 = 0.5;
 /// More runs of one row tell nothing.
 const MOST_RUNS: usize = 60;
+/// A row that others are compared with needs so many runs before rows that are only shown get any: the
+/// warm-up, and what a comparison takes.
+const DECISIVE_RUNS: usize = 4;
 
 /// See the module. It has no clock: how much time is used is told.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ struct State {
     values: Vec<f64>,
     seconds: f64,
     failed: bool,
+    /// The advice compares it with others.
+    decisive: bool,
 }
 
 impl State {
@@ -48,6 +53,15 @@ impl Planner {
         }
     }
 
+    /// Marks the rows that the advice compares.
+    #[must_use]
+    pub fn deciding_by(mut self, decisive: impl IntoIterator<Item = bool>) -> Self {
+        for (row, decisive) in self.rows.iter_mut().zip(decisive) {
+            row.decisive = decisive;
+        }
+        self
+    }
+
     /// The row to run next when `used` seconds are gone; None when it is over.
     pub fn next(&self, used: f64) -> Option<usize> {
         let fresh = |row: &State| row.values.is_empty() && !row.failed;
@@ -56,6 +70,21 @@ impl Planner {
             return Some(first);
         }
         let usual = self.usual_cost();
+        let undecided = |row: &State| {
+            let runs = row.values.len();
+            row.decisive
+                && !row.failed
+                && runs < DECISIVE_RUNS
+                && used + row.cost().max(usual) < self.limit
+        };
+        let undecided = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| undecided(row));
+        if let Some((at, _)) = undecided.min_by_key(|(_, row)| row.values.len()) {
+            return Some(at);
+        }
         let mut first = first.filter(|_| used + usual < self.limit);
         if let Some(first) = first.take_if(|_| used + usual < self.limit * BREADTH) {
             return Some(first);
@@ -129,6 +158,17 @@ mod tests {
         let (order, used) = run(Planner::new(3, 0, 10.0), 0.5, noisy);
         assert_eq!(&order[..9], [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         assert!(used <= 10.0 && used > 9.0);
+    }
+
+    /// In three minutes each of sixty settings had run once, and no comparison was sure.
+    #[test]
+    fn what_the_advice_compares_runs_often_enough_first() {
+        let decisive = (0..40).map(|row| row < 3 || row == 20);
+        let planner = Planner::new(40, 0, 100.0).deciding_by(decisive);
+        let noisy = |row: usize, number: usize| 10.0 + row as f64 + (number % 3) as f64;
+        let (order, _) = run(planner, 1.0, noisy);
+        assert_eq!(&order[..16], [0, 1, 2, 20].repeat(4));
+        assert!(order.contains(&3));
     }
 
     #[test]

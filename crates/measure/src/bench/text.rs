@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::interval::Interval;
 use super::{Bench, Primitive, Row, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
@@ -138,10 +139,7 @@ fn cells(row: &Row) -> Option<Vec<String>> {
         s.place.to_string(),
         s.lanes(),
         shown::number(rate.median / 1e6),
-        match row.is_cold() {
-            true => "one run".to_owned(),
-            false => format!("{:.1}", rate.half_width() * 100.0),
-        },
+        spread(&rate),
         // What ssh takes is not counted.
         row.near_cpu()
             .filter(|_| !s.carried)
@@ -150,6 +148,14 @@ fn cells(row: &Row) -> Option<Vec<String>> {
             .map_or_else(|| "not known".to_owned(), shown::number),
         row.counted().len().to_string(),
     ])
+}
+
+/// Half the width of an interval in percent; one run has none.
+fn spread(rate: &Interval) -> String {
+    match rate.count {
+        1 => "one run".to_owned(),
+        _ => format!("{:.1}", rate.half_width() * 100.0),
+    }
 }
 
 /// The table of the primitives.
@@ -165,7 +171,7 @@ pub fn primitives(all: &[Primitive]) -> String {
             primitive.what.clone(),
             primitive.threads.to_string(),
             shown::number(rate.median / 1e6),
-            format!("{:.1}", rate.half_width() * 100.0),
+            spread(&rate),
             rate.count.to_string(),
         ]);
     }

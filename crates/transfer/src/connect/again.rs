@@ -115,6 +115,7 @@ fn direct(
             .and_then(|text| text.parse().ok()),
         bear_losses: around.congestion.is_none(),
         insisted,
+        placed: far::placed(memory.as_ref()).map(str::to_owned),
     };
     let memories = around.memories.clone();
     let (host, user) = (host.to_owned(), user.to_owned());

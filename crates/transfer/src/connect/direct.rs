@@ -64,6 +64,8 @@ pub(super) struct DirectConfig {
     /// The far end's sockets may have a congestion control that bears losses.
     pub(super) bear_losses: bool,
     pub(super) insisted: bool,
+    /// The checksum of the program that `longhaul bootstrap` has sent there.
+    pub(super) placed: Option<String>,
 }
 
 /// See [`Straight`].
@@ -337,7 +339,8 @@ impl Straight for Direct {
             keys,
             ..State::default()
         };
-        Some((far::command_once(None), once::framed(&begin.to_bytes())))
+        let placed = self.config.placed.as_deref();
+        Some((far::command_once(placed), once::framed(&begin.to_bytes())))
     }
 
     fn insists(&self) -> bool {

@@ -48,7 +48,8 @@ pub(super) fn command_once(placed: Option<&str>) -> Vec<u8> {
 /// The same for one half of a pair of relays. One that was sent there is started where sha256sum
 /// tells that it is what was sent.
 pub(super) fn command_half(placed: Option<&str>) -> Vec<u8> {
-    starting_checked("relay half", "", placed)
+    // Unchecked it is not started: it is as if none had been sent.
+    starting_checked("relay half", "\"\") w=absent;; ", placed)
 }
 
 fn starting(serve: &str, placed: Option<&str>) -> Vec<u8> {
@@ -64,14 +65,14 @@ fn starting_checked(serve: &str, unchecked: &str, placed: Option<&str>) -> Vec<u
     let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     let sent = placed.filter(plain).map(|sum| {
         format!(
-            "f=${{XDG_CACHE_HOME:-$HOME/.cache}}/longhaul/bin/longhaul-{sum}; \
+            "w=gone; f=${{XDG_CACHE_HOME:-$HOME/.cache}}/longhaul/bin/longhaul-{sum}; \
              if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
-             {sum}*) exec \"$f\" {serve};; {unchecked}esac; fi; "
+             {sum}*) exec \"$f\" {serve};; {unchecked}*) w=altered;; esac; fi; "
         )
     });
     let script = format!(
-        "command -v longhaul >/dev/null 2>&1 && exec longhaul {serve}; {}echo; \
-         echo longhaul-absent `uname -sm`",
+        "command -v longhaul >/dev/null 2>&1 && exec longhaul {serve}; w=absent; {}echo; \
+         echo longhaul-$w `uname -sm`",
         sent.unwrap_or_default()
     );
     format!("exec sh -c '{script}'").into_bytes()
@@ -149,7 +150,13 @@ pub(super) fn known(
                     .checked_sub(far.at)
                     .is_some_and(|age| age < AGAIN) =>
         {
-            Known::Never("there was no longhaul at the far end within the last day")
+            Known::Never(match far.placed {
+                None => "there was no longhaul at the far end within the last day",
+                Some(_) => {
+                    "the longhaul that was sent there could not be started within the last day: \
+                     run longhaul bootstrap again"
+                }
+            })
         }
         // It was not asked for since the program was sent there, or never.
         far if wanted == FarUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {

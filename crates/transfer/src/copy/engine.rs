@@ -48,14 +48,17 @@ pub(super) enum End {
 pub(super) struct Side {
     pub(super) session: Session,
     pub(super) name: String,
+    /// Who has logged in, if that is known.
+    pub(super) login: Option<String>,
     lost: bool,
 }
 
 impl Side {
-    pub(super) fn new(session: Session, name: String) -> Self {
+    pub(super) fn new(session: Session, name: String, login: Option<String>) -> Self {
         Self {
             session,
             name,
+            login,
             lost: false,
         }
     }
@@ -282,6 +285,7 @@ impl<'a> Engine<'a> {
         let whole = self.summary.failed == 0 && !self.stopped();
         self.close_journal(whole);
         self.summary.elapsed = elapsed;
+        self.summary.unfinished += self.files.values().map(|task| task.moved()).sum::<u64>();
         self.summary.synced = self.options.fsync && self.summary.files > 0;
         self.explain();
         self.summary.outcome = match self.lost {
@@ -339,9 +343,15 @@ impl<'a> Engine<'a> {
         {
             reach.note_place(&place, file);
         }
-        let of_host = |decision: Decision| Decision {
-            host: Some(host.clone()),
-            ..decision
+        let files = self.next_file - 1;
+        let of_host = |mut decision: Decision| {
+            // Lanes also fetch what tells one start of the far machine from the next, which is none of
+            // the files that are copied.
+            if let Choice::Files { cut, whole, .. } = &mut decision.choice {
+                *whole = (*whole).min(files.saturating_sub(*cut));
+            }
+            decision.host = Some(host.clone());
+            decision
         };
         let decisions = decisions.into_iter().map(of_host);
         self.summary.decisions.extend(decisions);

@@ -139,8 +139,8 @@ impl Engine<'_> {
         );
     }
 
-    /// Begins a file, or keeps it until one that goes to the same place is there: of several
-    /// sources with one name the last one stays, as with scp.
+    /// Begins a file, or keeps it until one that goes to the same place is there: a listing may have
+    /// one name twice, and two writers of one file would mix.
     pub(super) fn begin_file(&mut self, item: Held) {
         if let Some(waiting) = self.places.get_mut(&item.target) {
             waiting.push_back(item);
@@ -411,8 +411,14 @@ impl Engine<'_> {
             return;
         }
         if let Some(task) = self.files.get_mut(&id) {
+            // What an earlier run has sent is told with the first bytes of this one.
+            let earlier = match task.confirmed == 0 && n >= task.taken {
+                true => task.taken,
+                false => 0,
+            };
             task.confirmed += n;
-            self.progress.add_bytes(n);
+            self.progress.add_earlier(earlier);
+            self.progress.add_bytes(n - earlier);
             // It has grown meanwhile, and so has what there is to do.
             let size = task.size.unwrap_or(task.confirmed);
             if task.confirmed > size {
@@ -551,6 +557,9 @@ impl Engine<'_> {
             return;
         };
         self.progress.file_done();
+        if self.stopped() {
+            self.summary.unfinished += task.moved();
+        }
         self.verify.forget(id);
         let what = match task.stranded.map(Name).map(|name| name.to_string()) {
             // The lane that lost it may have said so.
@@ -614,6 +623,11 @@ impl Engine<'_> {
 }
 
 impl FileTask {
+    /// Bytes of it that this run has moved and the receiving end has confirmed.
+    pub(super) fn moved(&self) -> u64 {
+        self.confirmed.saturating_sub(self.taken)
+    }
+
     /// It is copied once more, over what was copied.
     pub(super) fn begin_again(&mut self) {
         self.repeats += 1;

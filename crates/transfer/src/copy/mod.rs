@@ -6,6 +6,7 @@ mod answers;
 mod changed;
 mod durable;
 mod engine;
+mod equal_names;
 mod exact;
 mod file;
 mod guess;
@@ -138,6 +139,11 @@ pub trait Connect {
 
     /// Where the sessions put the sums of what passes.
     fn ledger(&self) -> Option<Arc<Ledger>> {
+        None
+    }
+
+    /// The user who logs in to the host, if that is known.
+    fn login(&self, _host: HostId) -> Option<String> {
         None
     }
 

@@ -9,6 +9,7 @@ use plan::{JobKind, RemotePath};
 
 use super::ahead;
 use super::engine::{End, Engine, Side, Wanted};
+use super::equal_names::{Named, Source};
 use super::guess::{TargetIs, is_directory_by_name};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
@@ -28,18 +29,52 @@ struct Target {
 /// Sources that are at the same end, one after the other.
 struct Group {
     host: Option<HostId>,
+    /// As the user wrote them.
     paths: Vec<Vec<u8>>,
+    /// What each of them matches.
+    found: Vec<Vec<Vec<u8>>>,
+    /// The session with the host, where one was needed to expand the paths.
+    side: Option<Side>,
+}
+
+impl Group {
+    /// The host has to be asked what the paths mean.
+    fn has_patterns(&self) -> bool {
+        let asks = |path: &Vec<u8>| match written(path) {
+            Written::Plain(path) => pattern::parse(&path).is_some(),
+            Written::Home(_) => true,
+        };
+        self.host.is_some() && self.paths.iter().any(asks)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = Source> {
+        let host = self.host;
+        let found = self.found.iter().flatten();
+        found.map(move |path| Source {
+            host,
+            path: path.clone(),
+        })
+    }
 }
 
 impl Engine<'_> {
     /// Copies all that was asked for.
     pub(super) fn run(&mut self, request: CopyRequest) {
+        let many = request.sources.len() > 1;
+        let mut groups = group(request.sources.clone());
+        let operands = groups.iter().flat_map(|group| {
+            let host = group.host;
+            group.paths.iter().map(move |path| Source {
+                host,
+                path: path.clone(),
+            })
+        });
+        if many && !self.operands_differ(&operands.collect::<Vec<_>>()) {
+            return;
+        }
         if !self.find_journal(&request) {
             return;
         }
-        let many = request.sources.len() > 1;
-        let groups = group(request.sources);
-        let alone = groups.len() == 1;
         let only_local = groups.iter().all(|g| g.host.is_none());
         if only_local && !self.some_source_is_there(&groups) {
             return;
@@ -69,12 +104,81 @@ impl Engine<'_> {
         if !self.begin_manifest() {
             return;
         }
+        if self.expand_all(&mut groups) {
+            self.copy_groups(&mut groups, &request.target, target_host, many);
+        }
+        // Sessions that were needed for patterns alone.
+        for side in groups.into_iter().filter_map(|group| group.side) {
+            self.source = Some(side);
+            self.end(End::Source);
+        }
+        if !self.stopped() {
+            self.clear_leftovers();
+        }
+    }
+
+    /// Expands the patterns of all sources before anything is copied; false if nothing is to be.
+    fn expand_all(&mut self, groups: &mut Vec<Group>) -> bool {
+        let alone = groups.len() == 1;
+        let mut named = Named::default();
+        for group in &mut *groups {
+            if let Some(host) = group.host
+                && (alone || group.has_patterns())
+            {
+                match self.connect_to(host, None) {
+                    Ok(side) => self.source = Some(side),
+                    Err(why) if alone => {
+                        self.lost = Some(why);
+                        return false;
+                    }
+                    Err(why) => {
+                        // As scp: the sources on other hosts are copied.
+                        self.fail_group(host, group, &why);
+                        continue;
+                    }
+                }
+            }
+            for path in group.paths.clone() {
+                let matches = match group.host {
+                    Some(_) => self.expand(&path).unwrap_or_default(),
+                    None => vec![path],
+                };
+                let host = group.host;
+                let first = |path: &Vec<u8>| {
+                    let path = path.clone();
+                    self.is_first(&mut named, Source { host, path })
+                };
+                group
+                    .found
+                    .push(matches.into_iter().filter(first).collect());
+            }
+            group.side = self.source.take();
+            if self.stopped() {
+                return false;
+            }
+        }
+        let all: Vec<Source> = groups.iter().flat_map(Group::sources).collect();
+        !all.is_empty() && self.names_differ(&all)
+    }
+
+    fn copy_groups(
+        &mut self,
+        groups: &mut [Group],
+        to: &Place,
+        target_host: Option<HostId>,
+        many: bool,
+    ) {
+        let alone = groups.len() == 1;
         let mut target = None;
         for group in groups {
             if self.stopped() {
                 return;
             }
-            if let Some(host) = group.host {
+            if group.found.iter().all(Vec::is_empty) {
+                continue;
+            }
+            self.source = group.side.take();
+            if let Some(host) = group.host.filter(|_| self.source.is_none()) {
                 match self.connect_to(host, None) {
                     Ok(side) => self.source = Some(side),
                     Err(why) if alone => {
@@ -82,15 +186,14 @@ impl Engine<'_> {
                         return;
                     }
                     Err(why) => {
-                        // As scp: the sources on other hosts are copied.
-                        self.fail_group(host, &group, &why);
+                        self.fail_group(host, group, &why);
                         continue;
                     }
                 }
             }
             let resolved = match target.take() {
                 Some(target) => Some(target),
-                None => self.resolve(&request.target, &group, many),
+                None => self.resolve(to, group, many),
             };
             let Some(resolved) = resolved else { return };
             self.avoid_target(&resolved, group.host, target_host);
@@ -100,14 +203,12 @@ impl Engine<'_> {
             self.end(End::Source);
             target = Some(resolved);
         }
-        if !self.stopped() {
-            self.clear_leftovers();
-        }
     }
 
     fn connect_to(&self, host: HostId, coming: Option<ahead::Coming>) -> Result<Side, String> {
         let session = self.connect.connect(host, coming, self.cancel)?;
-        Ok(Side::new(session, self.connect.name(host)))
+        let login = self.connect.login(host);
+        Ok(Side::new(session, self.connect.name(host), login))
     }
 
     fn fail_group(&mut self, host: HostId, group: &Group, why: &str) {
@@ -133,32 +234,20 @@ impl Engine<'_> {
         false
     }
 
-    fn copy_group(&mut self, group: Group, target: &Target) {
-        if group.host.is_none() {
-            self.avoid_itself(&group.paths, &target.onto);
-            let onto = &target.onto;
-            for path in group.paths {
-                if !self.is_emptied(&path, onto) {
-                    let onto = onto.clone();
-                    self.roots.push_back(Root { path, onto });
-                }
-            }
-            return self.copy();
-        }
+    fn copy_group(&mut self, group: &Group, target: &Target) {
         let mut roots = VecDeque::new();
-        for path in group.paths {
-            let Some(found) = self.expand(&path) else {
-                continue;
+        for found in &group.found {
+            let onto = match group.host {
+                Some(_) => self.place_for(found.len(), target),
+                None => Some(target.onto.clone()),
             };
-            let Some(onto) = self.place_for(found.len(), target) else {
-                return;
-            };
-            self.avoid_itself(&found, &onto);
-            let root = |path| Root {
-                path,
+            let Some(onto) = onto else { return };
+            let root = |path: &Vec<u8>| Root {
+                path: path.clone(),
                 onto: onto.clone(),
             };
-            roots.extend(found.into_iter().map(root));
+            self.avoid_itself(found, &onto);
+            roots.extend(found.iter().map(root));
         }
         self.roots = roots;
         self.copy();
@@ -307,6 +396,7 @@ impl Engine<'_> {
     /// Where source and target are one host, a tree must not be copied into itself.
     fn avoid_target(&mut self, target: &Target, source: Option<HostId>, host: Option<HostId>) {
         self.walks.avoid = None;
+        self.walks.same.clear();
         if source.is_none() || source != host {
             return;
         }
@@ -455,6 +545,8 @@ fn group(sources: Vec<Place>) -> Vec<Group> {
             _ => groups.push(Group {
                 host,
                 paths: vec![path],
+                found: Vec::new(),
+                side: None,
             }),
         }
     }

@@ -30,8 +30,12 @@ impl Engine<'_> {
             if self.target.is_none() && self.is_same_directory(&root, &meta) {
                 return;
             }
+            if self.walks.same.contains(&root.path) {
+                return self.fail_same(&root, "the same directory");
+            }
             let target = root.onto.target(&root.path);
             let id = self.walks.next_id();
+            self.name_root(id, &root.path);
             let mut walk = LocalWalk::new(path, !self.options.archive);
             if self.target.is_none() {
                 walk.avoid(local_path(&target));
@@ -39,6 +43,8 @@ impl Engine<'_> {
                 walk.avoid(local_path(&avoid));
             }
             self.walks.local = Some((id, walk, target));
+        } else if meta.is_file() && self.walks.same.contains(&root.path) {
+            self.fail_same(&root, "the same file");
         } else if meta.is_file() {
             self.begin_owned(Waiting::Root(root, attributes));
         } else {
@@ -51,11 +57,14 @@ impl Engine<'_> {
         let target = root.onto.target(&root.path);
         let same = fs::metadata(local_path(&target)).is_ok_and(|t| identity(&t) == identity(meta));
         if same {
-            let name = self.shown(End::Source, &root.path);
-            let what = "source and target are the same directory";
-            self.fail(None, name, what.to_owned());
+            self.fail_same(root, "the same directory");
         }
         same
+    }
+
+    fn fail_same(&mut self, root: &Root, what: &str) {
+        let name = self.shown(End::Source, &root.path);
+        self.fail(None, name, format!("source and target are {what}"));
     }
 
     fn may_recurse(&mut self, path: &[u8]) -> bool {
@@ -68,8 +77,14 @@ impl Engine<'_> {
     }
 
     pub(super) fn begin_root_item(&mut self, root: Root, attributes: Attributes) {
+        let target = root.onto.target(&root.path);
+        let id = self.walks.next_id();
+        self.name_root(id, &root.path);
+        if !self.may_claim(id, &root.path, &target, false) {
+            return;
+        }
         let item = Held {
-            target: root.onto.target(&root.path),
+            target,
             entry: Entry {
                 parent: None,
                 name: Vec::new(),
@@ -88,6 +103,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn begin_remote(&mut self, root: Root) {
+        if self.walks.same.contains(&root.path) {
+            return self.fail_same(&root, "the same file or directory");
+        }
         self.source_goes_to(root.onto.target(&root.path));
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
@@ -177,12 +195,16 @@ impl Engine<'_> {
                 if real.as_ref().is_some_and(within) {
                     self.walks.forget_listing(id);
                 }
+                self.name_root(id, &root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
                 let trees = self.source_lists_trees();
                 self.walks.begin_walk(id, walk, target, trees);
                 self.foresee();
             }
             EntryKind::Directory => {}
+            EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {
+                self.fail_same(&root, "the same file");
+            }
             EntryKind::File => self.begin_owned(Waiting::Root(root, attributes)),
             // Without a type the download itself tells.
             EntryKind::Other if attributes.mode.is_none() => {

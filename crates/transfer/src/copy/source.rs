@@ -1,8 +1,9 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plan::{Attributes, JobKind};
 
 use super::engine::{End, Engine, Purpose};
+use super::equal_names::Claims;
 use super::names::name_in_target;
 use super::owner::Waiting;
 use super::tree::{DirKey, Held};
@@ -17,7 +18,7 @@ const TREES: usize = 16;
 const HELD_AHEAD: usize = 256;
 
 /// A walk of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WalkId(pub(super) u64);
 
 /// A source to be copied.
@@ -64,6 +65,10 @@ pub(super) struct Walks {
     pub(super) foreseen: u64,
     /// A directory at the source that must not be walked into.
     pub(super) avoid: Option<Avoid>,
+    /// Where sources are merged: which of them has which place in the target.
+    pub(super) claims: Option<Claims>,
+    /// Sources that are what their target is already.
+    pub(super) same: BTreeSet<Vec<u8>>,
 }
 
 /// Where the copy goes, when source and target are on the same host.
@@ -339,7 +344,10 @@ impl Engine<'_> {
                 let target = self.target_of(id, &at, root);
                 self.note_times(&at.path, &at.attributes);
                 let begun = match target {
-                    Some(target) => self.begin_dir(key, parent, target, at.attributes),
+                    Some(target) => {
+                        self.may_claim(id, &at.path, &target, true)
+                            && self.begin_dir(key, parent, target, at.attributes)
+                    }
                     None => false,
                 };
                 if begun {
@@ -373,6 +381,9 @@ impl Engine<'_> {
         let Some(target) = self.target_of(id, &entry, root) else {
             return;
         };
+        if !self.may_claim(id, &entry.path, &target, false) {
+            return;
+        }
         let dir = entry.parent.map(|parent| Self::key(id, parent));
         self.begin_item(Held {
             entry,

@@ -329,7 +329,8 @@ impl Engine<'_> {
             return;
         };
         tracing::debug!(
-            "read back; {} sums, wrong: {wrong:?}",
+            "read back: {} of {} sums are wrong",
+            wrong.len(),
             checking.seen.sums.len()
         );
         let Some((from, len)) = wrong.first().copied() else {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use plan::RemotePath;
 use plan::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId, LaneReport};
-use sftp::{Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
+use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
 use tracing::{debug, info};
 
 use super::driver::Driver;
@@ -202,7 +202,18 @@ pub(super) fn not_ours(what: NotOurs) -> String {
 /// Whether what it speaks is understood here.
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
-        Greeting::Absent { .. } => Err("there is no longhaul at the far end".to_owned()),
+        Greeting::Absent { sent, .. } => Err(match sent {
+            Absent::NoneSent => "there is no longhaul at the far end",
+            Absent::Gone => {
+                "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
+                 again"
+            }
+            Absent::Altered => {
+                "the longhaul that was sent there was altered (its checksum differs) and is not \
+                 started: run longhaul bootstrap again"
+            }
+        }
+        .to_owned()),
         Greeting::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
         Greeting::Serves { protocol, software } => {
             let older = *protocol < MARKER_PROTOCOL;

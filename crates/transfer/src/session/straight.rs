@@ -273,7 +273,9 @@ impl Driver {
                 let why = match how {
                     Err(why) => why,
                     Ok(_) if answered => "what was started at the far end has ended".to_owned(),
-                    Ok(_) => "there is no longhaul on the PATH of the far end".to_owned(),
+                    Ok(_) => "no longhaul could be started at the far end: neither one on the PATH nor one \
+                              that longhaul bootstrap has sent"
+                        .to_owned(),
                 };
                 self.straight_failed(&why);
             }

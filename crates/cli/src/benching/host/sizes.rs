@@ -10,6 +10,11 @@ use transfer::bench::data;
 const LONGEST: f64 = 1.2;
 /// A run is not shorter where there is time: progress is told twenty times a second.
 const SHORTEST: f64 = 0.4;
+/// Round trips that a run takes at least: slow start takes up to ten, and a rate of slow start alone
+/// is far below that of the path.
+const ROUND_TRIPS: f64 = 30.0;
+/// But no longer than this, in seconds.
+const LONGEST_WAIT: f64 = 6.0;
 const MIB: u64 = 1 << 20;
 /// The largest file.
 const MOST: u64 = 512 * MIB;
@@ -33,6 +38,10 @@ pub(super) struct Sizes {
     rates: BTreeMap<Like, f64>,
     /// What one core compresses in a second.
     packs: BTreeMap<(Compression, Data), f64>,
+    /// How small the data become.
+    ratios: BTreeMap<(Compression, Data), f64>,
+    /// The shortest round trip that was seen, in seconds.
+    round_trip: f64,
     /// The version of the longhaul at the other end.
     pub(super) longhaul: Option<String>,
 }
@@ -47,6 +56,8 @@ impl Sizes {
             room,
             rates: BTreeMap::new(),
             packs: BTreeMap::new(),
+            ratios: BTreeMap::new(),
+            round_trip: 0.0,
             longhaul: None,
         }
     }
@@ -60,6 +71,7 @@ impl Sizes {
         looked
             .map(|(compression, looked)| {
                 self.packs.insert((compression, kind), looked.rate);
+                self.ratios.insert((compression, kind), looked.ratio);
                 Ratio {
                     data: kind,
                     compression,
@@ -78,9 +90,25 @@ impl Sizes {
         self.aim = each.clamp(least, LONGEST);
     }
 
-    /// A run had this rate.
+    /// A run had this rate. A slower one does not make the next ones shorter, which would make them
+    /// slower again.
     pub(super) fn ran(&mut self, setting: &Setting, rate: f64) {
-        self.rates.insert(like(setting), rate);
+        let known = self.rates.entry(like(setting)).or_insert(rate);
+        *known = known.max(rate);
+    }
+
+    /// A round trip of the path, in seconds.
+    pub(super) fn note_round_trip(&mut self, seconds: f64) {
+        let first = self.round_trip == 0.0;
+        if seconds > 0.0 && (first || seconds < self.round_trip) {
+            self.round_trip = seconds;
+        }
+    }
+
+    /// Seconds that the next run is to take.
+    fn aim(&self) -> f64 {
+        let path = (self.round_trip * ROUND_TRIPS).min(LONGEST_WAIT);
+        self.aim.max(path.min(self.limit / 10.0))
     }
 
     /// Bytes of the next run of a setting, with so much free at this end.
@@ -93,13 +121,21 @@ impl Sizes {
         let rate = self.rates.get(&like(setting)).copied().unwrap_or_else(|| {
             let path = plain(setting.way).or_else(|| plain(Way::Up));
             let path = path.copied().unwrap_or(GUESS);
-            // Compression may be faster than the path and is at most as fast as a core.
-            let packs = self.packs.get(&(setting.compression, setting.data));
-            packs.map_or(path, |packs| packs.min(path))
+            // Compression is at most as fast as a core.
+            let of = (setting.compression, setting.data);
+            // Smaller data pass faster.
+            let ratio = self
+                .ratios
+                .get(&of)
+                .copied()
+                .unwrap_or(1.0)
+                .clamp(0.01, 1.0);
+            let packs = self.packs.get(&of);
+            packs.map_or(path, |packs| packs.min(path / ratio))
         });
         let far = self.room.map_or(UNKNOWN, |room| room / 3);
         let most = MOST.min(near / 3).min(far).max(MIB);
-        let size = (rate * self.aim * 1.25) as u64;
+        let size = (rate * self.aim() * 1.25) as u64;
         (size / MIB * MIB).clamp(MIB, most)
     }
 }
@@ -112,4 +148,46 @@ fn like(setting: &Setting) -> Like {
         setting.place,
         setting.both_ours,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Setting {
+        Setting {
+            cipher: "c".to_owned(),
+            mac: None,
+            compression: Compression::None,
+            data: Data::Random,
+            way: Way::Up,
+            place: Place::Memory,
+            connections: 1,
+            channels: 1,
+            both_ours: false,
+            carried: false,
+        }
+    }
+
+    /// Runs of 0.4 s at 100 ms were slow start alone: 3.5 MB/s were measured on a path of 12.5 MB/s.
+    #[test]
+    fn a_run_takes_many_round_trips() {
+        let mut sizes = Sizes::new(180.0, None);
+        sizes.expect(60, 4);
+        sizes.ran(&plain(), 12.5e6);
+        let near = 1 << 40;
+        let short = sizes.of(&plain(), near);
+        sizes.note_round_trip(0.1);
+        let long = sizes.of(&plain(), near);
+        assert!(short < 12_000_000 && long > 37_500_000, "{short} {long}");
+        // A run that others slowed down does not shorten the next.
+        sizes.ran(&plain(), 1e6);
+        assert_eq!(sizes.of(&plain(), near), long);
+        // Nor is a run longer than a tenth of the time.
+        let mut hurried = Sizes::new(10.0, None);
+        hurried.expect(60, 4);
+        hurried.ran(&plain(), 12.5e6);
+        hurried.note_round_trip(0.5);
+        assert!(hurried.of(&plain(), near) < 20_000_000);
+    }
 }

@@ -51,7 +51,8 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             let port = given.text()?.parse::<u16>().ok().filter(|port| *port != 0);
-            args.port = Some(port.ok_or("is not a port: 1 to 65535")?);
+            args.port =
+                Some(port.ok_or("is not a port (1 to 65535); rsync's -P is --progress here")?);
             Ok(())
         },
     },

@@ -25,8 +25,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('v'),
         long: Some("verbose"),
         takes: Takes::Repeats,
-        help: "Say what is done; -vv says more",
-        doc: "Say on standard error what is done; -vv says more. Secrets are never shown.",
+        help: "Name each file as it is copied; -vv adds what the engine does",
+        doc: "Name each file on standard error as it is copied, as SOURCE -> TARGET, and say what else \
+              is worth knowing. -vv adds what the engine does, -vvv its measurements. Secrets are never \
+              shown.",
         scp: Scp::Same,
         group: Group::Output,
         overrides: &[],

@@ -11,8 +11,8 @@ pub(super) const ROWS: &[Flag] = &[
     refused(
         'R',
         Takes::Nothing,
-        "longhaul does not log in from one remote host to the other; leave -R out and the data \
-         go through this machine",
+        "longhaul does not log in from one remote host to the other, nor does it keep paths as \
+         rsync's -R does; leave -R out and the data go through this machine",
     ),
     refused(
         '1',
@@ -31,7 +31,12 @@ pub(super) const ROWS: &[Flag] = &[
     ),
     refused('d', Takes::Nothing, SERVER_SIDE),
     refused('f', Takes::Nothing, SERVER_SIDE),
-    refused('t', Takes::Nothing, SERVER_SIDE),
+    refused(
+        't',
+        Takes::Nothing,
+        "it starts the far end of the old scp protocol, which is not supported; to keep times, as \
+         rsync's -t does, use -p",
+    ),
 ];
 
 const SERVER_SIDE: &str =

@@ -63,6 +63,14 @@ impl FarHalf {
     fn absent(&mut self, deaf: &Deaf) -> String {
         let name = &self.name;
         match deaf {
+            _ if self.ear.had(b"longhaul-altered ") => format!(
+                "{name}: the longhaul that was sent there was altered (its checksum differs) and is \
+                 not started: run longhaul bootstrap {name} again"
+            ),
+            _ if self.ear.had(b"longhaul-gone ") => format!(
+                "{name}: the longhaul that was sent there is gone or not executable: run longhaul \
+                 bootstrap {name} again"
+            ),
             _ if self.ear.had(b"longhaul-absent ") => format!(
                 "{name}: there is no longhaul, and one is needed there: longhaul bootstrap {name} \
                  sends this one, or install it on the PATH"

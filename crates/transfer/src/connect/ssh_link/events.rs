@@ -9,6 +9,7 @@ use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{Extensions, Ident, Renounced, TransportEvent};
 use ssh::{Early, Event};
 use tracing::{debug, info};
+use wire::Outlying;
 
 use super::{Far, FarProgram, SshLink, engine_error, error};
 use crate::connect::gate::Binding;
@@ -115,8 +116,13 @@ impl SshLink {
     fn let_files_lie(&self) {
         let outlying = self.conn.outlying();
         debug!(
-            "{}: new keys, files stay where they are: {outlying:?}",
-            self.config.name
+            "{}: new keys; file data are {}",
+            self.config.name,
+            match outlying {
+                Outlying::Never => "copied into packets",
+                Outlying::UntilSealed => "encrypted from where the kernel has them",
+                Outlying::UntilSent => "sent from where the kernel has them",
+            }
         );
         self.pool.set_outlying(outlying);
         self.large.set_outlying(outlying);

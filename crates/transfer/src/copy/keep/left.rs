@@ -140,7 +140,7 @@ impl Engine<'_> {
             task.taken = size;
             task.confirmed = size;
             task.state = Some(plan::FileState::Renamed);
-            self.progress.add_bytes(size);
+            self.progress.add_earlier(size);
             self.keeper.taken.0 += 1;
             if let Some(done) = done {
                 self.keeper.state.take(of);

@@ -125,11 +125,7 @@ impl Checking {
             (OfWhole::NotAsked, _) => asked <= self.seen.size / 2,
             _ => true,
         };
-        tracing::debug!(
-            "{} sums, {asked} bytes of them asked for; the whole here {expected:?}, there {:?}",
-            sums.len(),
-            self.whole
-        );
+        tracing::debug!("{} sums, {asked} bytes of them asked for", sums.len());
         if let (true, OfWhole::Told(digest)) = (by_whole, &self.whole) {
             match expected == Some(digest) {
                 true => self.whole = OfWhole::Right,

@@ -1,0 +1,32 @@
+use std::sync::Arc;
+
+use transfer::prompt::{Answer, Kind, Person, Prompt, PromptError};
+
+use crate::output::Output;
+
+/// Asks the person, and keeps the progress display off the terminal meanwhile.
+pub(super) struct Questions {
+    person: Person,
+    output: Arc<Output>,
+}
+
+impl Questions {
+    pub(super) fn new(output: Arc<Output>) -> Self {
+        Self {
+            person: Person::from_env(),
+            output,
+        }
+    }
+}
+
+impl Prompt for Questions {
+    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+        let _hold = self.output.console().hold();
+        self.person.ask(question, kind)
+    }
+
+    fn show(&mut self, text: &str) {
+        let _hold = self.output.console().hold();
+        self.person.show(text);
+    }
+}

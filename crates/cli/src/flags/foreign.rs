@@ -1,0 +1,342 @@
+//! Flags and commands of rsync, scp, rclone and cp that longhaul does not have, and what to use here.
+
+/// What people type, and what to do instead.
+struct Foreign {
+    spellings: &'static [&'static str],
+    advice: &'static str,
+}
+
+const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreign {
+    Foreign { spellings, advice }
+}
+
+const CHOOSE: &str =
+    "longhaul cp copies all that is in a directory: name the files, or use a pattern";
+const NO_DELETE: &str =
+    "longhaul cp never removes files at the target that the source does not have";
+const ALWAYS_RESUMES: &str =
+    "an interrupted copy is kept and continued by the same command; --no-resume starts again";
+const NOT_SKIPPED: &str = "longhaul cp copies every file that is named; of one that is there already \
+                           it sends what differs (--delta)";
+const SYMLINKS: &str = "-r follows symlinks, -a keeps them";
+const PROCESSES: &str = "use --connections and --channels";
+
+/// Flags of other programs for `longhaul cp`.
+const FLAGS: &[Foreign] = &[
+    row(
+        &[
+            "-z",
+            "--compress-level",
+            "--zc",
+            "--compress-choice",
+            "--zl",
+        ],
+        "use -C to compress",
+    ),
+    row(
+        &["--bwlimit"],
+        "use --limit RATE, such as --limit 10MB for 10 MB/s",
+    ),
+    row(
+        &[
+            "--partial",
+            "--partial-dir",
+            "--append",
+            "--append-verify",
+            "--continue",
+            "--resume",
+        ],
+        ALWAYS_RESUMES,
+    ),
+    row(
+        &[
+            "--delete",
+            "--del",
+            "--delete-before",
+            "--delete-during",
+            "--delete-delay",
+            "--delete-after",
+            "--delete-excluded",
+            "--delete-missing-args",
+            "--max-delete",
+        ],
+        NO_DELETE,
+    ),
+    row(
+        &["--remove-source-files", "--move"],
+        "longhaul cp never removes sources",
+    ),
+    row(
+        &[
+            "--exclude",
+            "--exclude-from",
+            "--include",
+            "--include-from",
+            "--files-from",
+            "--filter",
+            "--filter-from",
+            "--cvs-exclude",
+            "--max-size",
+            "--min-size",
+            "--max-age",
+            "--min-age",
+            "--max-depth",
+            "--from0",
+        ],
+        CHOOSE,
+    ),
+    row(
+        &["-n", "--dry-run", "--list-only", "--no-clobber"],
+        "longhaul cp has no trial run, and replaces files that are there",
+    ),
+    row(
+        &[
+            "-u",
+            "--update",
+            "--ignore-existing",
+            "--existing",
+            "--size-only",
+            "--ignore-times",
+            "-I",
+            "--checksum",
+            "--modify-window",
+        ],
+        NOT_SKIPPED,
+    ),
+    row(
+        &["-x", "--one-file-system"],
+        "longhaul cp crosses file systems: name what to copy",
+    ),
+    row(
+        &["-e", "--rsh"],
+        "the host is reached as ssh_config says: use -P PORT, -i KEY, -J HOST, -o OPTION, or -S PROGRAM",
+    ),
+    row(
+        &["--rsync-path"],
+        "use --sftp-server or --far-end for the far end's program",
+    ),
+    row(
+        &["--stats", "--itemize-changes"],
+        "use --explain, -v or --json",
+    ),
+    row(
+        &["--info", "--debug", "--log-level"],
+        "use -v, or -vv for more",
+    ),
+    row(
+        &["--human-readable", "--no-human-readable"],
+        "sizes are always shown in kB, MB and GB; --json gives bytes",
+    ),
+    row(
+        &["--log-file", "--log-file-format"],
+        "use --json and redirect standard output",
+    ),
+    row(&["--no-progress", "--no-motd"], "use --progress=never"),
+    row(&["--whole-file", "-W"], "use --no-delta"),
+    row(&["--no-whole-file"], "use --delta"),
+    row(
+        &["--times", "--perms", "--no-times", "--no-perms"],
+        "use -p to keep times and permissions",
+    ),
+    row(&["-H"], "use --hard-links"),
+    row(
+        &[
+            "--links",
+            "-L",
+            "--copy-links",
+            "-k",
+            "--copy-dirlinks",
+            "--safe-links",
+        ],
+        SYMLINKS,
+    ),
+    row(
+        &[
+            "-g",
+            "--group",
+            "--owner",
+            "--chown",
+            "--no-owner",
+            "--no-group",
+        ],
+        "use -a to keep owners",
+    ),
+    row(
+        &["--chmod", "--executability", "-E"],
+        "use -p to keep permissions",
+    ),
+    row(
+        &["--relative", "--no-relative"],
+        "each source goes to the target under its last name alone",
+    ),
+    row(
+        &["--mkpath"],
+        "the parent directories of the target must exist",
+    ),
+    row(
+        &["-b", "--backup", "--backup-dir", "--suffix"],
+        "longhaul cp keeps no copy of the files that it replaces",
+    ),
+    row(
+        &["--temp-dir"],
+        "a file is written to a temporary beside it; --inplace writes it in place",
+    ),
+    row(
+        &["--timeout", "--contimeout"],
+        "use -o ConnectTimeout=N and -o ServerAliveInterval=N",
+    ),
+    row(
+        &[
+            "--transfers",
+            "--checkers",
+            "--multi-thread-streams",
+            "--parallel",
+            "-j",
+        ],
+        PROCESSES,
+    ),
+    row(
+        &["--preallocate", "--fuzzy", "-y", "--inc-recursive"],
+        "longhaul cp has nothing like it: leave it out",
+    ),
+    row(&["--immutable", "--metadata"], "use -a to keep metadata"),
+    row(
+        &["--password-file", "--password"],
+        "use a key, or SSH_ASKPASS",
+    ),
+    row(&["--ipv4-only", "--inet"], "use -4"),
+    row(&["--inet6"], "use -6"),
+];
+
+/// Commands of other programs.
+const COMMANDS: &[Foreign] = &[
+    row(
+        &[
+            "copy", "scp", "sftp", "rsync", "sync", "get", "put", "upload", "download", "push",
+            "pull",
+        ],
+        "to copy files use: longhaul cp SRC... DST",
+    ),
+    row(
+        &["move", "mv"],
+        "longhaul cp never removes sources: use longhaul cp and then rm",
+    ),
+    row(&["mount"], "longhaul mounts nothing: use sshfs"),
+    row(
+        &["benchmark", "test", "speedtest"],
+        "use: longhaul bench HOST",
+    ),
+    row(
+        &["server", "sshd", "daemon", "listen"],
+        "use: longhaul serve --listen ADDRESS:PORT",
+    ),
+    row(
+        &["proxy", "forward", "tunnel"],
+        "use: longhaul relay LISTEN TARGET",
+    ),
+    row(&["connect"], "use: longhaul dial HOST PORT"),
+    row(&["completion"], "use: longhaul completions SHELL"),
+];
+
+/// What to use instead of a flag of another program, as it was typed.
+pub(crate) fn for_flag(flag: &str) -> Option<&'static str> {
+    let name = flag.split('=').next().unwrap_or(flag);
+    find(FLAGS, name)
+}
+
+/// What to use instead of a command of another program.
+pub(crate) fn for_command(command: &str) -> Option<&'static str> {
+    find(COMMANDS, command)
+}
+
+fn find(rows: &'static [Foreign], spelling: &str) -> Option<&'static str> {
+    let row = rows.iter().find(|row| row.spellings.contains(&spelling));
+    row.map(|row| row.advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::flags::low::{LowArgs, parse};
+    use crate::flags::table::rows;
+
+    fn said(words: &[&str]) -> String {
+        let words = std::iter::once("longhaul").chain(words.iter().copied());
+        match parse(words.map(OsString::from), clap::ColorChoice::Never) {
+            Err(error) => error.0,
+            Ok(LowArgs::Show(text)) => text,
+            Ok(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// --delete was answered with --delta, and --exclude with `-- --exclude`.
+    #[test]
+    fn every_foreign_flag_is_answered_with_what_to_use() {
+        let mut seen = BTreeSet::new();
+        for row in FLAGS {
+            for flag in row.spellings {
+                assert!(seen.insert(*flag), "{flag} is there twice");
+                for words in [&["cp", flag, "a", "b"], &["cp", "a", "b", flag]] {
+                    let said = said(words);
+                    let first = said.lines().next().unwrap_or_default();
+                    assert_eq!(
+                        first,
+                        format!("error: {flag}: no such flag: {}", row.advice)
+                    );
+                    assert!(!said.contains("tip:"), "{said}");
+                }
+            }
+        }
+        let said = said(&["cp", "--exclude=*.o", "a", "b"]);
+        assert!(
+            said.starts_with("error: --exclude: no such flag: "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn every_foreign_command_is_answered_with_what_to_use() {
+        for row in COMMANDS {
+            for command in row.spellings {
+                let said = said(&[command, "a", "b"]);
+                let first = format!("error: {command}: no such command: {}", row.advice);
+                assert!(said.starts_with(&first), "{said}");
+            }
+        }
+    }
+
+    /// A flag that is named in an answer exists.
+    #[test]
+    fn what_is_advised_is_there() {
+        for row in FLAGS {
+            for word in row.advice.split([' ', ',', ';', '(', ')', ':', '=']) {
+                let known = |name: &str| {
+                    rows().any(|flag| {
+                        flag.long.map(|long| format!("--{long}")).as_deref() == Some(name)
+                            || flag.short.map(|short| format!("-{short}")).as_deref() == Some(name)
+                    }) || name == "-vv"
+                };
+                if word.starts_with('-') {
+                    assert!(known(word), "{word} in {:?}", row.advice);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_that_nobody_has_is_still_an_error() {
+        let said = said(&["cp", "--nosuch", "a", "b"]);
+        assert!(said.contains("--nosuch"), "{said}");
+    }
+
+    #[test]
+    fn help_and_version_are_commands_too() {
+        assert_eq!(said(&["help"]), said(&["--help"]));
+        assert_eq!(said(&["help", "cp"]), said(&["cp", "--help"]));
+        assert_eq!(said(&["version"]), said(&["--version"]));
+        assert!(said(&["help", "nosuch"]).contains("nosuch"));
+    }
+}

@@ -1,0 +1,174 @@
+//! What the progress display shows, fitted to a width, and how it is drawn over its last state.
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::output::snapshot::Snapshot;
+
+/// Columns of the bar itself, with its brackets' places.
+const BAR: usize = 20;
+/// A bar with fewer columns says nothing.
+const LEAST_BAR: usize = 8;
+
+/// The lines of the display for a terminal with `columns`: the current file, and how far the copy is.
+pub(crate) fn of_copy(snapshot: &Snapshot, columns: usize) -> Vec<String> {
+    let room = room(columns);
+    let part = snapshot.bytes_done as f64 / snapshot.bytes_total.max(snapshot.bytes_done) as f64;
+    let line = with_bar(part, snapshot.counts_from_long_to_short(), room);
+    let name = snapshot.current();
+    match name.is_empty() {
+        true => vec![line],
+        false => vec![end_of(&name, room), line],
+    }
+}
+
+/// The lines for something that takes a known time, in seconds.
+pub(crate) fn of_time(what: &str, used: f64, remaining: f64, columns: usize) -> Vec<String> {
+    let room = room(columns);
+    let long = format!("{used:.0} s, {remaining:.0} s left");
+    let short = format!("{remaining:.0} s");
+    let line = with_bar(used / (used + remaining), vec![long, short], room);
+    vec![end_of(what, room), line]
+}
+
+/// The longest of `texts` that fits, behind a bar if that fits too.
+fn with_bar(part: f64, texts: Vec<String>, room: usize) -> String {
+    let text = texts.into_iter().find(|text| width(text) <= room);
+    let text = text.unwrap_or_default();
+    let left = room.saturating_sub(width(&text) + 1).min(BAR);
+    match left >= LEAST_BAR {
+        true => format!("{} {text}", bar(part, left)),
+        false => text,
+    }
+}
+
+/// The one line that is shown while there is no connection.
+pub(crate) fn connecting(host: &str, seconds: u64, columns: usize) -> Vec<String> {
+    let text = format!("connecting to {host} ... {seconds} s");
+    vec![end_of(&text, room(columns))]
+}
+
+/// Removes the display whose lines had `widths` from a terminal that has `columns` now, with the
+/// cursor at the end of the last one. A terminal that became narrower has wrapped them.
+pub(crate) fn erase(widths: &[usize], columns: usize) -> String {
+    let columns = columns.max(1);
+    let rows: usize = widths.iter().map(|w| w.div_ceil(columns).max(1)).sum();
+    match rows {
+        0 => String::new(),
+        1 => "\r\x1b[J".to_owned(),
+        rows => format!("\r\x1b[{}A\x1b[J", rows - 1),
+    }
+}
+
+/// Columns that `text` takes on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().map(|c| c.width().unwrap_or(0)).sum()
+}
+
+/// The last column stays free: some terminals wrap as soon as it is filled.
+fn room(columns: usize) -> usize {
+    columns.saturating_sub(1)
+}
+
+/// `part` from 0 to 1; nothing of nothing is 0.
+fn bar(part: f64, columns: usize) -> String {
+    let done = (part * columns as f64) as usize;
+    let done = done.min(columns);
+    let head = if done < columns { ">" } else { "" };
+    format!("{:<columns$}", format!("{}{head}", "=".repeat(done)))
+}
+
+/// As much of the end of `text` as fits, which is where a path has the name of the file.
+fn end_of(text: &str, room: usize) -> String {
+    if width(text) <= room {
+        return text.to_owned();
+    }
+    let dots = ".".repeat(room.min(3));
+    let mut left = room - dots.len();
+    let fits = |c: &char| {
+        let columns = c.width().unwrap_or(0);
+        let fits = columns <= left;
+        left = left.saturating_sub(columns);
+        fits
+    };
+    let end: Vec<char> = text.chars().rev().take_while(fits).collect();
+    dots.chars().chain(end.into_iter().rev()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use transfer::report::Name;
+
+    use super::*;
+
+    fn large() -> Snapshot {
+        Snapshot {
+            bytes_done: 123_456_789_012,
+            bytes_total: 987_654_321_098,
+            files_done: 123_456,
+            files_total: 1_234_567,
+            totals_final: true,
+            rate: 123_000_000,
+            remaining: Some(Duration::from_secs(36_000)),
+            current: Some(Name("a/very/long/path/\u{6f22}\u{5b57}/file.tar.gz".into())),
+        }
+    }
+
+    /// At 80 columns a bar with a count of files wrapped, and each redraw left a line behind.
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let growing = Snapshot {
+            totals_final: false,
+            ..large()
+        };
+        for snapshot in [Snapshot::default(), large(), growing] {
+            for columns in 0..=200 {
+                for line in of_copy(&snapshot, columns) {
+                    assert!(width(&line) < columns.max(1), "{columns}: {line}");
+                }
+                for line in of_time("a setting with a long name", 12.0, 345.0, columns) {
+                    assert!(width(&line) < columns.max(1), "{columns}: {line}");
+                }
+                for line in connecting("user@a-host.with.a.long.name", 120, columns) {
+                    assert!(width(&line) < columns.max(1), "{columns}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_what_matters() {
+        let lines = of_copy(&large(), 40);
+        assert_eq!(lines[0], "a/very/long/path/\u{6f22}\u{5b57}/file.tar.gz");
+        assert_eq!(lines[1], " 12%  123 GB  123 MB/s  10:00:00 left");
+        let lines = of_copy(&large(), 20);
+        assert_eq!(lines[0], "...\u{6f22}\u{5b57}/file.tar.gz");
+        assert_eq!(lines[1], " 12%  123 MB/s");
+        let lines = of_copy(&large(), 120);
+        assert!(lines[1].starts_with("==>"), "{}", lines[1]);
+        assert!(
+            lines[1].ends_with("123456 of 1234567 files"),
+            "{}",
+            lines[1]
+        );
+    }
+
+    #[test]
+    fn what_a_narrower_terminal_has_wrapped_is_erased() {
+        assert_eq!(erase(&[], 80), "");
+        assert_eq!(erase(&[79], 80), "\r\x1b[J");
+        assert_eq!(erase(&[30, 79], 80), "\r\x1b[1A\x1b[J");
+        assert_eq!(erase(&[30, 79], 40), "\r\x1b[2A\x1b[J");
+        assert_eq!(erase(&[0, 79], 20), "\r\x1b[4A\x1b[J");
+        assert_eq!(erase(&[30, 79], 0), "\r\x1b[108A\x1b[J");
+    }
+
+    #[test]
+    fn the_bar_is_full_only_at_the_end() {
+        assert_eq!(bar(0.999, 10), "=========>");
+        assert_eq!(bar(1.0, 10), "==========");
+        assert_eq!(bar(0.0, 8), ">       ");
+        assert_eq!(bar(f64::NAN, 8), ">       ");
+    }
+}

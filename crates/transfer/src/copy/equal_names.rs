@@ -1,0 +1,332 @@
+//! Sources that would get the same name in the target directory.
+//!
+//! scp copies one over the other, so that one of them is lost without a word. Here they are refused
+//! before anything is copied. Sources without a name of their own (`dir/.`) are meant to be merged:
+//! their files are compared by where they go, as they are found.
+
+use std::collections::hash_map::{Entry, HashMap, RandomState};
+use std::fs;
+use std::hash::BuildHasher;
+
+use super::HostId;
+use super::engine::{End, Engine};
+use super::names::{Written, name_in_target, written};
+use super::pattern::{self, Component};
+use super::source::WalkId;
+use crate::report::Name;
+use crate::walk::{join, local_path};
+
+/// A source operand, or one match of its pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) host: Option<HostId>,
+    pub(super) path: Vec<u8>,
+}
+
+/// Two sources with one name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Clash {
+    first: Source,
+    second: Source,
+    name: Vec<u8>,
+}
+
+impl Source {
+    /// Both are certainly the same file, so that nothing is lost.
+    fn is_same(&self, other: &Self) -> bool {
+        if self.host != other.host {
+            return false;
+        }
+        if plain(&self.path) == plain(&other.path) {
+            return true;
+        }
+        let real = |path: &[u8]| fs::canonicalize(local_path(path)).ok();
+        self.host.is_none() && real(&self.path).is_some_and(|path| real(&other.path) == Some(path))
+    }
+
+    /// The name in the target directory, if it is known before the pattern is expanded.
+    fn known_name(&self) -> Option<Vec<u8>> {
+        let last = match self.host {
+            None => self.path.clone(),
+            Some(_) => match written(&self.path) {
+                Written::Home(path) | Written::Plain(path) => {
+                    let path = without_slashes(&path);
+                    match pattern::parse(path) {
+                        // `~user` is a directory of an unknown name.
+                        None if path.starts_with(b"~") && !path.contains(&b'/') => return None,
+                        None => pattern::unescape(path),
+                        Some(components) => match components.into_iter().next_back() {
+                            Some(Component::Name(name)) => name,
+                            _ => return None,
+                        },
+                    }
+                }
+            },
+        };
+        name_in_target(&last).map(<[u8]>::to_vec)
+    }
+}
+
+/// A path without the slashes at its end.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/');
+    path.get(..=end.unwrap_or(0)).unwrap_or_default()
+}
+
+/// A path without `.` and empty components.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let mut all = Vec::new();
+    if path.starts_with(b"/") {
+        all.push(b'/');
+    }
+    for component in path.split(|b| *b == b'/') {
+        if !component.is_empty() && component != b"." {
+            all = join(&all, component);
+        }
+    }
+    all
+}
+
+/// The sources that have the name of an earlier one and are not the same file.
+fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec<Clash> {
+    let mut seen: HashMap<Vec<u8>, &Source> = HashMap::new();
+    let mut clashes = Vec::new();
+    for source in sources {
+        let Some(name) = name(source) else { continue };
+        match seen.entry(name) {
+            Entry::Vacant(place) => {
+                place.insert(source);
+            }
+            Entry::Occupied(first) if first.get().is_same(source) => {}
+            Entry::Occupied(first) => clashes.push(Clash {
+                first: (*first.get()).clone(),
+                second: source.clone(),
+                name: first.key().clone(),
+            }),
+        }
+    }
+    clashes
+}
+
+/// Sources seen so far, by their names in the target directory.
+#[derive(Debug, Default)]
+pub(super) struct Named(HashMap<Vec<u8>, Vec<Source>>);
+
+/// Files and directories that were found below merged sources, by where they go.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    // Two hashes with different keys are one of 128 bits: names need not be kept.
+    hashers: (RandomState, RandomState),
+    targets: HashMap<(u64, u64), Claim>,
+    roots: HashMap<WalkId, Name>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    root: WalkId,
+    is_directory: bool,
+}
+
+impl Claims {
+    pub(super) fn name_root(&mut self, root: WalkId, name: Name) {
+        self.roots.insert(root, name);
+    }
+
+    /// Claims a target for something found in `root`. Returns the other root if that has it already;
+    /// directories of one name are merged.
+    pub(super) fn claim(
+        &mut self,
+        target: &[u8],
+        root: WalkId,
+        is_directory: bool,
+    ) -> Option<Name> {
+        let key = (
+            self.hashers.0.hash_one(target),
+            self.hashers.1.hash_one(target),
+        );
+        let claim = *self
+            .targets
+            .entry(key)
+            .or_insert(Claim { root, is_directory });
+        let shared = claim.root == root || (claim.is_directory && is_directory);
+        (!shared).then(|| self.roots.get(&claim.root).cloned().unwrap_or_default())
+    }
+}
+
+impl Engine<'_> {
+    /// Refuses operands whose names are equal whatever their patterns match; false if there are such.
+    pub(super) fn operands_differ(&mut self, sources: &[Source]) -> bool {
+        self.refuse(clashes(sources, Source::known_name))
+    }
+
+    /// Refuses sources whose names are equal now that patterns are expanded; false if there are such.
+    /// Prepares for merging where a source has no name of its own.
+    pub(super) fn names_differ(&mut self, sources: &[Source]) -> bool {
+        let name = |source: &Source| name_in_target(&source.path).map(<[u8]>::to_vec);
+        if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
+            self.walks.claims = Some(Claims::default());
+        }
+        self.refuse(clashes(sources, name))
+    }
+
+    fn refuse(&mut self, clashes: Vec<Clash>) -> bool {
+        let none = clashes.is_empty();
+        let advice = match self.options.recursive || self.options.archive {
+            true => {
+                "give each a directory of its own, or write DIR/. to merge what is in directories"
+            }
+            false => "give each a directory of its own",
+        };
+        for Clash {
+            first,
+            second,
+            name,
+        } in clashes
+        {
+            let (first, name) = (self.shown_source(&first), Name(name));
+            let what = format!(
+                "{first} has the same name, {name}, and one would replace the other: nothing was \
+                 copied; {advice}"
+            );
+            let second = self.shown_source(&second);
+            self.fail(None, second, what);
+        }
+        none
+    }
+
+    fn shown_source(&self, source: &Source) -> Name {
+        match source.host {
+            Some(host) => {
+                let host = self.connect.name(host);
+                Name([host.as_bytes(), b":", source.path.as_slice()].concat())
+            }
+            None => Name(source.path.clone()),
+        }
+    }
+
+    /// False for a source that was named before; says so.
+    pub(super) fn is_first(&mut self, named: &mut Named, source: Source) -> bool {
+        let name = name_in_target(&source.path).unwrap_or_default().to_vec();
+        let others = named.0.entry(name).or_default();
+        if others.iter().any(|other| other.is_same(&source)) {
+            let name = self.shown_source(&source);
+            self.warn(Some(name), "named twice, copied once".to_owned());
+            return false;
+        }
+        others.push(source);
+        true
+    }
+
+    /// A walk or a file of a source that may be merged begins.
+    pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
+        let name = self.shown(End::Source, path);
+        if let Some(claims) = &mut self.walks.claims {
+            claims.name_root(root, name);
+        }
+    }
+
+    /// Whether what was found may go to `target`; says so if another source has that place.
+    pub(super) fn may_claim(
+        &mut self,
+        root: WalkId,
+        source: &[u8],
+        target: &[u8],
+        is_directory: bool,
+    ) -> bool {
+        let Some(claims) = &mut self.walks.claims else {
+            return true;
+        };
+        let Some(other) = claims.claim(target, root, is_directory) else {
+            return true;
+        };
+        let target = self.shown(End::Target, target);
+        let source = self.shown(End::Source, source);
+        let what = format!(
+            "not copied: {target} comes from {other} already; give each source a directory of its own"
+        );
+        self.fail(None, source, what);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(path: &str) -> Source {
+        Source {
+            host: None,
+            path: path.as_bytes().to_vec(),
+        }
+    }
+
+    fn at(host: usize, path: &str) -> Source {
+        Source {
+            host: Some(HostId(host)),
+            ..here(path)
+        }
+    }
+
+    #[test]
+    fn operands_with_one_name_are_found_before_anything_is_asked() {
+        for (sources, name) in [
+            ([here("a/x"), here("b/x")], Some("x")),
+            ([here("a/x/"), here("b/./x//")], Some("x")),
+            ([at(0, "x"), here("x")], Some("x")),
+            ([at(0, "a/x"), at(0, "b/x")], Some("x")),
+            ([at(0, "x"), at(1, "x")], Some("x")),
+            ([at(0, "run-*/out"), at(1, "y/out/")], Some("out")),
+            ([at(0, "run-*/out/"), here("out")], Some("out")),
+            ([at(0, "~joe/x"), at(0, "x")], Some("x")),
+            ([at(0, "a\\*b"), here("a*b")], Some("a*b")),
+            // The same file, however it is written.
+            ([at(0, "x"), at(0, "./x/")], None),
+            ([at(0, "~/x"), at(0, "y")], None),
+            // What they match is not known yet.
+            ([at(0, "*.c"), at(1, "*.c")], None),
+            ([at(0, "~joe/"), here("~joe")], None),
+            // Merged.
+            ([here("a/."), here("b/.")], None),
+            ([here("a/.."), here("..")], None),
+            ([here("a/x"), here("a/X")], None),
+        ] {
+            let found = clashes(&sources, Source::known_name);
+            let found = found.first().map(|clash| clash.name.clone());
+            let name = name.map(|name| name.as_bytes().to_vec());
+            assert_eq!(found, name, "{sources:?}");
+        }
+    }
+
+    #[test]
+    fn each_source_beyond_the_first_of_a_name_is_told() {
+        let sources = [
+            at(0, "1/out"),
+            at(0, "2/out"),
+            at(0, "3/out"),
+            at(0, "3/in"),
+        ];
+        let found = clashes(&sources, Source::known_name);
+        let pairs: Vec<_> = found.iter().map(|c| (&c.first, &c.second)).collect();
+        assert_eq!(
+            pairs,
+            [(&sources[0], &sources[1]), (&sources[0], &sources[2])]
+        );
+    }
+
+    #[test]
+    fn merged_sources_share_directories_and_no_file() {
+        let mut claims = Claims::default();
+        let (one, two) = (WalkId(1), WalkId(2));
+        claims.name_root(one, Name(b"one".to_vec()));
+        let first = Some(Name(b"one".to_vec()));
+        assert_eq!(claims.claim(b"d/sub", one, true), None);
+        assert_eq!(claims.claim(b"d/sub", two, true), None);
+        assert_eq!(claims.claim(b"d/f", one, false), None);
+        assert_eq!(claims.claim(b"d/f", two, false), first);
+        assert_eq!(claims.claim(b"d/f", two, true), first);
+        assert_eq!(claims.claim(b"d/sub", two, false), first);
+        assert_eq!(claims.claim(b"d/g", two, false), None);
+        // A source that is copied again claims what it has.
+        assert_eq!(claims.claim(b"d/f", one, false), None);
+    }
+}
