@@ -338,7 +338,7 @@ fn download(
     let session = Session::start(Box::new(link), options)?;
     let kind = JobKind::Get {
         source: RemotePath(b"big".to_vec()),
-        target: here.path().join("big"),
+        target: here.path().join("big").into(),
         known: None,
         options: PutOptions::default(),
     };

@@ -299,8 +299,10 @@ impl Engine<'_> {
             && let Ok(mut left) = plan::journal::replay(&bytes)
         {
             left.state.confine(target.as_os_str().as_bytes());
-            let unfinished = left.state.unfinished();
-            unfinished.for_each(|(_, entry)| remove_temporaries(target, entry));
+            for (_, entry) in left.state.unfinished() {
+                let path = self.target_path(&entry.target);
+                remove_temporaries(&self.directories(), &path, entry.tag);
+            }
         }
         true
     }
