@@ -99,7 +99,8 @@ fn small_files_that_are_worth_several_logins_do_not_wait_for_what_goes_straight(
         return;
     };
     let file = ends.temporary.path().join("file");
-    fs::write(file, ends.content.repeat(ends.files)).unwrap();
+    // More than 20 round trips' worth at a gigabit.
+    fs::write(file, ends.content.repeat(4 * ends.files)).unwrap();
     let (near, far) = (|name| ends.at("", name), |name| ends.at("far:", name));
     let all = [
         ends.cp(&near("tree"), &far("up")),

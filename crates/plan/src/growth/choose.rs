@@ -51,7 +51,7 @@ const ALL_OF_IT: f64 = 0.85;
 /// So little of the processors is idle where they are busy.
 const BUSY: f64 = 0.08;
 /// Where they are busy, with this share of them it is the copy that keeps them so.
-const GOOD_PART: f64 = 0.35;
+const GOOD_PART: f64 = 0.25;
 /// A server that takes longer than this beyond a round trip to start what serves files has a login
 /// shell that is slow to start.
 pub(super) const SLOW_START_UP: Duration = Duration::from_millis(250);
@@ -245,14 +245,11 @@ impl Growth {
         !busy && idle * processors >= bears * each
     }
 
-    /// The thread that moves the bytes is held up by processors alone: it runs all the time, waits for
-    /// its turn, or for the quota of its cgroup. Or the processors that it may use are busy, and it
-    /// takes a good part of them.
-    fn wants_cpu(&self) -> bool {
+    /// The processors that this process may use are busy, and it takes a good part of them.
+    fn fills_processors(&self) -> bool {
         let shown = &self.figures.shown;
         let share = shown.cpu / f64::from(self.config.processors.max(1));
-        let busy = shown.idle.is_some_and(|idle| idle <= BUSY);
-        shown.wanted_cpu > ALL_OF_IT || busy && share > GOOD_PART
+        shown.idle.is_some_and(|idle| idle <= BUSY) && share > GOOD_PART
     }
 
     /// How long the rest takes at this rate. Of what nobody knows the length, as much is taken
@@ -424,21 +421,29 @@ impl Growth {
                 false => Limiter::UserLimit,
             };
         }
-        if !self.has_cpu() || self.wants_cpu() {
+        let up = self.config.direction == Direction::Up;
+        if !self.has_cpu() || self.fills_processors() {
+            return Limiter::LocalCpu;
+        }
+        // More connections to a server that lags bring nothing either. An upload lies there whatever
+        // this end waits for; a download that was not received here looks like silence.
+        let lags = !f.queueing() && !self.has_lost_lately() && f.server_lags(self.config.direction);
+        if up && lags {
+            return Limiter::Server;
+        }
+        if shown.wanted_cpu > ALL_OF_IT {
             return Limiter::LocalCpu;
         }
         if shown.disk_stalls > 20.0 && shown.window_blocked < 0.3 {
             return Limiter::LocalDisk;
         }
-        let up = self.config.direction == Direction::Up;
         if f.lossy() && !f.queueing() && !self.has_queued_lately() {
             return Limiter::Loss;
         }
         if f.queueing() {
             return Limiter::Path;
         }
-        // More connections to a server that lags bring nothing either.
-        if !self.has_lost_lately() && f.server_lags(self.config.direction) {
+        if lags {
             return Limiter::Server;
         }
         if self.sated {

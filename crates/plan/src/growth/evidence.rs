@@ -35,8 +35,8 @@ pub struct Evidence {
     /// Time so far for which nothing came although answers were awaited, beyond what a round trip
     /// explains.
     pub silent: Duration,
-    /// How long the server takes to start what serves files on a channel, beyond a round trip: the
-    /// longest of all channels, those that have not answered yet included.
+    /// How long the server takes to start what serves files on a channel, beyond a round trip: what
+    /// the quickest took, or how long the first has been waited for.
     pub start_up: Duration,
     /// Channels that were opened and have not answered.
     pub starting: u32,

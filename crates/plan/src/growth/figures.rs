@@ -37,6 +37,8 @@ pub(super) struct Figures {
     pub(super) slow_start: bool,
     /// Answers take longer than the path, as a share of all the latency.
     pub(super) server_share: f64,
+    /// What the quickest request of any lane took beyond the path.
+    quickest: Duration,
     /// As [`Evidence::bears_losses`].
     bears_losses: bool,
 }
@@ -213,6 +215,7 @@ impl Figures {
     fn take_lanes(&mut self, e: &Evidence, last: &Last, over: f64, trip: Duration) {
         let (mut blocked, mut stalls, mut counted) = (0.0, 0, 0u32);
         let mut latency = Duration::ZERO;
+        let mut quickest = Duration::MAX;
         for lane in &e.lanes {
             let Some(then) = last.lanes.get(&lane.lane) else {
                 continue;
@@ -221,6 +224,7 @@ impl Figures {
             blocked += (waited.as_secs_f64() / over).min(1.0);
             stalls += lane.stalls_disk.saturating_sub(then.stalls_disk);
             latency += lane.latency;
+            quickest = quickest.min(lane.latency);
             counted += 1;
         }
         if counted == 0 {
@@ -228,6 +232,7 @@ impl Figures {
         }
         self.shown.window_blocked = blocked / f64::from(counted);
         self.shown.disk_stalls = stalls as f64 / over;
+        self.quickest = quickest.saturating_sub(self.shown.rtt.max(trip));
         let latency = latency / counted;
         self.shown.server = latency.saturating_sub(self.shown.rtt.max(trip));
         self.server_share =
@@ -247,8 +252,8 @@ impl Figures {
         match direction {
             Direction::Up => shown.held as f64 > answers,
             Direction::Down => {
-                let each = shown.rate / lanes * shown.server.as_secs_f64();
-                let in_turn = shown.server > SLOW_ANSWER && ONE_REQUEST.contains(&each);
+                let each = shown.rate / lanes * self.quickest.as_secs_f64();
+                let in_turn = self.quickest > SLOW_ANSWER && ONE_REQUEST.contains(&each);
                 in_turn || shown.silent > SILENT
             }
         }

@@ -378,9 +378,11 @@ impl Growth {
         })
     }
 
-    /// Bytes a second of late, without the last interval, in which little may have been left.
+    /// Bytes a second in the later half of what is kept, behind slow start, and without the last
+    /// interval, in which little may have been left.
     fn usual_rate(&self) -> f64 {
-        let late = self.goodput.get(1..).unwrap_or_default();
+        let half = self.goodput.len() / 2 + 1;
+        let late = self.goodput.get(1..half).unwrap_or_default();
         late.iter().sum::<f64>() / late.len().max(1) as f64
     }
 

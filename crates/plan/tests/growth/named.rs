@@ -240,6 +240,13 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     };
     assert_eq!(up(2 << 20, 0, 0), Limiter::Server);
     assert_eq!(up(4 << 20, 2 << 20, 0), Limiter::Server);
+    // On a machine that is busy the thread that has little to do waits for its turn each time.
+    let busy = named(Direction::Up, |evidence, look| {
+        evidence.lanes[0].in_flight = 2 << 20;
+        evidence.idle = Some(0.0);
+        evidence.wanted_cpu = Some(Duration::from_millis(LOOK * look));
+    });
+    assert_eq!(busy, Limiter::Server);
     // What waits here, or is under way, is not the server's.
     assert_eq!(up(4 << 20, 2 << 20, 2 << 20), Limiter::Path);
     assert_eq!(up(64 << 10, 0, 0), Limiter::Path);

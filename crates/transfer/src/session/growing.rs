@@ -14,6 +14,7 @@ use tracing::{debug, info, trace};
 
 use super::connections::Connection;
 use super::driver::Driver;
+use super::lanes::LaneOnChannel;
 use super::{LinkSample, MOST_JOBS, NoMore, SessionEvent, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
 
@@ -479,14 +480,17 @@ impl Driver {
         let Some(logged_in) = self.growing.logged_in else {
             return Duration::ZERO;
         };
-        let first = self.lanes.iter().filter(|on| on.id.channel == 0);
-        let took = first.map(|on| {
+        let first = || self.lanes.iter().filter(|on| on.id.channel == 0);
+        let took = |on: &LaneOnChannel, until: Instant| {
             let began = on.opened.max(logged_in);
-            on.greeted.unwrap_or(now).saturating_duration_since(began)
-        });
-        took.max()
-            .unwrap_or_default()
-            .saturating_sub(self.growing.trip)
+            until.saturating_duration_since(began)
+        };
+        let answered = first().filter_map(|on| Some(took(on, on.greeted?)));
+        // The quickest: the others may have lost a packet.
+        let least = answered.min();
+        let waited = || first().map(|on| took(on, now)).max();
+        let start_up = least.or_else(waited).unwrap_or_default();
+        start_up.saturating_sub(self.growing.trip)
     }
 
     fn change(&mut self, now: Instant, change: Change) {
