@@ -330,7 +330,7 @@ fn download(
         vec![("big".to_owned(), Kind::File(vec![5; 3_000_000]))],
     );
     let mut link = MemoryLink::new(fs, server, openssh, 3);
-    (link.most, link.window, link.forgets) = (4, 1 << 20, (channels, 20));
+    (link.most, link.window, link.forgets) = (4, 1 << 20, (channels, 4));
     let options = SessionOptions {
         patience: Duration::from_millis(100),
         ..SessionOptions::default()
@@ -363,8 +363,9 @@ fn download(
 fn requests_that_a_server_drops_are_repeated_with_fewer_at_once() -> io::Result<()> {
     let (ended, told) = download(1, Personality::other(), false)?;
     assert_eq!(ended, Some(LaneEvent::Done(JobId(1))), "{told:?}");
-    assert!(told[0].contains("no answer to READ of big"), "{told:?}");
-    assert!(told[0].contains("requests at once"), "{told:?}");
+    let repeated = |t: &&String| t.contains("no answer to READ of big");
+    let repeated = told.iter().find(repeated).expect("a request was repeated");
+    assert!(repeated.contains("requests at once"), "{repeated}");
     Ok(())
 }
 
@@ -375,7 +376,8 @@ fn a_server_that_never_answers_is_one_error_after_a_few_tries() -> io::Result<()
         panic!("{ended:?} {told:?}");
     };
     assert!(fault.what.contains("does not answer requests"), "{fault:?}");
-    assert!((2..=6).contains(&told.len()), "{told:?}");
+    let repeated = told.iter().filter(|t| t.contains("repeating it")).count();
+    assert!((2..=5).contains(&repeated), "{told:?}");
     Ok(())
 }
 

@@ -160,7 +160,7 @@ impl Driver {
             .stalls
             .lanes
             .entry(id)
-            .or_insert(Silence::new(waiting.since));
+            .or_insert_with(|| Silence::new(waiting.since));
         if silence.since < waiting.since {
             *silence = Silence::new(waiting.since);
         }
