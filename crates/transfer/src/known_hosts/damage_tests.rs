@@ -183,8 +183,7 @@ fn lists_of_revoked_keys_that_cannot_be_read_are_errors() {
         format!("h {good}"),
         good.replace("AAAA", "AAA"),
         good.encode_utf16()
-            .map(|u| u.to_be_bytes())
-            .flatten()
+            .flat_map(u16::to_be_bytes)
             .map(char::from)
             .collect(),
     ] {
@@ -201,7 +200,7 @@ fn files_that_cannot_be_read_leave_no_host_new() {
     std::fs::write(at("good"), format!("[h]:2222 {}\n", encoded(&key(1)))).unwrap();
     let load = |user: &[PathBuf]| KnownHosts::load(user, &[]);
     let folder = dir.path().to_owned();
-    let found = check(&load(&[folder.clone()]), "h", 2222, &key(1));
+    let found = check(&load(std::slice::from_ref(&folder)), "h", 2222, &key(1));
     assert!(matches!(found, Verdict::Unreadable(d) if d.line.is_none()));
     let both = load(&[folder, at("good")]);
     assert!(matches!(
