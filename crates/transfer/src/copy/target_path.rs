@@ -51,8 +51,8 @@ impl Engine<'_> {
         };
     }
 
-    /// Where the temporary at `temp` is, of a file that goes to `target` on this machine; `None` where
-    /// it does not lie beside that.
+    /// Locates the temporary `temp` of a file that goes to `target` on this machine; `None` where the two
+    /// are in different directories.
     pub(super) fn temporary_of(&self, target: &[u8], temp: &[u8]) -> Option<Location> {
         if directory_of(target) != directory_of(temp) {
             return None;
