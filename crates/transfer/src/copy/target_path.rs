@@ -29,8 +29,8 @@ impl Engine<'_> {
         };
         // A path from the root is below nothing, and refused.
         let below = below.map_or(&b"/"[..], |rest| {
-            let start = rest.iter().position(|byte| *byte != b'/');
-            rest.get(start.unwrap_or(rest.len())..).unwrap_or_default()
+            let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+            rest.get(slashes..).unwrap_or_default()
         });
         LocalPath::beneath(local_path(&self.named), local_path(below), dirlinks)
     }

@@ -291,8 +291,7 @@ impl DirectoryCache {
 
     fn locate_named(&self, path: &Path) -> io::Result<Location> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let dir = self.named(parent)?;
+        let dir = self.named(parent_of(path))?;
         Ok(Location { dir, name })
     }
 
@@ -341,6 +340,14 @@ impl DirectoryCache {
     }
 }
 
+/// The directory of `path`, empty for the current one.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) => parent,
+        None => Path::new(""),
+    }
+}
+
 /// Directory and name.
 fn split(below: &Path) -> Option<(&Path, OsString)> {
     let name = below.file_name()?.to_owned();
@@ -354,7 +361,7 @@ fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
     for _ in 0..MAX_SYMLINKS {
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_symlink() => {
-                let parent = path.parent().unwrap_or(Path::new(""));
+                let parent = parent_of(&path);
                 let of_process = fs::canonicalize(parent).is_ok_and(|at| at.starts_with("/proc"));
                 if of_process && fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
                     return Ok((path, true));
