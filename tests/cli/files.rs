@@ -715,10 +715,10 @@ fn many_small_files() {
     assert_same(&scene.path("tree"), &scene.path("down"), compare);
 }
 
-/// scp leaves these bits out of `-p` both ways: the server must not choose that what arrives runs
-/// as somebody else.
+/// scp leaves these bits out of `-p` both ways. One's own are kept with -a; a server must not choose
+/// that a download runs as somebody else, unless a flag lets it.
 #[test]
-fn setuid_and_sticky_bits_are_kept_by_archive_alone() {
+fn setuid_and_sticky_bits_of_ones_own_are_kept_by_archive_alone() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
     };
@@ -730,18 +730,20 @@ fn setuid_and_sticky_bits_are_kept_by_archive_alone() {
     write_file(&scene.path("tree/file"), b"content");
     set(&scene.path("tree/file"), 0o6755);
     set(&scene.path("tree"), 0o3755);
-    for (name, flags, file, folder) in [
-        ("preserved", &["-r", "-p"][..], 0o755, 0o1755),
-        ("archived", &["-a"], 0o6755, 0o3755),
+    let (plain, special) = ((0o755, 0o1755), (0o6755, 0o3755));
+    for (name, flags, own, servers) in [
+        ("preserved", &["-r", "-p"][..], plain, plain),
+        ("archived", &["-a"], special, plain),
+        ("named", &["-a", "--preserve-setuid"], special, special),
     ] {
-        if scene.client.is_scp() && flags == ["-a"] {
+        if scene.client.is_scp() && flags[0] == "-a" {
             continue;
         }
         let [up, down, here] = ["up", "down", "here"].map(|way| format!("{name}-{way}"));
         scene.copies(flags, scene.path("tree"), scene.remote(&up));
         scene.copies(flags, scene.remote("tree"), scene.path(&down));
         scene.copies(flags, scene.path("tree"), scene.path(&here));
-        for copy in [up, down, here] {
+        for (copy, (file, folder)) in [(up, own), (down, servers), (here, own)] {
             assert_eq!(mode(&scene.path(&copy).join("file")), file, "{copy}");
             assert_eq!(mode(&scene.path(&copy)), folder, "{copy}");
         }

@@ -235,7 +235,14 @@ fn is_missing() -> bool {
     false
 }
 
-const ALL: [&str; 5] = ["-a", "--hard-links", "--xattrs", "--acls", "--sparse"];
+const ALL: [&str; 6] = [
+    "-a",
+    "--preserve-setuid",
+    "--hard-links",
+    "--xattrs",
+    "--acls",
+    "--sparse",
+];
 
 #[track_caller]
 fn assert_nothing_lost(outcome: &Outcome) {

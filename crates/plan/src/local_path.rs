@@ -44,12 +44,12 @@ impl LocalPath {
         self.below.components().all(inside).then_some(&self.below)
     }
 
-    /// Whether the user has named all of it.
+    /// Returns true where the user has named all of it.
     pub fn is_named(&self) -> bool {
         self.below.as_os_str().is_empty()
     }
 
-    /// Whether symlinks to directories are followed below the named part.
+    /// Returns true where symlinks to directories are followed below the named part.
     pub fn follows_dirlinks(&self) -> bool {
         self.dirlinks
     }

@@ -56,10 +56,12 @@ pub fn replace_xattrs(
                 Err(call::NONE) => Ok(()),
                 done => done,
             };
-            first = first.and(removed.map_err(io::Error::from));
+            let removed = removed.map_err(io::Error::from);
+            first = first.and(removed);
         }
     }
-    first.and(add(of, list, &there))
+    let added = add(of, list, &there);
+    first.and(added)
 }
 
 /// Sets the extended attributes in `list` and leaves all others as they are. One that cannot be set
@@ -77,7 +79,8 @@ fn add(of: XattrsOf<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
         let same = there.contains(name)
             && value(of, name).is_ok_and(|there| there.as_ref() == Some(wanted));
         if !same {
-            first = first.and(call::set(of, name, wanted).map_err(io::Error::from));
+            let set = call::set(of, name, wanted).map_err(io::Error::from);
+            first = first.and(set);
         }
     }
     first

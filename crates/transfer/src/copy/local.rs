@@ -130,8 +130,11 @@ pub(super) fn finish_directory(
             (true, _) => Some(mode | inherited()),
             (false, true) if lacks(mode) => {
                 let above = directories.locate(path).ok();
-                let above = above.map_or(0o1777 & !sys::umask(), |at| at.dir.created_mode(0o1777));
-                Some(mode & above | inherited())
+                let granted = match above {
+                    Some(at) => at.dir.created_mode(0o1777),
+                    None => 0o1777 & !sys::umask(),
+                };
+                Some(mode & granted | inherited())
             }
             _ => None,
         };

@@ -26,8 +26,8 @@ impl Engine<'_> {
         };
         // A path from the root is below nothing, and refused.
         let below = below.map_or(&b"/"[..], |rest| {
-            let start = rest.iter().position(|byte| *byte != b'/');
-            rest.get(start.unwrap_or(rest.len())..).unwrap_or_default()
+            let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+            rest.get(slashes..).unwrap_or_default()
         });
         LocalPath::beneath(local_path(&self.named), local_path(below), dirlinks)
     }
@@ -38,8 +38,8 @@ impl Engine<'_> {
         self.named = named.clone();
     }
 
-    /// Where the temporary at `temp` is, of a file that goes to `target` on this machine; `None` where
-    /// it does not lie beside that.
+    /// Locates the temporary `temp` of a file that goes to `target` on this machine; `None` where the two
+    /// are in different directories.
     pub(super) fn temporary_of(&self, target: &[u8], temp: &[u8]) -> Option<Location> {
         if directory_of(target) != directory_of(temp) {
             return None;

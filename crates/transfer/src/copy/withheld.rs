@@ -1,5 +1,5 @@
-//! What a copy withholds from a source or leaves behind on purpose, each told in one warning: special
-//! permission bits that a server chose, symlinks that lead outside, other names of replaced files.
+//! Warnings about things that a copy leaves out on purpose, one for each kind: special permission bits
+//! that a server chose, symlinks that lead outside, other names of replaced files.
 
 use plan::MetadataFlags;
 use sftp::xattrs::Xattr;
@@ -12,7 +12,7 @@ const SPECIAL: u32 = 0o7000;
 /// A file capability is a setuid bit by another name.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// How many entries something was withheld from, and the first of them.
+/// Counts entries and remembers the first.
 #[derive(Debug, Default)]
 struct Count {
     entries: u64,
@@ -35,7 +35,7 @@ impl Count {
     }
 }
 
-/// What was withheld so far.
+/// Counts of the run so far.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
     special_bits: Count,
@@ -65,7 +65,7 @@ impl Withheld {
 }
 
 impl Engine<'_> {
-    /// Whether setuid, setgid and sticky bits are kept: of one's own files with -a, as rsync does, and
+    /// Returns true where setuid, setgid and sticky bits are kept: those of one's own files with -a, as rsync does, and
     /// those that a server tells only where a flag names them.
     pub(super) fn keeps_special_bits(&self) -> bool {
         let keeps = self.options.preserve || self.options.archive;
@@ -115,7 +115,7 @@ impl Engine<'_> {
         self.withheld.replaced.note(|| shown);
     }
 
-    /// Whether a symlink is left out for --safe-links; the warning at the end tells of it.
+    /// Returns true for a symlink that is left out for --safe-links; the warning at the end tells of it.
     pub(super) fn leaves_link_out(&mut self, target: &[u8], points_to: &[u8]) -> bool {
         if !self.options.safe_links {
             return false;
@@ -136,7 +136,7 @@ impl Engine<'_> {
     }
 }
 
-/// Whether a symlink at `link`, a path below the target, leads out of the target: absolutely, by more
+/// Returns true where a symlink at `link`, a path below the target, leads out of the target: absolutely, by more
 /// `..` than it lies deep, or by a `..` behind a name, which may be a symlink itself (as rsync judges
 /// since CVE-2024-12088).
 fn leads_out(link: &[u8], points_to: &[u8]) -> bool {

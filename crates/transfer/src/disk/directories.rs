@@ -27,9 +27,9 @@ const MAX_SYMLINKS: usize = 40;
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
-    /// It may not be read: the descriptor stands for it (O_PATH) and is no more than that.
+    /// True for an O_PATH descriptor, opened where the account may not read the directory.
     unreadable: bool,
-    /// What its default access control list grants at most ([`default_acl_bits`]).
+    /// Permission bits that the default access control list grants at most ([`default_acl_bits`]).
     default_bits: OnceLock<Option<u32>>,
 }
 
@@ -66,7 +66,7 @@ impl Directory {
         })
     }
 
-    /// Its extended attributes.
+    /// Names the directory for calls on its extended attributes.
     pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
         match self.unreadable {
             // fgetxattr(2) takes no O_PATH descriptor.
@@ -75,12 +75,12 @@ impl Directory {
         }
     }
 
-    /// Whether it may not be read.
+    /// Returns true where the account may not read the directory.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.unreadable
     }
 
-    /// Whether files that are made in it inherit an access control list.
+    /// Returns true where new files inherit an access control list from the directory.
     pub(crate) fn has_default_acl(&self) -> bool {
         self.default_bits().is_some()
     }
@@ -135,7 +135,7 @@ impl Location {
         self.name.as_bytes()
     }
 
-    /// What stands there, if anything does; a symlink is not followed.
+    /// Stats the entry, if there is one; a symlink is not followed.
     pub(crate) fn look(&self) -> io::Result<Option<Stat>> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -162,19 +162,19 @@ impl Location {
         renameat(&self.dir, &self.name, &to.dir, &to.name)
     }
 
-    /// Its extended attributes.
+    /// Names the entry for calls on its extended attributes; a symlink is not followed.
     pub(crate) fn xattrs(&self) -> XattrsOf<'_> {
         XattrsOf::At(self.dir.as_fd(), self.name_bytes())
     }
 }
 
-/// Where a target is written.
+/// The place that a target is written to.
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// Under this name.
     At(Location),
-    /// What this path leads to is open in a process (`/dev/stdout`, `/proc/self/fd/1`) or is no file:
-    /// it is opened by this path and written as it is.
+    /// A path to a file that a process has open (`/dev/stdout`, `/proc/self/fd/1`), or to a device or
+    /// FIFO: opened by this path and written without a temporary.
     AsItIs(PathBuf),
 }
 
@@ -186,7 +186,7 @@ pub struct DirectoryCache {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the user has named: resolved once, so that all of a copy goes to one place.
+    /// Directories that the user has named: resolved once, so that all of a copy goes to one place.
     named: Vec<(PathBuf, Arc<Directory>)>,
     /// The last ones that were used come first.
     below: VecDeque<Below>,
@@ -218,8 +218,8 @@ impl DirectoryCache {
         Ok(Location { dir, name })
     }
 
-    /// Where a file is written: as [`DirectoryCache::locate`], and of what the user has named symlinks
-    /// are followed, whether or not the last one leads anywhere.
+    /// Finds the place that a file is written to, as [`DirectoryCache::locate`] does. Where the user has
+    /// named the file itself, symlinks at the end are followed, dangling ones too.
     pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<Destination> {
         if !path.is_named() {
             return Ok(Destination::At(self.locate(path)?));
@@ -260,7 +260,7 @@ impl DirectoryCache {
         Ok(())
     }
 
-    /// What stands at `path`; a symlink is followed where the user has named it.
+    /// Stats `path`, if anything is there; a symlink is followed where the user has named it.
     pub(crate) fn look(&self, path: &LocalPath) -> io::Result<Option<Stat>> {
         if !path.is_named() {
             return match self.locate(path) {
@@ -291,8 +291,7 @@ impl DirectoryCache {
 
     fn locate_named(&self, path: &Path) -> io::Result<Location> {
         let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
-        let parent = path.parent().unwrap_or(Path::new(""));
-        let dir = self.named(parent)?;
+        let dir = self.named(parent_of(path))?;
         Ok(Location { dir, name })
     }
 
@@ -341,6 +340,14 @@ impl DirectoryCache {
     }
 }
 
+/// The directory of `path`, empty for the current one.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) => parent,
+        None => Path::new(""),
+    }
+}
+
 /// Directory and name.
 fn split(below: &Path) -> Option<(&Path, OsString)> {
     let name = below.file_name()?.to_owned();
@@ -354,7 +361,7 @@ fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
     for _ in 0..MAX_SYMLINKS {
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_symlink() => {
-                let parent = path.parent().unwrap_or(Path::new(""));
+                let parent = parent_of(&path);
                 let of_process = fs::canonicalize(parent).is_ok_and(|at| at.starts_with("/proc"));
                 if of_process && fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
                     return Ok((path, true));
@@ -367,7 +374,7 @@ fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
     Err(Errno::LOOP.into())
 }
 
-/// What kind of file a stat(2) tells of.
+/// The file type in a stat(2) result.
 pub(crate) fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }

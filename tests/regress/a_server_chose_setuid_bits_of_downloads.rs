@@ -1,0 +1,53 @@
+//! `cp -a host:file .` as root gave a file the setuid bit that the server told.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use longhaul_tests::Scene;
+use testkit::PeerKind;
+use testkit::tree::write_file;
+
+#[test]
+fn they_are_kept_where_a_flag_names_them() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    fs::create_dir(scene.path("tree")).expect("ours");
+    write_file(&scene.path("tree/tool"), b"#!");
+    let set = |name: &str, mode| {
+        fs::set_permissions(scene.path(name), Permissions::from_mode(mode)).expect("ours");
+    };
+    set("tree/tool", 0o6755);
+    set("tree", 0o3775);
+    let mode = |name: &str| {
+        let meta = fs::metadata(scene.path(name)).expect("it is there");
+        meta.permissions().mode() & 0o7777
+    };
+    for (n, (flags, tool, tree)) in [
+        (&["-a"][..], 0o755, 0o1775),
+        (&["-pr"], 0o755, 0o1775),
+        (&["-a", "--preserve-setuid"], 0o6755, 0o3775),
+        (&["-pr", "--preserve-setuid"], 0o6755, 0o3775),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let to = format!("to{n}");
+        let run = scene.client.cp().args(flags).arg(scene.remote("tree"));
+        let outcome = run.arg(scene.path(&to)).run().expect_code(0);
+        assert_eq!(mode(&format!("{to}/tool")), tool, "{flags:?}");
+        assert_eq!(mode(&to), tree, "{flags:?}");
+        let told = outcome
+            .err()
+            .matches("--preserve-setuid keeps them")
+            .count();
+        assert_eq!(told, usize::from(tool == 0o755), "{outcome}");
+    }
+    // One's own are kept.
+    let run = scene.client.cp().arg("-a").arg(scene.path("tree"));
+    run.arg(scene.remote("up")).run().expect_code(0);
+    assert_eq!((mode("up/tool"), mode("up")), (0o6755, 0o3775));
+}
