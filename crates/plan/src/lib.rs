@@ -28,7 +28,9 @@ pub use job::{
     Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
     PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
 };
-pub use lane::{Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Unfinished};
+pub use lane::{
+    Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, Random, Refusals, Unfinished,
+};
 pub use sftp::{MetadataFlags, Parts, Told, tagged_name, temp_name};
 pub use spread::{
     ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,

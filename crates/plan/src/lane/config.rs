@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use sftp::{Limits, ServerInfo, SymlinkOrder, Told};
 use wire::Pool;
 
+use super::Refusals;
 use crate::DepthLimits;
 
 /// Fills the slice with unpredictable bytes.
@@ -46,6 +47,8 @@ pub struct LaneConfig {
     pub told: Told,
     /// The path was slower than that takes the last time: it is begun with.
     pub slow: bool,
+    /// Operations that this server was found to refuse before.
+    pub refusals: Refusals,
 }
 
 /// Whether data are made smaller for the way.
@@ -90,6 +93,7 @@ impl LaneConfig {
             pack: Pack::default(),
             told: Told::default(),
             slow: false,
+            refusals: Refusals::default(),
         }
     }
 

@@ -21,6 +21,8 @@ mod put_owner;
 mod put_part;
 mod put_target;
 mod put_whole;
+mod refusals;
+mod replace;
 mod single;
 mod sum;
 mod task;
@@ -35,6 +37,7 @@ use sftp::{Output, Reply, ServerInfo};
 pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 pub use list_tree::NO_TREES;
+pub use refusals::Refusals;
 
 use self::config::Server;
 use self::core::{Core, What};
@@ -254,6 +257,21 @@ impl Lane {
     /// lie in that directory.
     pub fn works_in_order(&self) -> bool {
         self.ready && self.core.server.in_order
+    }
+
+    /// Whether the server has said what it is, or need not.
+    pub fn is_known(&self) -> bool {
+        self.ready
+    }
+
+    /// What the server was found to refuse.
+    pub fn refusals(&self) -> Refusals {
+        self.core.refusals
+    }
+
+    /// Takes what another lane to the server has found.
+    pub fn note_refusals(&mut self, refusals: Refusals) {
+        self.core.refusals = self.core.refusals.and(refusals);
     }
 
     /// What the server said, to be remembered; `None` before VERSION.
