@@ -130,6 +130,7 @@ impl Run {
             least: u.int_in_range(1..=60_000)?,
             most: u.int_in_range(60_000..=300_000)?,
             unit: *u.choose(&[1, 1000, 32_768])?,
+            one_handle: u.ratio(1, 8)?,
             overtake: u.ratio(9, 10)?,
             cuts: u.ratio(1, 2)?,
         };

@@ -145,14 +145,14 @@ fn one_source_is_not_written_through_a_symlink_of_another() {
     }
 }
 
-/// The old file has been removed, and the server dies before the new one has its name.
+/// The old file has been moved aside, and the server dies before the new one has its name.
 #[test]
-fn where_the_only_whole_copy_is_is_said() {
+fn where_the_old_file_is_is_said() {
     let Some(scene) = Scene::new() else { return };
     let file = scene.scratch.path().join("a/b/new");
     fs::write(&file, b"content").unwrap();
     let outcome = scene.run("stranded").args(["new", "h:old"]).run();
-    let said = outcome.expect_err(&["the data are whole in old/.new."]);
+    let said = outcome.expect_err(&["the old file is old/.new."]);
     assert_ne!(said.code, Some(0), "{said}");
 }
 

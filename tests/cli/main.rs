@@ -41,6 +41,7 @@ mod output;
 mod passing;
 mod programs;
 mod refused;
+mod restricted_servers;
 mod resumed;
 mod roots;
 mod serving;

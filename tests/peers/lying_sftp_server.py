@@ -7,7 +7,8 @@ LIE says how:
   linkfile the same, then as a file
   rootlink the directory lists x as a symlink to $OUTSIDE; x itself, a file, is looked at later
   rootdir  the same, and x is a directory with a file
-  stranded no posix-rename; what is uploaded replaces a file; the server dies at the rename
+  stranded no posix-rename; what is uploaded replaces a file, which is moved aside; the server dies
+           at the rename of the new one
   other    REALPATH and the listing tell of another file than the one asked for
   escape   names and error texts steer the terminal
   sizes    files are longer and shorter than they are said to be
@@ -102,9 +103,14 @@ def main():
         if LIE == "stranded" and kind in (6, 9, 13):  # WRITE, SETSTAT, REMOVE
             status(request, 0)
         elif LIE == "stranded" and kind in (10, 18):  # FSETSTAT, RENAME
-            if kind == 18:
+            size = struct.unpack(">I", rest[:4])[0] if kind == 18 else 0
+            aside = rest[4 : 4 + size].endswith(b".longhaul")
+            if kind == 18 and waiting:
                 sys.exit(1)
-            status(request, 0)
+            # Something stands there, until it is moved aside.
+            status(request, 4 if kind == 18 and not aside else 0)
+            if aside:
+                waiting.append(request)
         elif LIE == "stranded" and kind in (7, 17):
             send(105, request, attributes(FILE))
         elif LIE.startswith("root") and kind == 17 and name.endswith(b"x") and not linked:

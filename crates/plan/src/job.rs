@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
 use sftp::{Link, MetadataFlags, Parts};
 
-use crate::{Fault, LocalPath};
+use crate::{Fault, LocalPath, Refusals};
 
 /// Names a job for as long as a run lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -209,6 +209,8 @@ pub enum JobKind {
         attributes: Attributes,
         /// How many of the first bytes to write.
         len: u64,
+        /// Set the attributes as well: no other job opens the file.
+        alone: bool,
         /// How.
         options: PutOptions,
     },
@@ -225,7 +227,8 @@ pub enum JobKind {
     },
     /// The last part of an upload, sent when the CLOSE of every other part was answered:
     /// size, mode, times, fsync where asked, and the rename. When it fails it has removed the
-    /// temporary, or the text says where the data are.
+    /// temporary, or the text says where the data are. [`LaneEvent::Abandoned`]: the server lets no
+    /// temporary take this name, and the file is to be written in place.
     FinishTemp {
         /// What [`LaneEvent::Temp`] told.
         temp: Temp,
@@ -233,6 +236,8 @@ pub enum JobKind {
         attributes: Attributes,
         /// Cut to this size; `None` where nothing was written behind the end.
         cut: Option<u64>,
+        /// The lane that wrote the file has set its attributes.
+        set: bool,
         /// How.
         options: PutOptions,
     },
@@ -557,8 +562,8 @@ pub enum LaneEvent {
     /// The answer of a Stat, or what stood there already for a MakeDir. For a Put, what the source was
     /// when it was opened, where it is read in several pieces.
     Attributes(JobId, Attributes),
-    /// The answer of a RealPath or ReadSymlink. For a Put, where the only whole copy is until the
-    /// rename, since the server made room by removing the old file.
+    /// The answer of a RealPath or ReadSymlink. For a Put, where the old file is until the new one
+    /// has its name, which a server without posix-rename@openssh.com gives only to one that is free.
     Path(JobId, Vec<u8>),
     /// The temporary of a [`JobKind::CreateTemp`] exists and may be written into.
     Temp(JobId, Temp),
@@ -586,6 +591,9 @@ pub enum LaneEvent {
     Sum(JobId, Vec<u8>),
     /// These parts of its metadata could not be kept, the first of them for this reason.
     NotKept(JobId, Parts, String),
+    /// The server refuses these whatever the file, for this reason; empty where an earlier lane has
+    /// found it.
+    Refused(JobId, Refusals, String),
     /// It was written under its final name, without a temporary.
     InPlace(JobId),
     /// The file that it has replaced was of this owner and group, which could not be kept.
@@ -657,6 +665,7 @@ impl LaneEvent {
             | Self::Ids(id, ..)
             | Self::NotKept(id, ..)
             | Self::Sum(id, _)
+            | Self::Refused(id, ..)
             | Self::InPlace(id)
             | Self::Belonged(id, _)
             | Self::OtherNames(id, _)

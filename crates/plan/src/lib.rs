@@ -31,7 +31,7 @@ pub use job::{
 };
 pub use lane::{
     IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, REPEATED_NAMES,
-    Random, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
+    Random, Refusals, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
 };
 pub use local_path::LocalPath;
 pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};

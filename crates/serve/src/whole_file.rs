@@ -142,11 +142,8 @@ impl Session<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
             _ if self.is_drop_box() && !self.is_own_in(dir, name) => Ok(None),
-            // The rename would not ask.
-            FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => refuse(
-                StatusCode::PERMISSION_DENIED,
-                "permission denied: the existing file is read-only",
-            ),
+            // The rename would not ask; an OPEN shows whether it may be written nevertheless.
+            FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => Err(long_way()),
             FileType::RegularFile => Ok(Some(Replaced {
                 mode: stat.st_mode & PERMISSIONS,
                 owner: (stat.st_uid, stat.st_gid),

@@ -116,13 +116,16 @@ impl fmt::Display for Status {
             "connection lost",
             "operation unsupported",
         ];
-        f.write_str(self.code.words())?;
         let told = self.message.trim();
         let lower = told.to_ascii_lowercase();
-        if told.is_empty() || DRAFT.contains(&lower.as_str()) || lower == self.code.words() {
-            return Ok(());
+        let words = self.code.words();
+        let silent = told.is_empty() || DRAFT.contains(&lower.as_str()) || lower == words;
+        match self.code {
+            _ if silent => f.write_str(words),
+            // That code says nothing, so the text is all there is.
+            StatusCode::FAILURE => f.write_str(told),
+            _ => write!(f, "{words} ({told})"),
         }
-        write!(f, " ({told})")
     }
 }
 

@@ -23,7 +23,10 @@ pub fn tagged_name(target: &[u8], tag: u64) -> Vec<u8> {
 }
 
 fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
-    let at = target.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
+    // A Windows server takes `C:\dir\file`. Elsewhere a backslash is part of the name, and the
+    // temporary is in the same directory either way.
+    let separates = |b: &u8| matches!(b, b'/' | b'\\');
+    let at = target.iter().rposition(separates).map_or(0, |i| i + 1);
     let (dir, name) = target.split_at(at);
     let mut path = dir.to_vec();
     path.push(b'.');

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use plan::{Direction, Learned};
+use plan::{Direction, Learned, Refusals};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,8 @@ use crate::private_dir::{PrivateDir, UserDir};
 
 /// Older knowledge is dropped.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
+/// What a server refuses may be a setting of it.
+const REFUSED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A larger file is not ours.
 const MAX_FILE: u64 = 256 * 1024;
 /// Paths kept of a host.
@@ -88,6 +90,9 @@ pub struct HostMemory {
     /// What was measured on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
+    /// Operations that its SFTP server was found to refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusalMemory>,
     /// Hashes of paths that look like directories' and were none, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -107,6 +112,16 @@ pub struct FarMemory {
     /// The SHA-256 of the one that was sent there.
     #[serde(default)]
     pub placed: Option<String>,
+}
+
+/// Operations that an SFTP server refuses, and when that was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefusalMemory {
+    /// In seconds of UNIX.
+    pub at: u64,
+    /// Which.
+    pub refusals: Refusals,
 }
 
 impl FarMemory {
@@ -139,6 +154,24 @@ impl HostMemory {
     pub fn zlib_failed(&self, now: SystemTime) -> Option<Duration> {
         let age = Duration::from_secs(seconds(now).checked_sub(self.zlib_failed?)?);
         (age <= LIFETIME).then_some(age)
+    }
+
+    /// Operations that the server is expected to refuse. Whether it still does is found out again
+    /// after a week.
+    pub fn refusals(&self, now: SystemTime) -> Refusals {
+        let age = |r: &RefusalMemory| seconds(now).checked_sub(r.at).map(Duration::from_secs);
+        let holds = |r: &RefusalMemory| age(r).is_some_and(|age| age <= REFUSED_FOR);
+        let known = self.refused.filter(holds);
+        known.map(|known| known.refusals).unwrap_or_default()
+    }
+
+    /// Notes more of them.
+    pub fn note_refusals(&mut self, found: Refusals, now: SystemTime) {
+        let refusals = self.refusals(now).and(found);
+        self.refused = Some(RefusalMemory {
+            at: seconds(now),
+            refusals,
+        });
     }
 
     /// What was learned of transfers this way.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use sftp::{Limits, ServerInfo, SymlinkOrder, Told};
 use wire::Pool;
 
+use super::Refusals;
 use crate::DepthLimits;
 
 /// Fills the slice with unpredictable bytes.
@@ -51,6 +52,8 @@ pub struct LaneConfig {
     pub growth: u64,
     /// Bytes that a file may bring whose size the server does not state, or states as 0.
     pub unstated: u64,
+    /// Operations that this server was found to refuse before.
+    pub refusals: Refusals,
 }
 
 /// Whether data are made smaller for the way.
@@ -97,6 +100,7 @@ impl LaneConfig {
             slow: false,
             growth: 8 * MIB,
             unstated: 16 << 30,
+            refusals: Refusals::default(),
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use sftp::{Client, Handle, Request, RequestId};
 use wire::Block;
 
+use super::Refusals;
 use super::config::{LaneConfig, Server};
 use super::packing::Packing;
 use crate::depth::Stamp;
@@ -60,6 +61,10 @@ pub(super) struct Core {
     pub(super) whole: u64,
     /// A directory, and who owns what is made in it.
     pub(super) owner_in: Option<(Vec<u8>, (u32, u32))>,
+    /// Operations that the server was found to refuse.
+    pub(super) refusals: Refusals,
+    /// The owner of the lane knows that files are written in place.
+    pub(super) told_in_place: bool,
 }
 
 /// A request on its way.
@@ -122,8 +127,8 @@ pub(super) enum What {
     Mode,
     Sync,
     Close,
-    ClearTarget,
-    Rename,
+    /// A step of [`super::replace::Replace`].
+    Replace,
     /// fsync-set@longhaul of the directory that it was renamed in.
     SyncName,
     RemoveTemp,
@@ -241,6 +246,8 @@ impl Core {
             packing: Packing::new(config.slow),
             whole: 0,
             owner_in: None,
+            refusals: config.refusals,
+            told_in_place: false,
             config,
         }
     }
@@ -537,6 +544,24 @@ impl Core {
     /// The same behind `reserve` bytes.
     pub(super) fn block_behind(&self, reserve: usize, len: usize) -> Block {
         Block::new(&self.config.pool, self.config.slot, reserve, len)
+    }
+
+    /// The server refuses these whatever the file, as `job` has found, and `why`.
+    pub(super) fn learn(&mut self, job: JobId, found: Refusals, why: &str) {
+        let all = self.refusals.and(found);
+        if all != self.refusals {
+            self.refusals = all;
+            self.told_in_place |= found.in_place();
+            self.event(LaneEvent::Refused(job, found, why.to_owned()));
+        }
+    }
+
+    /// `job` is written in place for what was found before it.
+    pub(super) fn tell_in_place(&mut self, job: JobId) {
+        if !std::mem::replace(&mut self.told_in_place, true) {
+            let refusals = self.refusals;
+            self.event(LaneEvent::Refused(job, refusals, String::new()));
+        }
     }
 
     pub(super) fn event(&mut self, event: LaneEvent) {

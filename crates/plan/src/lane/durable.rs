@@ -36,7 +36,7 @@ impl Put {
         match words::status(reply) {
             Ok(()) => {}
             // Then the rename has failed, or something before it.
-            Err(_) if self.given_up() => {}
+            Err(_) if self.given_up() || self.attempt.replace.is_some() => {}
             Err(status) if is_told_only(status) => {
                 self.warn(
                     core,

@@ -3,9 +3,10 @@
 use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::core::{Core, What};
-use super::task::Step;
+use super::replace::{Replace, Replaced};
+use super::task::{Step, attributes};
 use super::words::{self, refused, remote};
-use crate::{Fault, JobId, LaneEvent};
+use crate::{EntryKind, Fault, JobId, LaneEvent};
 
 /// Makes a link; where something has the name, beside it, and renames it.
 #[derive(Debug)]
@@ -14,6 +15,7 @@ pub(super) struct HardLink {
     path: Vec<u8>,
     of: Vec<u8>,
     temp: Option<Vec<u8>>,
+    replace: Option<Replace>,
     fault: Option<Fault>,
 }
 
@@ -21,7 +23,8 @@ pub(super) struct HardLink {
 const ITSELF: u8 = 0;
 /// The link under a temporary name.
 const BESIDE: u8 = 1;
-const RENAME: u8 = 2;
+/// What stands there, where it may have to be moved aside.
+const LOOK: u8 = 2;
 /// rename(2) does nothing where both names are of one file: the temporary one stays then.
 const CLEAN: u8 = 3;
 
@@ -34,6 +37,7 @@ impl HardLink {
             path,
             of,
             temp: None,
+            replace: None,
             fault: None,
         }
     }
@@ -50,9 +54,22 @@ impl HardLink {
 
     pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: &Reply) -> Step {
         match (what, words::status(reply)) {
-            (What::Step(ITSELF), Err(status))
-                if status.code == StatusCode::FAILURE && core.server.posix_rename =>
-            {
+            (What::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
+                let path = &self.path;
+                self.fault = Some(refused(MAKING, status));
+                core.send(self.id, What::Step(LOOK), &Request::Lstat { path });
+                return Step::Goes;
+            }
+            (What::Step(LOOK), _) => {
+                // A directory is never moved aside.
+                let stands = match reply {
+                    Reply::Attrs(attrs) => attributes(attrs).kind(),
+                    _ => EntryKind::Directory,
+                };
+                if stands == EntryKind::Directory {
+                    return self.end(core);
+                }
+                self.fault = None;
                 let temp = temp_name(&self.path, &mut *core.config.random);
                 let (from, to) = (&self.of, &temp);
                 core.send(self.id, What::Step(BESIDE), &Request::Hardlink { from, to });
@@ -65,19 +82,28 @@ impl HardLink {
             }
             (What::Step(BESIDE), Ok(())) => {
                 let from = self.temp.as_deref().unwrap_or_default();
-                let to = &self.path;
-                core.send(
-                    self.id,
-                    What::Step(RENAME),
-                    &Request::PosixRename { from, to },
-                );
+                let names = (from, self.path.as_slice());
+                self.replace = Some(Replace::begin(core, self.id, names, true));
                 return Step::Goes;
             }
-            (What::Step(RENAME), done) => {
-                self.fault = done.err().map(|status| refused(MAKING, status));
-                let path = self.temp.as_deref().unwrap_or_default();
-                core.send(self.id, What::Step(CLEAN), &Request::Remove { path });
-                return Step::Goes;
+            (What::Replace, _) => {
+                let Some(mut replace) = self.replace.take() else {
+                    return self.end(core);
+                };
+                let replaced = replace.on_reply(core, self.id, reply);
+                if let Replaced::Goes = replaced {
+                    self.replace = Some(replace);
+                    return Step::Goes;
+                }
+                let (fault, warning) = replaced.told(MAKING, &mut self.temp);
+                self.fault = fault;
+                if let Some(text) = warning {
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+                if let Some(path) = &self.temp {
+                    core.send(self.id, What::Step(CLEAN), &Request::Remove { path });
+                    return Step::Goes;
+                }
             }
             (What::Step(CLEAN), done) => {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);

@@ -5,7 +5,7 @@ use sftp::{Attrs, MetadataFlags, Parts, Reply, Request};
 use wire::Field as _;
 
 use super::core::{Core, What};
-use super::put::{Part, Put};
+use super::put::Put;
 use super::single::{ITSELF, OWNER, Single};
 use super::task::Step;
 use super::words::{self, remote};
@@ -24,7 +24,7 @@ impl Put {
             self.send(core, What::Size, &Request::Fsetstat { handle, attrs });
         }
         self.attempt.mode_set = attrs.permissions.is_some();
-        let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
+        let named = self.sets_attributes();
         if named {
             attrs.owner = self.options.beyond.owner;
         }
@@ -105,14 +105,9 @@ impl Single {
         }
     }
 
-    /// What a set-metadata@longhaul came to; mode and times are what was wanted first.
-    pub(super) fn on_set(&mut self, core: &mut Core, reply: &Reply) {
+    /// What a set-metadata@longhaul came to.
+    pub(super) fn on_set(&self, core: &mut Core, reply: &Reply) {
         core.on_set(self.id, What::Metadata, reply);
-        if let Reply::Set { not_kept, why } = reply
-            && (not_kept.contains(Parts::MODE) || not_kept.contains(Parts::TIMES))
-        {
-            self.fail(remote(why.clone()));
-        }
     }
 
     /// Asks what the server of ours tells beside what every one does.

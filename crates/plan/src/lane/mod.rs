@@ -22,6 +22,8 @@ mod put_owner;
 mod put_part;
 mod put_target;
 mod put_whole;
+mod refusals;
+mod replace;
 mod single;
 mod sum;
 mod task;
@@ -37,6 +39,7 @@ pub use config::{LaneConfig, LaneStats, Pack, Random};
 pub use ending::{LaneError, Unfinished};
 pub use list_tree::NO_TREES;
 pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
+pub use refusals::Refusals;
 pub use words::left_out;
 
 use self::config::Server;
@@ -310,6 +313,21 @@ impl Lane {
     /// lie in that directory.
     pub fn works_in_order(&self) -> bool {
         self.ready && self.core.server.in_order
+    }
+
+    /// Whether the server has said what it is, or need not.
+    pub fn is_known(&self) -> bool {
+        self.ready
+    }
+
+    /// What the server was found to refuse.
+    pub fn refusals(&self) -> Refusals {
+        self.core.refusals
+    }
+
+    /// Takes what another lane to the server has found.
+    pub fn note_refusals(&mut self, refusals: Refusals) {
+        self.core.refusals = self.core.refusals.and(refusals);
     }
 
     /// What the server said, to be remembered; `None` before VERSION.

@@ -2,11 +2,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sftp::packed::LEAST_FILE;
-use sftp::{Handle, OpenFlags, Reply, Request};
+use sftp::{Handle, OpenFlags, Reply, Request, Status};
 use wire::Block;
 
 use super::core::{Core, What};
 use super::put_owner::OwnerIs;
+use super::replace::Replace;
 use super::task::{Step, Surprise};
 use super::words::{self, refused, remote};
 use crate::{
@@ -39,6 +40,20 @@ pub(super) struct Put {
     pub(super) abandoned: bool,
     /// Why to begin again once nothing of this attempt is left.
     pub(super) redo: Option<Redo>,
+    /// OPEN of the temporary was refused for this reason, and the final name is tried.
+    pub(super) refused_temp: Option<Status>,
+    /// The server says that nothing stands at the target.
+    pub(super) missing: bool,
+    /// A symlink stands there that is to be replaced.
+    pub(super) is_link: bool,
+    /// The temporary is created without the flag EXCL.
+    pub(super) unexclusive: bool,
+    /// The existing file is read-only: an OPEN of it shows whether the server lets it be written.
+    pub(super) probing: bool,
+    /// That OPEN succeeded, or the file is to be replaced in any case.
+    pub(super) writable: bool,
+    /// OPEN waits for the LSTAT of the target.
+    pub(super) waits: bool,
     /// Bytes that were told to be there, of all attempts.
     told: u64,
     /// Requests without an answer, disk's and server's.
@@ -57,6 +72,8 @@ pub(super) enum Part {
         file: JobId,
         attributes: Attributes,
         len: u64,
+        /// It writes all of the file and sets its attributes: nobody else opens it.
+        alone: bool,
         /// Others know of the temporary.
         announced: bool,
     },
@@ -72,6 +89,8 @@ pub(super) enum Part {
     Finish {
         attributes: Attributes,
         cut: Option<u64>,
+        /// They are set already.
+        set: bool,
     },
 }
 
@@ -105,6 +124,10 @@ pub(super) enum Redo {
     Follow,
     /// Write in place.
     Direct(OpenFlags),
+    /// Write in place, since no temporary can be made or renamed.
+    InPlace,
+    /// See whether the existing file may be written.
+    Probe,
     /// With stock SFTP's requests.
     Plainly,
 }
@@ -128,6 +151,11 @@ pub(super) struct Attempt {
     pub(super) source_open: bool,
     pub(super) next_read: u64,
     pub(super) reads: BTreeMap<u64, u64>,
+    /// Data that were read before those in front of them, for a server that may take them in order
+    /// only; with what they unpack to.
+    pub(super) held: BTreeMap<u64, (Block, Option<u64>)>,
+    /// First offset that was not written yet.
+    pub(super) next_write: u64,
     pub(super) end: Option<u64>,
     pub(super) written_to: u64,
     /// Holes were left out.
@@ -139,11 +167,14 @@ pub(super) struct Attempt {
     pub(super) closed: bool,
     pub(super) synced: bool,
     pub(super) mode_set: bool,
+    /// Permission bits in OPEN.
+    pub(super) mode: u32,
     pub(super) owner: OwnerIs,
     pub(super) removing: bool,
     pub(super) renaming: bool,
-    /// The old file is gone and the new one still has its temporary name.
-    pub(super) stranded: bool,
+    pub(super) replace: Option<Replace>,
+    /// The old file is moved aside, or may be.
+    pub(super) aside: bool,
 }
 
 /// Files up to this size are read with one disk request and sent with one flight.
@@ -169,6 +200,13 @@ impl Put {
             fault: None,
             abandoned: false,
             redo: None,
+            refused_temp: None,
+            missing: false,
+            is_link: false,
+            unexclusive: false,
+            probing: false,
+            writable: false,
+            waits: false,
             told: 0,
             pending: 0,
             disk_pending: 0,
@@ -182,6 +220,7 @@ impl Put {
             Part::Sync => return self.start_sync(core),
             _ => {}
         }
+        self.go_in_place(core);
         let whole = self.may_go_whole(core);
         if !whole {
             self.look(core);
@@ -207,7 +246,7 @@ impl Put {
                     (false, true) => core.block_to_pack(handle, FIRST),
                     (false, false) => core.block(handle, FIRST),
                 },
-                sparse: self.may_skip(),
+                sparse: self.may_skip(core),
                 pack,
             },
             Part::Head { file, .. } | Part::Range { file, .. } => {
@@ -253,8 +292,7 @@ impl Put {
             What::Attributes | What::Mode => {
                 // scp complains and goes on as well; some file systems have no modes.
                 if let Err(status) = words::status(reply) {
-                    let text = format!("mode or times could not be set: {status}");
-                    self.warn(core, &text);
+                    self.attributes_refused(core, status);
                 }
             }
             What::OwnerIs | What::KeepOwner | What::KeepGroup => self.on_owner(core, what, reply),
@@ -269,8 +307,8 @@ impl Put {
                 Err(status) => self.fail(refused(words::SYNCING, status)),
             },
             What::Close => match words::status(reply) {
-                Ok(()) => self.attempt.closed = true,
-                Err(status) => self.fail(refused(words::CLOSING, status)),
+                Err(status) if !self.probing => self.fail(refused(words::CLOSING, status)),
+                _ => self.attempt.closed = true,
             },
             _ => self.on_target(core, what, reply),
         }
@@ -291,12 +329,17 @@ impl Put {
                 }
                 None => {
                     self.attempt.handle = Some(handle.clone());
-                    if !self.given_up() {
-                        self.begin(core);
+                    match self.probing {
+                        true => self.close(core),
+                        false if !self.given_up() => self.begin(core),
+                        false => {}
                     }
                 }
             }
-            self.reach(core, FileState::Created);
+            if !self.probing {
+                self.open_allowed(core);
+                self.reach(core, FileState::Created);
+            }
             return Ok(());
         }
         let closed_already = self.attempt.closing;
@@ -385,13 +428,20 @@ impl Put {
             return self.give_up(core);
         }
         let a = &self.attempt;
-        if a.opened && a.closing && a.writes == 0 {
+        if a.opened && a.closing && a.writes == 0 && !self.probing {
             self.reach(core, FileState::Written);
         }
         self.announce(core);
         // The rename may leave only when every request of this file was answered; a server may
         // answer CLOSE before WRITE.
         if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
+            return Step::Goes;
+        }
+        if self.probing {
+            self.probing = false;
+            self.writable = true;
+            self.attempt = Attempt::default();
+            self.start(core);
             return Step::Goes;
         }
         self.reach(core, FileState::Closed);
@@ -434,7 +484,7 @@ impl Put {
         }
         self.fail(fault);
         let named = matches!(self.part, Part::Finish { .. }) && self.options.keep.is_some();
-        if leaving && named && !self.attempt.stranded {
+        if leaving && named && !self.attempt.aside {
             // All of it is there and written down.
             self.attempt.temp = None;
         }

@@ -15,6 +15,7 @@ impl Put {
             return;
         }
         let (path, flags) = match self.target {
+            _ if self.probing => (self.path.clone(), OpenFlags::WRITE),
             _ if matches!(self.part, Part::Range { .. } | Part::Sync) => {
                 (self.path.clone(), OpenFlags::WRITE)
             }
@@ -29,12 +30,16 @@ impl Put {
                     None => temp_name(&self.path, &mut *core.config.random),
                 };
                 self.attempt.temp = Some(temp.clone());
-                let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-                (temp, flags)
+                let last = match self.unexclusive || core.refusals.exclusive {
+                    true => OpenFlags::TRUNC,
+                    false => OpenFlags::EXCL,
+                };
+                (temp, OpenFlags::WRITE | OpenFlags::CREAT | last)
             }
         };
         // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
-        let mode = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
+        let mode = self.mode_to_open_with(core);
+        self.attempt.mode = mode;
         self.release_prefetch(core);
         self.attempt.opening = true;
         self.attempt.handle = core.opens(self.id);
@@ -44,7 +49,10 @@ impl Put {
             attrs: Attrs::with_permissions(mode),
         };
         self.send(core, What::Open, &open);
-        self.begin(core);
+        match self.probing {
+            true => self.close(core),
+            false => self.begin(core),
+        }
     }
 
     /// The handle is known or predicted.
@@ -143,12 +151,13 @@ impl Put {
 
     /// Holes are left out: what nobody writes of a new file reads as zeros. Of what is no file that
     /// is not so.
-    pub(super) fn may_skip(&self) -> bool {
+    pub(super) fn may_skip(&self, core: &Core) -> bool {
         let new = match self.target {
             Target::Direct(flags) => flags.contains(OpenFlags::TRUNC),
             Target::Unknown | Target::New | Target::Existing(_) => true,
         };
-        self.options.sparse && new
+        // A server may take data in order only, as object stores do.
+        self.options.sparse && new && core.server.in_order
     }
 
     /// The source has a hole of `len` bytes at `offset`.
@@ -199,6 +208,7 @@ impl Put {
         }
         let len = packed.unwrap_or(block.len() as u64);
         self.attempt.written_to = self.attempt.written_to.max(offset + len);
+        self.attempt.next_write = offset + len;
         self.attempt.writes += 1;
         self.pending += 1;
         match packed {
@@ -216,7 +226,9 @@ impl Put {
         if !self.attempt.reads.is_empty() || self.attempt.closing || self.given_up() {
             return;
         }
-        let attrs = self.final_attrs(end);
+        // Behind the end of a file that shrank.
+        self.drop_held(core);
+        let attrs = self.final_attrs(core, end);
         // pkg/sftp answers several requests at a time, and a WRITE that comes after the times
         // changes them again. OpenSSH takes one after the other.
         let in_order = core.server.in_order;
@@ -227,7 +239,8 @@ impl Put {
         let handle = handle.as_bytes();
         self.set_metadata(core, handle, attrs);
         self.ask_owner(core, handle);
-        if self.options.fsync && core.server.fsync && !self.is_piece() {
+        let syncs = self.sets_attributes() || matches!(self.part, Part::Sync);
+        if self.options.fsync && core.server.fsync && syncs {
             self.send(core, What::Sync, &Request::Fsync { handle });
         }
         if matches!(self.part, Part::Sync) {
@@ -248,8 +261,8 @@ impl Put {
         }
     }
 
-    fn final_attrs(&self, end: u64) -> Attrs {
-        if self.is_piece() || matches!(self.part, Part::Sync) {
+    fn final_attrs(&self, core: &Core, end: u64) -> Attrs {
+        if !self.sets_attributes() {
             return Attrs::default();
         }
         let source = self.attempt.meta.attributes;
@@ -268,7 +281,7 @@ impl Put {
             attrs.times = source.times;
             attrs.nanoseconds = source.nanoseconds;
         } else if let Target::Existing(was) = self.target {
-            attrs.permissions = was.mode;
+            attrs.permissions = was.mode.filter(|_| !core.refusals.attributes);
         }
         attrs
     }
@@ -315,7 +328,7 @@ impl Put {
             self.attempt.end = Some(self.attempt.end.map_or(end, |e| e.min(end)));
         }
         if self.attempt.end.is_none_or(|e| offset < e) {
-            self.write(core, offset, block, packed);
+            self.write_in_turn(core, offset, block, packed);
         }
         if self.attempt.end.is_none() {
             core.stream(self.id);
@@ -323,8 +336,32 @@ impl Put {
         self.finish_data(core);
     }
 
+    /// Writes, or holds back until all in front of it was written: a server that is not known may
+    /// take data in order only, and several threads read the source.
+    fn write_in_turn(&mut self, core: &mut Core, offset: u64, block: Block, packed: Option<u64>) {
+        if core.server.in_order || block.is_empty() {
+            return self.write(core, offset, block, packed);
+        }
+        core.reading += block.len() as u64;
+        self.attempt.held.insert(offset, (block, packed));
+        while let Some(entry) = self.attempt.held.first_entry()
+            && *entry.key() <= self.attempt.next_write
+        {
+            let (offset, (block, packed)) = entry.remove_entry();
+            core.reading = core.reading.saturating_sub(block.len() as u64);
+            self.write(core, offset, block, packed);
+        }
+    }
+
+    fn drop_held(&mut self, core: &mut Core) {
+        for (block, _) in std::mem::take(&mut self.attempt.held).into_values() {
+            core.reading = core.reading.saturating_sub(block.len() as u64);
+        }
+    }
+
     /// Reads that failed are no longer on their way.
     pub(super) fn forget_reads(&mut self, core: &mut Core) {
+        self.drop_held(core);
         let asked: u64 = self.attempt.reads.values().sum();
         core.reading = core.reading.saturating_sub(asked);
         self.attempt.reads.clear();

@@ -54,7 +54,7 @@ impl Put {
     /// Asks whose the open temporary is, where that may matter and is not known.
     pub(super) fn ask_owner(&mut self, core: &mut Core, handle: &[u8]) {
         let may = self.target == Target::Unknown || self.owner_was().is_some();
-        let whole = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
+        let whole = self.sets_attributes();
         let known = self.owner_here(core).is_some();
         if may && whole && !known && core.server.in_order {
             self.send(core, What::OwnerIs, &Request::Fstat { handle });

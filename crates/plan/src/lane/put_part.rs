@@ -14,13 +14,14 @@ impl Put {
         id: JobId,
         file: JobId,
         target: Vec<u8>,
-        (attributes, len): (Attributes, u64),
+        (attributes, len, alone): (Attributes, u64, bool),
         options: PutOptions,
     ) -> Self {
         let part = Part::Head {
             file,
             attributes,
             len,
+            alone,
             announced: false,
         };
         Self::new(id, part, target, options)
@@ -51,10 +52,14 @@ impl Put {
         id: JobId,
         temp: Temp,
         attributes: Attributes,
-        cut: Option<u64>,
+        (cut, set): (Option<u64>, bool),
         options: PutOptions,
     ) -> Self {
-        let part = Part::Finish { attributes, cut };
+        let part = Part::Finish {
+            attributes,
+            cut,
+            set,
+        };
         let mut put = Self::new(id, part, temp.target.0, options);
         put.target = match temp.replaces {
             true => Target::Existing(Was {
@@ -70,6 +75,15 @@ impl Put {
     /// Whether the parts of a file are divided over jobs, and this is not the one that names it.
     pub(super) fn is_piece(&self) -> bool {
         matches!(self.part, Part::Head { .. } | Part::Range { .. })
+    }
+
+    /// Whether it sets the attributes of the file that it has open.
+    pub(super) fn sets_attributes(&self) -> bool {
+        match self.part {
+            Part::Whole { .. } | Part::Finish { .. } => true,
+            Part::Head { alone, .. } => alone,
+            Part::Range { .. } | Part::Sync => false,
+        }
     }
 
     /// Where this part ends, unless the source does before.
@@ -96,16 +110,22 @@ impl Put {
             stream: false,
         };
         a.next_read = offset;
+        a.next_write = offset;
         a.first = Some(Block::default());
         a.source_open = true;
         if !self.given_up() {
-            core.openers.push_back(self.id);
+            self.queue_open(core);
         }
     }
 
     /// Attributes that need a handle are set through one; else only the name is missing.
     pub(super) fn start_finish(&mut self, core: &mut Core) {
-        let Part::Finish { attributes, cut } = &self.part else {
+        let Part::Finish {
+            attributes,
+            cut,
+            set,
+        } = &self.part
+        else {
             return;
         };
         let end = cut.or(attributes.size).unwrap_or(0);
@@ -115,7 +135,11 @@ impl Put {
             || (self.options.fsync && core.server.fsync)
             || !self.options.beyond.is_empty()
             || (self.options.preserve && (attributes.mode, attributes.times) != (None, None));
-        if opens {
+        if *set {
+            self.attempt.mode_set = self.options.preserve;
+            self.attempt.synced = self.options.fsync && core.server.fsync;
+        }
+        if opens && !set {
             self.attempt.first = Some(Block::default());
             core.openers.push_back(self.id);
         } else {
@@ -154,7 +178,8 @@ impl Put {
             return;
         };
         let (replaces, was) = match self.target {
-            Target::New => (false, Was::default()),
+            // A symlink that is to be replaced is moved aside as a file is.
+            Target::New => (self.is_link, Was::default()),
             Target::Existing(was) => (true, was),
             Target::Unknown | Target::Direct(_) => return,
         };

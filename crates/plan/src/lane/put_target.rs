@@ -1,12 +1,14 @@
 //! What stands at an upload's final name, and how the new file gets there.
 
-use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
+use sftp::{Attrs, OpenFlags, Parts, Reply, Request, Status, StatusCode};
+use wire::Block;
 
+use super::Refusals;
 use super::core::{Core, What};
 use super::put::{Attempt, Part, Put, Redo, Target, Was};
+use super::replace::{Replace, Replaced};
 use super::task::Step;
-use super::words::{self, CREATING, RENAMING, refused};
-use crate::disk::UNWRITABLE;
+use super::words::{self, CREATING, READ_ONLY, RENAMING, refused};
 use crate::{JobId, LaneEvent};
 
 const TYPE: u32 = 0o170_000;
@@ -16,30 +18,17 @@ const SYMLINK: u32 = 0o120_000;
 const OWNER_WRITE: u32 = 0o200;
 /// A name of 50 random bits is not taken twice; more tries would only repeat another failure.
 const NAME_TRIES: u8 = 2;
+/// Of a longer name, in bytes, it is perhaps the temporary's length that a server refuses.
+const SHORT_NAME: usize = 64;
 
 impl Put {
     /// An answer about the target or its naming.
     pub(super) fn on_target(&mut self, core: &mut Core, what: What, reply: &Reply) {
         match what {
-            What::Look => self.on_look(reply),
+            What::Look => self.on_look(core, reply),
             What::Follow => self.on_follow(reply),
             What::Resolve => self.on_resolve(reply),
-            What::ClearTarget => match words::status(reply) {
-                // One that is gone was removed by a lane that was lost before it could rename.
-                Err(status) if status.code != StatusCode::NO_SUCH_FILE => {
-                    self.fail(refused("cannot replace the old file", status));
-                }
-                _ => {
-                    self.attempt.stranded = true;
-                    if let Some(temp) = self.attempt.temp.clone() {
-                        core.event(LaneEvent::Path(self.id, temp));
-                    }
-                }
-            },
-            What::Rename => match words::status(reply) {
-                Ok(()) => self.attempt.temp = None,
-                Err(status) => self.fail(refused(RENAMING, status)),
-            },
+            What::Replace => self.on_replace(core, reply),
             What::SyncName => self.on_name_synced(core, reply),
             What::RemoveTemp => {
                 let gone = match words::status(reply) {
@@ -56,12 +45,24 @@ impl Put {
     }
 
     /// LSTAT of the target.
-    fn on_look(&mut self, reply: &Reply) {
+    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs),
             // Without an answer, as where only the file itself may not be looked at, the server
             // decides at the rename.
-            _ => self.target = Target::New,
+            _ => {
+                self.missing = matches!(reply, Reply::Status(status)
+                    if status.code == StatusCode::NO_SUCH_FILE);
+                self.target = Target::New;
+            }
+        }
+        if std::mem::take(&mut self.waits) && !self.given_up() {
+            if core.refusals.in_place() {
+                self.again(Redo::InPlace);
+                core.tell_in_place(self.id);
+            } else {
+                core.openers.push_back(self.id);
+            }
         }
     }
 
@@ -74,17 +75,21 @@ impl Put {
         };
         match mode & TYPE {
             // Some servers leave the type out.
-            REGULAR | 0 if mode & OWNER_WRITE == 0 => {
-                // scp could not have opened it for writing, unless as root, which nothing here
-                // can tell: a file that its owner protected is not replaced behind a rename.
-                self.fail_remote("permission denied: the existing file is read-only");
-            }
             REGULAR | 0 => {
+                // scp can open it for writing as root or by its group's right: the server decides.
+                // A whole archive replaces it, as rsync does.
+                let protected = mode & OWNER_WRITE == 0;
+                if protected && !self.writable && !self.options.special_bits {
+                    self.redo = Some(Redo::Probe);
+                }
                 let mode = Some(mode & 0o777);
                 self.target = Target::Existing(Was { mode, owner });
             }
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
-            SYMLINK if self.options.replace_link => self.target = Target::New,
+            SYMLINK if self.options.replace_link => {
+                self.is_link = true;
+                self.target = Target::New;
+            }
             SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
             SYMLINK => self.redo = Some(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
             _ => self.redo = Some(Redo::Direct(OpenFlags::WRITE)),
@@ -127,8 +132,41 @@ impl Put {
         }
     }
 
+    /// Where the server is known to take no temporaries, the file is written under its final name.
+    pub(super) fn go_in_place(&mut self, core: &mut Core) {
+        let decided = matches!(self.target, Target::Direct(_));
+        // What a symlink points to is not written into where it is to be replaced: that is looked at.
+        let looks = self.options.replace_link && !self.options.fresh;
+        if !core.refusals.in_place() || decided || looks || self.is_piece() {
+            return;
+        }
+        self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC);
+        core.tell_in_place(self.id);
+    }
+
+    /// It may open, when its turn comes, unless the answer about the target is needed first.
+    pub(super) fn queue_open(&mut self, core: &mut Core) {
+        let needs = core.refusals.attributes || core.refusals.in_place();
+        match needs && self.target == Target::Unknown {
+            true => self.waits = true,
+            false => core.openers.push_back(self.id),
+        }
+    }
+
+    /// Permission bits that a new file is created with. Where they cannot be set afterwards, it has
+    /// those of the file that it replaces.
+    pub(super) fn mode_to_open_with(&self, core: &Core) -> u32 {
+        let source = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
+        match self.target {
+            Target::Existing(Was {
+                mode: Some(mode), ..
+            }) if core.refusals.attributes && !self.options.preserve => mode,
+            _ => source,
+        }
+    }
+
     /// OPEN was answered with a failure.
-    pub(super) fn open_refused(&mut self, core: &mut Core, status: &Status) {
+    pub(super) fn open_refused(&mut self, core: &Core, status: &Status) {
         // A part opens what others have made; whoever names it removes it as well.
         match self.part {
             Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
@@ -137,26 +175,195 @@ impl Put {
             }
             Part::Whole { .. } | Part::Head { .. } => {}
         }
+        if self.probing {
+            self.probing = false;
+            match status.code {
+                StatusCode::PERMISSION_DENIED => self.fail_remote(READ_ONLY),
+                _ => self.fail(refused(CREATING, status)),
+            }
+            return;
+        }
         self.attempt.temp = None;
+        // OpenSSH knows every flag, and says failure of a full disk.
+        let known = core.server.in_order;
+        let exclusive = !self.unexclusive && !core.refusals.exclusive;
         match (self.target, status.code) {
             (Target::Direct(_), _) => self.fail(refused(CREATING, status)),
-            // A file that may be written in a directory that may not: scp would have written
-            // into it.
-            (Target::Existing(_), StatusCode::PERMISSION_DENIED) => {
-                self.warn(core, UNWRITABLE);
-                self.again(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC));
-            }
+            (_, StatusCode::OP_UNSUPPORTED) if exclusive => self.create_plainly(),
             (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {
                 self.tries += 1;
                 self.again(Redo::NewName);
             }
-            _ => self.fail(refused(CREATING, status)),
+            (_, StatusCode::FAILURE | StatusCode::NO_SUCH_FILE) if known => {
+                self.fail(refused(CREATING, status));
+            }
+            // To write into the old file there would only cut it.
+            _ if words::says_full(status) => self.fail(refused(CREATING, status)),
+            (_, StatusCode::FAILURE | StatusCode::BAD_MESSAGE) if exclusive && !known => {
+                self.create_plainly();
+            }
+            // The final name may be admitted where others are not, and a file that may be written
+            // in a directory that may not: scp would have written into it.
+            _ => {
+                self.refused_temp = Some(status.clone());
+                self.again(Redo::InPlace);
+            }
         }
     }
 
+    /// Not every server knows the flag EXCL. The name is random.
+    fn create_plainly(&mut self) {
+        self.unexclusive = true;
+        self.again(Redo::NewName);
+    }
+
+    /// OPEN was answered with a handle.
+    pub(super) fn open_allowed(&mut self, core: &mut Core) {
+        if self.attempt.temp.is_some() && self.unexclusive {
+            let found = Refusals {
+                exclusive: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, "");
+        }
+        let Some(status) = self.refused_temp.take() else {
+            return;
+        };
+        // Of a file that exists the server may admit this one alone: its directory is not writable.
+        let fresh = self.missing || self.options.fresh;
+        let at = self
+            .path
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |at| at + 1);
+        if fresh && self.path.len() - at <= SHORT_NAME {
+            let found = Refusals {
+                temporaries: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, &status.to_string());
+        } else {
+            self.warn(
+                core,
+                &words::in_place("no temporary can be created beside it", &status),
+            );
+        }
+    }
+
+    /// Setting permissions and times was refused.
+    pub(super) fn attributes_refused(&mut self, core: &mut Core, status: &Status) {
+        let found = Refusals {
+            attributes: true,
+            ..Refusals::default()
+        };
+        core.learn(self.id, found, "");
+        let why = status.to_string();
+        if self.options.preserve {
+            let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
+            return core.not_kept(self.id, vec![(parts, why)]);
+        }
+        let Target::Existing(Was {
+            mode: Some(was), ..
+        }) = self.target
+        else {
+            return;
+        };
+        let has = match self.part {
+            Part::Finish { .. } => self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
+            _ => self.attempt.mode,
+        };
+        // Others must not come to read a file by its being replaced: it is created anew, with the
+        // permissions of the old one.
+        let wider = has & !was != 0 && matches!(self.part, Part::Whole { .. });
+        if wider {
+            self.again(Redo::NewName);
+        } else if has != was {
+            core.not_kept(self.id, vec![(Parts::MODE, why)]);
+        }
+    }
+
+    /// Begins again behind what is on its way.
     fn again(&mut self, redo: Redo) {
         if self.fault.is_none() {
             self.redo.get_or_insert(redo);
+        }
+    }
+
+    fn on_replace(&mut self, core: &mut Core, reply: &Reply) {
+        let Some(mut replace) = self.attempt.replace.take() else {
+            return;
+        };
+        let atomic = replace.is_atomic();
+        match replace.on_reply(core, self.id, reply) {
+            Replaced::Goes => {
+                self.pending += 1;
+                if let Some(old) = replace.moves_aside() {
+                    if !std::mem::replace(&mut self.attempt.aside, true) {
+                        core.event(LaneEvent::Path(self.id, old.to_vec()));
+                    }
+                } else {
+                    self.is_not_aside(core);
+                }
+                self.attempt.replace = Some(replace);
+            }
+            Replaced::Done { left } => {
+                self.attempt.temp = None;
+                if self.syncs_name(core) && !atomic {
+                    let path = self.path.clone();
+                    self.sync_name(core, &path);
+                }
+                if let Some(old) = left {
+                    self.warn(core, &words::old_is_left(&old));
+                }
+            }
+            Replaced::Refused {
+                status,
+                temp,
+                always,
+            } => {
+                self.attempt.temp = Some(temp);
+                self.attempt.renaming = false;
+                self.is_not_aside(core);
+                self.rename_refused(core, &status, always);
+            }
+            Replaced::Stranded { status, old, temp } => {
+                self.attempt.temp = None;
+                let mut fault = refused(RENAMING, &status);
+                let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
+                let text = format!("; the old file is {old} now, and the new one {temp}");
+                fault.what.push_str(&text);
+                self.fail(fault);
+            }
+        }
+    }
+
+    fn is_not_aside(&mut self, core: &mut Core) {
+        if std::mem::take(&mut self.attempt.aside) {
+            core.event(LaneEvent::Path(self.id, Vec::new()));
+        }
+    }
+
+    /// The new file is complete under its temporary name, and the old one as it was.
+    fn rename_refused(&mut self, core: &mut Core, status: &Status, always: bool) {
+        if self.is_link || words::says_full(status) {
+            return self.fail(refused(RENAMING, status));
+        }
+        if always {
+            let found = Refusals {
+                renames: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, &status.to_string());
+        } else {
+            self.warn(
+                core,
+                &words::in_place("no temporary can take its name", status),
+            );
+        }
+        match self.part {
+            // Whoever divides the file has it written anew.
+            Part::Finish { .. } => self.abandoned = true,
+            _ => self.again(Redo::InPlace),
         }
     }
 
@@ -172,6 +379,7 @@ impl Put {
             mode: Some(mode), ..
         }) = self.target
             && !self.attempt.mode_set
+            && !core.refusals.attributes
         {
             // LSTAT's answer came after FSETSTAT had left.
             self.attempt.mode_set = true;
@@ -179,19 +387,15 @@ impl Put {
             self.send(core, What::Mode, &Request::Setstat { path: from, attrs });
         } else if owner {
             // Behind its answer it is seen what is left to do.
-        } else if core.server.posix_rename {
-            self.attempt.renaming = true;
-            self.send(core, What::Rename, &Request::PosixRename { from, to });
-            if self.syncs_name(core) {
-                self.sync_name(core, to);
-            }
-        } else if matches!(self.target, Target::Existing(_)) && !self.attempt.stranded {
-            // RENAME of version 3 fails where the new name exists. Between the two the name is
-            // missing: the price of a server without posix-rename@openssh.com.
-            self.send(core, What::ClearTarget, &Request::Remove { path: to });
         } else {
             self.attempt.renaming = true;
-            self.send(core, What::Rename, &Request::Rename { from, to });
+            let replaces = self.is_link || matches!(self.target, Target::Existing(_));
+            let replace = Replace::begin(core, self.id, (from, to), replaces);
+            self.pending += 1;
+            self.attempt.replace = Some(replace);
+            if core.server.posix_rename && self.syncs_name(core) {
+                self.sync_name(core, to);
+            }
         }
         Step::Goes
     }
@@ -211,9 +415,6 @@ impl Put {
             return Step::Goes;
         }
         self.forget_reads(core);
-        if self.attempt.stranded && self.attempt.temp.is_some() {
-            self.keep_stranded();
-        }
         if let (true, false, Some(path)) = (
             self.attempt.opened || matches!(self.part, Part::Finish { .. }),
             self.attempt.removing,
@@ -240,7 +441,13 @@ impl Put {
     }
 
     fn begin_again(&mut self, core: &mut Core) -> Step {
-        if let (Part::Head { .. }, Some(Redo::Direct(_))) = (&self.part, self.redo) {
+        let in_place = matches!(self.redo, Some(Redo::Direct(_) | Redo::InPlace));
+        if in_place && self.is_link {
+            let text = "cannot replace the symlink: the server takes no temporary beside it";
+            core.event(LaneEvent::Failed(self.id, words::remote(text)));
+            return Step::Over;
+        }
+        if in_place && matches!(self.part, Part::Head { .. }) {
             core.event(LaneEvent::Done(self.id));
             return Step::Over;
         }
@@ -255,9 +462,22 @@ impl Put {
                 self.send(core, What::Follow, &Request::Stat { path: &path });
                 self.send(core, What::Resolve, &Request::Realpath { path: &path });
             }
+            Some(Redo::Probe) => {
+                self.probing = true;
+                self.attempt = Attempt {
+                    first: Some(Block::default()),
+                    end: Some(0),
+                    ..Attempt::default()
+                };
+                core.openers.push_back(self.id);
+            }
             Some(redo) => {
-                if let Redo::Direct(flags) = redo {
-                    self.target = Target::Direct(flags);
+                let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
+                match (redo, self.target) {
+                    (Redo::Direct(flags), _) => self.target = Target::Direct(flags),
+                    (Redo::InPlace, Target::Existing(_)) => self.target = Target::Direct(flags),
+                    (Redo::InPlace, _) => self.target = Target::Direct(flags | OpenFlags::CREAT),
+                    _ => {}
                 }
                 self.attempt = Attempt::default();
                 self.start(core);
@@ -280,19 +500,9 @@ impl Put {
         }
     }
 
-    /// The old file was removed and RENAME failed: the temporary holds the only copy.
-    fn keep_stranded(&mut self) {
-        if let (Some(fault), Some(temp)) = (&mut self.fault, self.attempt.temp.take()) {
-            let name = sftp::printable(&temp, 4096);
-            fault
-                .what
-                .push_str(&format!("; the data are whole in {name}"));
-        }
-    }
-
     /// The temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
-        let stays = self.attempt.stranded || matches!(self.part, Part::Finish { .. });
+        let stays = matches!(self.part, Part::Finish { .. });
         let temp = self.attempt.temp.as_deref().filter(|_| !stays)?;
         Some((self.id, temp))
     }

@@ -49,13 +49,13 @@ impl Put {
     /// The source's first bytes are there; all of them if it is at its `end`.
     pub(super) fn wait_to_open(&mut self, core: &mut Core, end: bool) {
         if !self.may_go_whole(core) {
-            core.openers.push_back(self.id);
+            self.queue_open(core);
         } else if end {
             core.wholes.push_back(self.id);
         } else {
             self.plain = true;
             self.look(core);
-            core.openers.push_back(self.id);
+            self.queue_open(core);
         }
     }
 

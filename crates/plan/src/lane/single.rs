@@ -1,6 +1,7 @@
-use sftp::{Attrs, Reply, Request, StatusCode, temp_name};
+use sftp::{Attrs, Parts, Reply, Request, StatusCode, temp_name};
 
 use super::core::{Core, What};
+use super::replace::{Replace, Replaced};
 use super::task::{Step, attributes};
 use super::words::{self, refused, remote};
 use crate::journal::Seen;
@@ -13,6 +14,7 @@ pub(super) struct Single {
     pub(super) kind: JobKind,
     pub(super) pending: usize,
     temp: Option<Vec<u8>>,
+    replace: Option<Replace>,
     pub(super) fault: Option<Fault>,
     /// Of an adoption: the temporary, and what stands at its final name.
     seen: Option<Attributes>,
@@ -25,9 +27,8 @@ pub(super) const ITSELF: u8 = 0;
 const LOOK: u8 = 1;
 /// The symlink under a temporary name.
 const BESIDE: u8 = 2;
-const RENAME: u8 = 3;
 const CLEAN: u8 = 4;
-const CLEAR: u8 = 5;
+const MAKING_SYMLINK: &str = "cannot make the symlink";
 /// The owner, before the rest.
 pub(super) const OWNER: u8 = 6;
 
@@ -38,6 +39,7 @@ impl Single {
             kind,
             pending: 0,
             temp: None,
+            replace: None,
             fault: None,
             seen: None,
             replaces: None,
@@ -133,6 +135,9 @@ impl Single {
 
     pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: Reply) -> Step {
         self.pending -= 1;
+        if what == What::Replace {
+            return self.on_replace(core, &reply);
+        }
         let What::Step(step) = what else {
             return Step::Goes;
         };
@@ -230,6 +235,15 @@ impl Single {
         let Err(status) = words::status(reply) else {
             return;
         };
+        if let JobKind::SetAttributes { attributes, .. } = &self.kind
+            && status.code != StatusCode::NO_SUCH_FILE
+        {
+            // As scp: what was copied is there, and what it has beside its contents is told of.
+            let parts = Parts::default()
+                .with(Parts::MODE, attributes.mode.is_some())
+                .with(Parts::TIMES, attributes.times.is_some());
+            return core.not_kept(self.id, vec![(parts, status.to_string())]);
+        }
         // Kept in case nothing there explains the refusal.
         let fault = remote(status.to_string());
         let look = match (&self.kind, status.code) {
@@ -267,50 +281,55 @@ impl Single {
             }
             JobKind::MakeSymlink { path, points_to } => {
                 self.fault = None;
-                if core.server.posix_rename {
-                    let temp = temp_name(&path.0, &mut *core.config.random);
-                    self.pending += 1;
-                    core.send_symlink(self.id, BESIDE, &temp, &points_to);
-                    self.temp = Some(temp);
-                } else {
-                    self.send(core, CLEAR, &Request::Remove { path: &path.0 });
-                }
+                let temp = temp_name(&path.0, &mut *core.config.random);
+                self.pending += 1;
+                core.send_symlink(self.id, BESIDE, &temp, &points_to);
+                self.temp = Some(temp);
             }
             _ => {}
         }
     }
 
     fn on_symlink_step(&mut self, core: &mut Core, step: u8, reply: &Reply) {
-        let JobKind::MakeSymlink { path, points_to } = self.kind.clone() else {
+        let JobKind::MakeSymlink { path, .. } = self.kind.clone() else {
             return;
         };
         match (step, words::status(reply)) {
             (BESIDE, Ok(())) => {
                 let from = self.temp.clone().unwrap_or_default();
-                let rename = Request::PosixRename {
-                    from: &from,
-                    to: &path.0,
-                };
-                self.send(core, RENAME, &rename);
-            }
-            (CLEAR, Ok(())) => {
                 self.pending += 1;
-                core.send_symlink(self.id, RENAME, &path.0, &points_to);
+                let names = (from.as_slice(), path.0.as_slice());
+                self.replace = Some(Replace::begin(core, self.id, names, true));
             }
-            (BESIDE | CLEAR, Err(status)) => {
+            (BESIDE, Err(status)) => {
                 self.temp = None;
-                self.fail(refused("cannot make the symlink", status));
-            }
-            (RENAME, Ok(())) => self.temp = None,
-            (RENAME, Err(status)) => {
-                self.fail(refused("cannot make the symlink", status));
-                if let Some(temp) = self.temp.clone() {
-                    self.send(core, CLEAN, &Request::Remove { path: &temp });
-                }
+                self.fail(refused(MAKING_SYMLINK, status));
             }
             (CLEAN, Err(status)) if status.code != StatusCode::NO_SUCH_FILE => self.left_behind(),
             _ => self.temp = None,
         }
+    }
+
+    fn on_replace(&mut self, core: &mut Core, reply: &Reply) -> Step {
+        if let Some(mut replace) = self.replace.take() {
+            let replaced = replace.on_reply(core, self.id, reply);
+            if let Replaced::Goes = replaced {
+                self.pending += 1;
+                self.replace = Some(replace);
+                return Step::Goes;
+            }
+            self.temp = None;
+            let (fault, warning) = replaced.told(MAKING_SYMLINK, &mut self.temp);
+            self.fault = fault;
+            if let Some(text) = warning {
+                core.event(LaneEvent::Warning(self.id, text));
+            }
+            if let Some(path) = self.temp.clone() {
+                self.send(core, CLEAN, &Request::Remove { path: &path });
+                return Step::Goes;
+            }
+        }
+        self.end(core)
     }
 
     /// The temporary could not be removed.

@@ -73,9 +73,11 @@ impl Task {
                 target,
                 attributes,
                 len,
+                alone,
                 options,
             } => {
-                let head = Put::head(id, file, target.0, (attributes, len), options);
+                let first = (attributes, len, alone);
+                let head = Put::head(id, file, target.0, first, options);
                 Machine::Put(Box::new(head))
             }
             JobKind::PutRange {
@@ -88,8 +90,12 @@ impl Task {
                 temp,
                 attributes,
                 cut,
+                set,
                 options,
-            } => Machine::Put(Box::new(Put::finish(id, temp, attributes, cut, options))),
+            } => {
+                let finish = Put::finish(id, temp, attributes, (cut, set), options);
+                Machine::Put(Box::new(finish))
+            }
             JobKind::SyncTemp { temp } => Machine::Put(Box::new(Put::sync(id, temp.0))),
             JobKind::GetRange {
                 file,

@@ -21,7 +21,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
             "; its disk may be full or a quota used up"
         }
         (StatusCode::FAILURE, CREATING) => {
-            "; a directory may stand there, its disk be full or a quota used up"
+            "; a directory may stand there, or its file system be read-only or full"
         }
         (StatusCode::FAILURE, RENAMING) => "; a directory may stand there",
         _ => "",
@@ -29,11 +29,30 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
     remote(format!("{doing}: {said}{hint}"))
 }
 
+/// Warning of a file that is written under its final name.
+pub(super) fn in_place(why: &str, status: &Status) -> String {
+    format!("written in place, since {why} ({status}): if that is interrupted, it is incomplete")
+}
+
+/// Warning of an old file that was moved aside.
+pub(super) fn old_is_left(old: &[u8]) -> String {
+    let old = sftp::printable(old, 4096);
+    format!("the old file could not be removed: it is {old} now")
+}
+
+/// Whether the server says that nothing more can be stored or changed there.
+pub(super) fn says_full(status: &Status) -> bool {
+    const FULL: [&str; 4] = ["no space", "quota", "read-only file system", "disk full"];
+    let said = status.message.to_ascii_lowercase();
+    FULL.iter().any(|words| said.contains(words))
+}
+
 pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const WRITING: &str = "cannot write";
 pub(super) const SYNCING: &str = "cannot make the data durable";
 pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary";
+pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only";
 
 /// The STATUS in a reply; a success of another kind counts as OK.
 pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
@@ -57,7 +76,7 @@ mod tests {
         let bare = refused(WRITING, &status("Failure")).what;
         assert!(bare.ends_with("; its disk may be full or a quota used up"));
         let said = refused(WRITING, &status("no space left on device")).what;
-        assert!(said.ends_with("(no space left on device)"), "{said}");
+        assert_eq!(said, "cannot write: no space left on device");
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::dirs;
 use super::file::Stage;
+use super::lanes::LaneState;
 use super::spans::Spans;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
@@ -13,7 +14,8 @@ const LITTLE: u64 = 4096;
 
 /// Whom an event is for.
 enum Of {
-    Whole,
+    Whole(JobId),
+    Other,
     Part(JobId),
     Finish(JobId),
     Check(JobId),
@@ -42,7 +44,11 @@ impl Spread {
                     JobKind::SetAttributes { .. } if event.is_last() => self.settings.end(id),
                     _ => {}
                 }
-                Of::Whole
+                // Of others a path is the answer to a question.
+                match is_upload(&queued.job.kind) {
+                    true => Of::Whole(id),
+                    false => Of::Other,
+                }
             }
             Assigned::Part(file) => Of::Part(*file),
             Assigned::Finish(file) => Of::Finish(*file),
@@ -63,13 +69,19 @@ impl Spread {
                 _ => state.heard = self.now,
             }
         }
+        if let (LaneEvent::Path(_, path), Of::Whole(id) | Of::Finish(id)) = (&event, &of) {
+            self.asides.told(*id, path);
+        }
         let mut over = None;
         if event.is_last() {
+            if let Of::Whole(id) | Of::Finish(id) = &of {
+                self.asides.over(*id);
+            }
             self.dirty = true;
             over = self.assigned.remove(&id);
         }
         match of {
-            Of::Whole => match (&event, over) {
+            Of::Whole(_) | Of::Other => match (&event, over) {
                 // It cannot be rebuilt from what is there, or that does not pay.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
                     if rebuilds(&queued.job.kind) =>
@@ -136,9 +148,11 @@ impl Spread {
                 continue;
             };
             match assigned {
-                Assigned::Whole(queued) => self.whole_lost(*queued, state.spoke, why),
+                Assigned::Whole(queued) => self.whole_lost((lane, &state), *queued, why),
                 Assigned::Part(file) => self.part_lost(file, *id, why),
-                Assigned::Finish(file) | Assigned::Check(file) => self.finish_lost(file),
+                Assigned::Finish(file) | Assigned::Check(file) => {
+                    self.finish_lost((lane, &state), file);
+                }
                 Assigned::Clean(file) => self.clean(file),
                 Assigned::Adopt(file) => {
                     self.ask_to_adopt(file);
@@ -152,12 +166,15 @@ impl Spread {
             if let Some(file) = self.files.get_mut(&of).filter(|f| f.temp.is_none()) {
                 file.another_name();
             }
-            self.strayed(lane, &state, of, path);
+            if !self.asides.keeps(of, &path) {
+                self.strayed(lane, &state, of, path);
+            }
         }
     }
 
     /// A lane that never told anything was refused, which is no fault of what waited on it.
-    fn whole_lost(&mut self, mut queued: Queued, spoke: bool, why: &str) {
+    fn whole_lost(&mut self, lane: (LaneId, &LaneState), mut queued: Queued, why: &str) {
+        let spoke = lane.1.spoke;
         let id = queued.job.id;
         if let JobKind::MakeDir { path, .. } = &queued.job.kind {
             self.dirs.end(&path.0, id);
@@ -182,7 +199,7 @@ impl Spread {
             {
                 keep.again = keep.again.wrapping_add(1);
             }
-            self.queue(queued, true);
+            self.queue_lost(lane, queued);
         }
     }
 
@@ -246,17 +263,10 @@ impl Spread {
         }
     }
 
-    fn finish_lost(&mut self, id: JobId) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        file.finish_lost = true;
-        // Where the new name was made, to make room for it would remove the file itself.
-        if let Some(path) = file.temporary() {
-            let follow = false;
-            let own = self.own_id();
-            let look = JobKind::Stat { path, follow };
-            self.urgent.push_back((own, look, Assigned::Check(id)));
+    fn finish_lost(&mut self, lane: (LaneId, &LaneState), id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.finish_lost = true;
+            self.check_lost(lane, id);
         }
     }
 
@@ -280,9 +290,11 @@ impl Spread {
             &mut self.lists,
             &mut self.long_lists,
         ];
+        let waiting = self.asides.drain();
         queues
             .into_iter()
             .flat_map(|queue| queue.drain(..).map(|queued| queued.job.id))
+            .chain(waiting)
             .collect()
     }
 
@@ -328,6 +340,10 @@ fn leaving(fault: &Fault, temporary: Option<&RemotePath>) -> Fault {
         fault.what.push_str(&text);
     }
     fault
+}
+
+fn is_upload(kind: &JobKind) -> bool {
+    matches!(kind, JobKind::Put { .. } | JobKind::PutDelta { .. })
 }
 
 /// Whether a file is made of an older form of it.

@@ -22,6 +22,11 @@ pub(super) struct SplitFile {
     pub(super) headed: bool,
     /// Writes may come in any order.
     pub(super) seekable: bool,
+    /// One lane at a time has it open at the far end, and moves all that is left in order.
+    pub(super) one_handle: bool,
+    /// The part that creates the temporary and sets its attributes, and whether it has.
+    pub(super) alone: Option<JobId>,
+    pub(super) set: bool,
     pub(super) unclaimed: Spans,
     /// Written, and closed without an error.
     pub(super) safe: Spans,
@@ -91,6 +96,9 @@ impl SplitFile {
             temp: None,
             headed: false,
             seekable: true,
+            one_handle: false,
+            alone: None,
+            set: false,
             unclaimed: Spans::all(),
             safe: Spans::default(),
             running: BTreeMap::new(),
@@ -139,12 +147,19 @@ impl SplitFile {
             true => !self.headed || self.temp.is_some(),
             false => self.seekable || self.running.is_empty(),
         };
+        let may = may && (!self.one_handle || self.running.is_empty());
         self.stage == Stage::Moving && may && !self.unclaimed.is_empty()
     }
 
     /// Takes about `len` of the first bytes that nobody has.
     pub(super) fn claim(&mut self, len: u64) -> Option<(u64, u64)> {
         let (from, to) = self.unclaimed.first()?;
+        if self.one_handle {
+            // What lies behind a gap and is there is moved again: to skip it would open the file once
+            // more.
+            self.unclaimed.remove(from, OPEN);
+            return Some((from, OPEN));
+        }
         // Whoever has the last bytes of what is known reads on to the end.
         let open = to == OPEN && from.saturating_add(len + len / 2) >= self.size();
         let until = match to.min(from.saturating_add(len)) {
@@ -181,7 +196,11 @@ impl SplitFile {
                 target: target.clone(),
                 attributes: self.attributes,
                 // It shall not wait for the source's end: only its name is waited for.
-                len: to.min(self.size().max(1)) - from,
+                len: match self.one_handle {
+                    true => OPEN,
+                    false => to.min(self.size().max(1)) - from,
+                },
+                alone: self.one_handle,
                 options: options.clone(),
             }),
             (JobKind::Get { source, .. }, _) => Some(JobKind::GetRange {
@@ -206,6 +225,7 @@ impl SplitFile {
             temp: self.temp.clone()?,
             attributes: self.attributes,
             cut,
+            set: self.set,
             options,
         })
     }
@@ -301,6 +321,14 @@ impl SplitFile {
             self.stage = Stage::GivingUp;
         }
         self.unclaimed = Spans::default();
+    }
+
+    /// It will be written under its final name. A symlink there, which is to be replaced and not
+    /// followed, is looked for first.
+    pub(super) fn write_in_place(&mut self) {
+        if let JobKind::Put { options, .. } = &mut self.job.kind {
+            options.inplace = !options.replace_link;
+        }
     }
 
     /// The name of the temporary that has to go.

@@ -1,5 +1,7 @@
 //! What each lane gets next.
 
+use std::collections::VecDeque;
+
 use super::dirs::Place;
 use super::file::{Running, SplitFile, Stage};
 use super::lanes::{LaneState, Lanes};
@@ -213,7 +215,9 @@ impl Spread {
         let Some((from, mut to)) = file.claim(piece) else {
             return;
         };
-        if file.is_put() && !file.headed {
+        if file.is_put() && !file.headed && file.one_handle {
+            file.headed = true;
+        } else if file.is_put() && !file.headed {
             file.headed = true;
             // The first part has a length; what is behind it is for others.
             let until = to.min(file.size().max(1));
@@ -234,6 +238,9 @@ impl Spread {
             abandoned: false,
         };
         if let Some(file) = self.files.get_mut(&id) {
+            if let JobKind::CreateTemp { alone: true, .. } = kind {
+                file.alone = Some(part);
+            }
             file.running.insert(part, running);
         }
         let job = Job { id: part, kind };
@@ -255,16 +262,36 @@ impl Spread {
 
     /// Opens the next large files: their parts can be given out when the disk has answered.
     fn begin_files(&mut self) {
+        // Before VERSION nothing of them could leave anyway.
+        let Some(shares) = self.lanes.share_files() else {
+            return;
+        };
+        if self.lanes.in_place() {
+            self.do_uploads_whole();
+        }
         let opening = |f: &&SplitFile| f.stage == Stage::Opening;
         while self.files.values().filter(opening).count() < OPENING {
             let Some(queued) = self.large.pop_front() else {
                 return;
             };
-            self.begin_file(queued);
+            self.begin_file(queued, !shares || self.options.one_handle);
         }
     }
 
-    fn begin_file(&mut self, queued: Queued) {
+    /// No temporary can be made: each is written in place by one lane.
+    fn do_uploads_whole(&mut self) {
+        let is_put = |queued: &Queued| matches!(queued.job.kind, JobKind::Put { .. });
+        let large = std::mem::take(&mut self.large);
+        let (puts, gets): (VecDeque<_>, VecDeque<_>) = large.into_iter().partition(is_put);
+        self.large = gets;
+        for mut queued in puts.into_iter().rev() {
+            queued.whole = true;
+            self.queue(queued, true);
+        }
+        self.give_jobs();
+    }
+
+    fn begin_file(&mut self, queued: Queued, one_handle: bool) {
         let Queued { job, hint, .. } = queued;
         let id = job.id;
         let (request, attributes) = match &job.kind {
@@ -278,7 +305,7 @@ impl Spread {
                     job,
                     path,
                     first,
-                    sparse: options.sparse,
+                    sparse: options.sparse && !one_handle,
                     pack: None,
                 };
                 (open, crate::Attributes::default())
@@ -306,6 +333,7 @@ impl Spread {
         let mut file = SplitFile::new(job, hint, attributes);
         file.attributes.size = file.attributes.size.or(hint.size);
         file.losses = queued.losses;
+        file.one_handle = one_handle;
         self.files.insert(id, file);
         self.disk.push_back(request);
     }

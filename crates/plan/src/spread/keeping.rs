@@ -267,7 +267,7 @@ impl Spread {
                 continue;
             }
             let temp = file.temporary();
-            if file.is_put() && temp.is_none() {
+            if file.is_put() && (temp.is_none() || file.one_handle) {
                 continue;
             }
             own += 1;

@@ -278,6 +278,19 @@ impl Lanes {
         self.least_latency = known.min().unwrap_or_default();
     }
 
+    /// Whether the server bears one file to be open several times: OpenSSH's and ours do, while
+    /// others lock it, take data in order only, or act on every CLOSE. `None` before it is known.
+    pub(super) fn share_files(&self) -> Option<bool> {
+        let known = |l: &&LaneState| l.is_open() && l.report.known;
+        let shares = self.by_id.values().filter(known).map(|l| l.report.in_order);
+        shares.reduce(|all, one| all && one)
+    }
+
+    /// Whether uploads are written in place.
+    pub(super) fn in_place(&self) -> bool {
+        self.by_id.values().any(|l| l.report.in_place)
+    }
+
     /// Lanes that move files.
     pub(super) fn working(&self) -> usize {
         let works = |l: &&LaneState| l.is_open() && !l.listing;

@@ -56,8 +56,10 @@ impl Spread {
             file.late.lanes.remove(&lane);
         }
         self.strays.over(now, lane);
+        self.asides.cut(lane, now);
         self.name_what_waited();
         self.remove_strays();
+        self.go_on_behind_lost();
     }
 
     /// Whether [`Spread::lane_is_cut`] is to be had for the lanes there are.
@@ -79,6 +81,7 @@ impl Spread {
             }
         }
         self.strays.cut(lane, until);
+        self.asides.cut(lane, until);
     }
 
     /// Until when what a lost lane has sent may still be carried out.

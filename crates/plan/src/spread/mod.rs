@@ -1,5 +1,6 @@
 //! Divides jobs over lanes.
 
+mod asides;
 mod dirs;
 mod events;
 mod file;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use self::asides::Asides;
 use self::dirs::Dirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
@@ -54,6 +56,10 @@ pub struct LaneReport {
     pub predicts: bool,
     /// [`Lane::works_in_order`].
     pub in_order: bool,
+    /// [`Lane::is_known`].
+    pub known: bool,
+    /// Files are written in place there ([`crate::Refusals::in_place`]).
+    pub in_place: bool,
     /// Bytes that may be in flight ([`crate::LaneStats::bytes_depth`]).
     pub depth: u64,
     /// The lowest latency of a request; zero while unknown.
@@ -68,6 +74,8 @@ impl LaneReport {
             wants: lane.wants_jobs(),
             predicts: lane.predicts(),
             in_order: lane.works_in_order(),
+            known: lane.is_known(),
+            in_place: lane.refusals().in_place(),
             depth: stats.bytes_depth,
             latency: stats.latency.unwrap_or_default(),
         }
@@ -122,6 +130,8 @@ pub struct SpreadOptions {
     pub most: u64,
     /// Pieces are multiples of this: the size of one WRITE.
     pub unit: u64,
+    /// A file is open once at a time, whatever the server is.
+    pub one_handle: bool,
     /// Do what a slower lane has again on a faster one. Not where it is no lane's fault how slow
     /// it is, since what is done twice takes from the rate that was set.
     pub overtake: bool,
@@ -138,6 +148,7 @@ impl Default for SpreadOptions {
             least: 1 << 20,
             most: 16 << 20,
             unit: 63 * 4096,
+            one_handle: false,
             overtake: true,
             cuts: true,
         }
@@ -213,6 +224,7 @@ pub struct Spread {
     /// Bytes of kept files that were answered since the last sync.
     fresh: u64,
     strays: Strays,
+    asides: Asides,
     /// And those that nobody was told of.
     untold: u64,
     synced_at: Instant,
@@ -292,6 +304,7 @@ impl Spread {
             syncs: VecDeque::new(),
             fresh: 0,
             strays: Strays::default(),
+            asides: Asides::default(),
             untold: 0,
             synced_at: now,
             told_at: now,
@@ -416,7 +429,8 @@ impl Spread {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let looks = self.next_look().into_iter().chain(self.next_sync());
         let late = self.next_name().into_iter().chain(self.strays.until());
-        looks.chain(late).min()
+        let asides = self.asides.until();
+        looks.chain(late).chain(asides).min()
     }
 
     /// Time has passed.
@@ -426,6 +440,7 @@ impl Spread {
         self.looked = now;
         self.name_what_waited();
         self.remove_strays();
+        self.go_on_behind_lost();
         self.look_for_stalls();
     }
 
@@ -550,6 +565,7 @@ impl Spread {
     }
 
     fn tell(&mut self, event: LaneEvent) {
+        self.clear_asides(&event);
         let Some(event) = self.strays.hold(event) else {
             return;
         };

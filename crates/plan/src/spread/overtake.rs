@@ -61,6 +61,7 @@ impl Spread {
         for (id, file) in &self.files {
             if file.stage != Stage::Moving
                 || !file.seekable
+                || file.one_handle
                 || (file.is_put() && file.temp.is_none())
             {
                 continue;

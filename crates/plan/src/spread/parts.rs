@@ -119,7 +119,10 @@ impl Spread {
                     self.do_whole(id);
                 }
             }
+            LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Refused(_, found, why) => self.tell(LaneEvent::Refused(id, found, why)),
             LaneEvent::Done(_) => {
+                file.set |= file.alone == Some(part);
                 let part = file.part_over(part, true);
                 // The target is no place for a temporary.
                 if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
@@ -276,6 +279,16 @@ impl Spread {
             LaneEvent::NotKept(_, parts, why) => self.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Belonged(_, owner) => self.tell(LaneEvent::Belonged(id, owner)),
             LaneEvent::OtherNames(_, names) => self.tell(LaneEvent::OtherNames(id, names)),
+            LaneEvent::Refused(_, found, why) => self.tell(LaneEvent::Refused(id, found, why)),
+            LaneEvent::Abandoned(_) => {
+                file.temp = None;
+                file.write_in_place();
+                file.stage = Stage::Cleaning(match file.fault {
+                    Some(_) => Then::Fail,
+                    None => Then::Whole,
+                });
+                self.go_on(id);
+            }
             LaneEvent::Path(_, path) => self.tell(LaneEvent::Path(id, path)),
             LaneEvent::Done(_) => {
                 self.files.remove(&id);

@@ -11,6 +11,7 @@ mod injected;
 mod lists;
 mod packing;
 mod puts;
+mod refusing;
 mod round_trips;
 mod sums;
 mod surprises;

@@ -187,10 +187,10 @@ fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
     w.assert_clean();
 }
 
-/// Servers without posix-rename remove the old file first. The lane that did so is lost before
-/// it could rename, or before its answer came.
+/// With servers without posix-rename the old file is moved aside first. The lane that did so is lost
+/// before it could rename, or before its answer came, and may move aside what is there then.
 #[test]
-fn the_old_file_was_removed_and_the_lane_lost() {
+fn the_old_file_was_moved_aside_and_the_lane_lost() {
     let mut naming = 0;
     for ms in (0..2400).step_by(25) {
         for zombies in [false, true] {

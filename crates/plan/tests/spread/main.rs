@@ -6,6 +6,7 @@ mod disk;
 mod files;
 mod left;
 mod losses;
+mod one_handle;
 mod pieces;
 mod settings;
 mod slow;

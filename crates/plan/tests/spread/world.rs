@@ -105,6 +105,7 @@ pub(crate) fn small() -> SpreadOptions {
         least: 64 << 10,
         most: 512 << 10,
         unit: 16 << 10,
+        one_handle: false,
         overtake: true,
         cuts: true,
     }

@@ -72,6 +72,12 @@ impl Handles {
         was
     }
 
+    /// Whether the file is open.
+    pub(super) fn has(&self, file: u64) -> bool {
+        let is = |open: &Open| matches!(open, Open::File { inode, .. } if *inode == file);
+        self.open.values().any(is)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.open.len()
     }

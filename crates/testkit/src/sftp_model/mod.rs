@@ -16,5 +16,5 @@ pub use faults::{Act, Inject};
 pub use fs::{Errno, Fs, Kind, Node};
 pub use handles::HandleStyle;
 pub use link::{Link, LinkOptions, Rng, epoch};
-pub use server::{Personality, SftpModel};
+pub use server::{Personality, Restrictions, SftpModel};
 pub use witness::Witness;

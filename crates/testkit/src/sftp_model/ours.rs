@@ -32,10 +32,7 @@ impl SftpModel {
                     let text = b"it is a directory at the far end";
                     return self.refuse(id, StatusCode::FAILURE, text);
                 }
-                Kind::File(_) if node.mode & 0o200 == 0 => {
-                    let text = b"permission denied: the existing file is read-only";
-                    return self.refuse(id, StatusCode::PERMISSION_DENIED, text);
-                }
+                Kind::File(_) if node.mode & 0o200 == 0 => return Err(StatusCode::OP_UNSUPPORTED),
                 Kind::File(_) => {
                     let replaced = Some(node.mode & 0o777);
                     attrs.permissions = attrs.permissions.or(replaced);

@@ -32,6 +32,13 @@ impl SftpModel {
                 data,
             } => {
                 let inode = self.inode(handle, true)?;
+                if self.personality.restrictions.in_order {
+                    let next = self.next_write.entry(handle.to_vec()).or_default();
+                    if *next != offset {
+                        return Err(StatusCode::FAILURE);
+                    }
+                    *next = offset + data.len() as u64;
+                }
                 self.writes.push(data.len());
                 done(self.fs.write(inode, offset, data))
             }
@@ -165,6 +172,22 @@ impl SftpModel {
             flags.contains(OpenFlags::WRITE),
         );
         let mode = attrs.permissions.unwrap_or(0o666);
+        let limits = &self.personality.restrictions;
+        if let Some(code) = limits.exclusive.filter(|_| how.2) {
+            return Err(code);
+        }
+        if let Some((suffix, code)) = limits.suffix
+            && how.0
+            && !path.ends_with(suffix.as_bytes())
+        {
+            return Err(code);
+        }
+        if limits.locks
+            && let Ok(inode) = self.fs.lookup(path, true)
+            && self.handles.has(inode)
+        {
+            return Err(StatusCode::FAILURE);
+        }
         let inode = self
             .fs
             .open(path, write, how, mode)
@@ -175,6 +198,7 @@ impl SftpModel {
 
     fn handle(&mut self, id: RequestId, open: Open) -> Result<(), StatusCode> {
         let handle = self.handles.insert(open);
+        self.next_write.remove(&handle);
         self.most_open = self.most_open.max(self.handles.len());
         self.say(id, &Response::Handle { handle: &handle });
         Ok(())

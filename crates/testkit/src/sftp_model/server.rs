@@ -27,6 +27,23 @@ pub struct Personality {
     pub shuffles: bool,
     /// FSETSTAT and SETSTAT are not supported.
     pub no_setstat: bool,
+    /// What it refuses or does not bear.
+    pub restrictions: Restrictions,
+}
+
+/// Restrictions of servers that are not OpenSSH's, or that an administrator has set.
+#[derive(Clone, Debug, Default)]
+pub struct Restrictions {
+    /// Requests that are refused whatever they say, by name ([`sftp::Request::name`]).
+    pub refused: BTreeMap<&'static str, StatusCode>,
+    /// Answer to OPEN with the flag EXCL.
+    pub exclusive: Option<StatusCode>,
+    /// Names that end otherwise are not created, and the answer to who tries.
+    pub suffix: Option<(&'static str, StatusCode)>,
+    /// WRITE takes only the next byte of a file.
+    pub in_order: bool,
+    /// A file that is open cannot be opened.
+    pub locks: bool,
 }
 
 impl Personality {
@@ -43,6 +60,7 @@ impl Personality {
             draft_symlink: false,
             shuffles: false,
             no_setstat: false,
+            restrictions: Restrictions::default(),
         }
     }
 
@@ -67,6 +85,7 @@ impl Personality {
             draft_symlink: true,
             shuffles: false,
             no_setstat: false,
+            restrictions: Restrictions::default(),
         }
     }
 }
@@ -109,6 +128,8 @@ pub struct SftpModel {
     pub excess: u64,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
+    /// The next byte of each file that is written, where the server takes data in order only.
+    pub(super) next_write: BTreeMap<Vec<u8>, u64>,
     rng: Rng,
 }
 
@@ -138,6 +159,7 @@ impl SftpModel {
             excess: 0,
             log: Vec::new(),
             most_open: 0,
+            next_write: BTreeMap::new(),
             rng: Rng::new(5),
         }
     }
@@ -274,6 +296,9 @@ impl SftpModel {
     }
 
     fn answer(&mut self, id: RequestId, request: Request<'_>) {
+        if let Some(code) = self.personality.restrictions.refused.get(request.name()) {
+            return self.status(id, *code);
+        }
         match self.serve(id, request) {
             Ok(()) => {}
             Err(code) => self.status(id, code),

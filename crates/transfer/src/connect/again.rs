@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use plan::{Direction, Learned};
+use plan::{Direction, Learned, Refusals};
 use ssh::transport::Renounced;
 use sys::Tuning;
 use tracing::debug;
@@ -325,6 +325,15 @@ impl Reach for Again {
             self.take_path(memory);
             memory.learn(learned);
         });
+    }
+
+    fn refusals(&self) -> Refusals {
+        let memory = self.memory();
+        memory.map_or_else(Refusals::default, |m| m.refusals(SystemTime::now()))
+    }
+
+    fn note_refusals(&self, found: Refusals) {
+        self.change(|memory| memory.note_refusals(found, SystemTime::now()));
     }
 
     fn was_file(&self, path: &[u8]) -> bool {

@@ -502,6 +502,7 @@ impl Gate for HostGate {
             host_key: self.fingerprint.clone(),
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
+            refused: same.and_then(|m| m.refused),
             // The rest is of the paths and the machine, which are the same whatever the server was
             // updated to.
             ..known.cloned().unwrap_or_default()

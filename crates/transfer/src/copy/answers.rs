@@ -1,6 +1,6 @@
 //! What jobs came to, told to whom they were for.
 
-use plan::{Attributes, Fault, JobId, LaneEvent};
+use plan::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
@@ -69,6 +69,7 @@ impl Engine<'_> {
             LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
+            LaneEvent::Refused(_, found, why) => self.on_refused(found, &why),
             LaneEvent::InPlace(id) => {
                 if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
                     && let Some(task) = self.files.get_mut(file)
@@ -157,7 +158,7 @@ impl Engine<'_> {
             Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
             Some((_, Purpose::File(file, _))) => {
                 if let Some(task) = self.files.get_mut(file) {
-                    task.stranded = Some(path);
+                    task.stranded = Some(path).filter(|path| !path.is_empty());
                 }
             }
             _ => {
@@ -244,6 +245,28 @@ impl Engine<'_> {
         self.warn(path, message);
     }
 
+    /// The server refuses these whatever the file: said once.
+    fn on_refused(&mut self, found: Refusals, why: &str) {
+        if !found.in_place() || std::mem::replace(&mut self.told_in_place, true) {
+            return;
+        }
+        let host = self.side(End::Target).map(|side| side.name.clone());
+        let host = Name(host.unwrap_or_default().into_bytes());
+        let refuses = match found.renames {
+            true => "the server does not rename files",
+            false => "the server refuses the names of temporaries",
+        };
+        let why = match why {
+            "" => "as an earlier copy has found",
+            why => why,
+        };
+        let text = format!(
+            "{refuses} ({why}): files are written in place, and one whose copy is interrupted \
+             stays incomplete; --inplace does so without this warning"
+        );
+        self.warn(Some(host), text);
+    }
+
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.jobs.get(&id) {
             Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
@@ -264,8 +287,8 @@ impl Engine<'_> {
                 self.warn(
                     Some(target),
                     format!(
-                        "the channel was lost before the rename: the data are whole in \
-                         {temporary} too, which stays there"
+                        "the channel was lost while the old file was {temporary}, until the new one \
+                         has its name"
                     ),
                 );
             }

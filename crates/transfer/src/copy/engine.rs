@@ -194,6 +194,8 @@ pub(super) struct Engine<'a> {
     /// What the far ends can do that stock servers cannot.
     pub(super) can: Can,
     pub(super) not_kept: NotKept,
+    /// The user knows that the server lets no temporary be made or renamed.
+    pub(super) told_in_place: bool,
     pub(super) unsynced: Unsynced,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
@@ -242,6 +244,7 @@ impl<'a> Engine<'a> {
             hard_links: HardLinks::default(),
             can: Can::default(),
             not_kept: NotKept::default(),
+            told_in_place: false,
             unsynced: Unsynced::default(),
             summary: Summary::default(),
             verify: Verify::new(options, connect.ledger()),

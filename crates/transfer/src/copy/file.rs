@@ -563,7 +563,7 @@ impl Engine<'_> {
         self.verify.forget(id);
         let what = match task.stranded.map(Name).map(|name| name.to_string()) {
             // The lane that lost it may have said so.
-            Some(name) if !what.contains(&name) => format!("{what}; the data are whole in {name}"),
+            Some(name) if !what.contains(&name) => format!("{what}; the old file is {name} now"),
             _ => what,
         };
         let name = match end {

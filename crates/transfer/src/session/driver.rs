@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{ConnectionId, LaneError, LaneId, Order, Spread, SpreadEvent, SpreadOptions};
+use plan::{ConnectionId, LaneError, LaneId, Order, Refusals, Spread, SpreadEvent, SpreadOptions};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
@@ -75,6 +75,8 @@ pub(super) struct Driver {
     pub(super) reaching: usize,
     pub(super) far: FarSide,
     pub(super) spread: Spread,
+    /// Operations that the stock server was found to refuse.
+    pub(super) refusals: Refusals,
     pub(super) growing: Growing,
     pub(super) owed: Owed,
     pub(super) telling: Telling,
@@ -125,6 +127,7 @@ impl Driver {
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
         let spread = SpreadOptions {
             split,
+            one_handle: (options.connections, options.channels) == (Some(1), Some(1)),
             overtake: options.limit.is_none() && !options.background,
             ..SpreadOptions::default()
         };
@@ -144,6 +147,10 @@ impl Driver {
             reaching: 0,
             far: FarSide::default(),
             spread: Spread::new(spread, now),
+            refusals: options
+                .reach
+                .as_ref()
+                .map_or_else(Refusals::default, |reach| reach.refusals()),
             growing: Growing::default(),
             owed: Owed::default(),
             telling: Telling::new(ends.events.clone(), now),

@@ -1,7 +1,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plan::{ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport};
+use plan::{
+    ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport, Refusals,
+};
 use sftp::{Greeting, Preamble};
 
 use super::ChannelId;
@@ -184,6 +186,7 @@ impl Driver {
         served: bool,
     ) -> Option<LaneOnChannel> {
         let slow = self.was_slow();
+        let refusals = self.refusals;
         let on = self.connection(connection)?;
         let straight = on.straight;
         let peer = on.link.peer()?;
@@ -206,6 +209,9 @@ impl Driver {
         config.pack = self.options.pack;
         config.told = self.options.told;
         config.slow = slow;
+        if !config.ours {
+            config.refusals = refusals;
+        }
         // What the first lane heard holds for the others: their requests need not wait for it.
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
@@ -370,6 +376,7 @@ impl Driver {
 
     pub(super) fn drain_events(&mut self, now: Instant, at: usize) {
         let on = &mut self.lanes[at];
+        let mut refused = false;
         while let Some(event) = on.lane.poll_event() {
             if event.job() == STARTS {
                 self.far.note_starts(event);
@@ -378,7 +385,29 @@ impl Driver {
             if let LaneEvent::Progress(_, n) = event {
                 on.bytes += n;
             }
+            if matches!(event, LaneEvent::Refused(..)) && !on.served {
+                refused = true;
+            }
             self.spread.handle_lane(now, on.id, event);
+        }
+        if refused {
+            let found = on.lane.refusals();
+            self.note_refusals(found);
+        }
+    }
+
+    /// The stock server refuses these: all lanes to it need not find that out for themselves.
+    fn note_refusals(&mut self, found: Refusals) {
+        let all = self.refusals.and(found);
+        if all == self.refusals {
+            return;
+        }
+        self.refusals = all;
+        for on in self.lanes.iter_mut().filter(|on| !on.served) {
+            on.lane.note_refusals(all);
+        }
+        if let Some(reach) = &self.options.reach {
+            reach.note_refusals(all);
         }
     }
 

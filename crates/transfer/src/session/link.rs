@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use plan::{Direction, Learned};
+use plan::{Direction, Learned, Refusals};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
@@ -242,6 +242,14 @@ pub trait Reach: Send + Sync {
 
     /// Worth knowing the next time.
     fn learn(&self, _: Learned) {}
+
+    /// Operations that the host's own SFTP server was found to refuse.
+    fn refusals(&self) -> Refusals {
+        Refusals::default()
+    }
+
+    /// More of them were found.
+    fn note_refusals(&self, _: Refusals) {}
 
     /// Whether what was sent to this path the last time took its name, where the path says nothing
     /// of whether it is a directory's.

@@ -117,7 +117,7 @@ impl Delta {
         let mut options = self.options.clone();
         // Nothing of it is written down: nobody would find it.
         options.keep = None;
-        let mut put = Put::finish(self.id, temp, self.meta.attributes, None, options);
+        let mut put = Put::finish(self.id, temp, self.meta.attributes, (None, false), options);
         put.attempt.mode_set = self.mode_set;
         put.attempt.owner = self.owner;
         put.start(core);

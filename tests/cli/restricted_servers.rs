@@ -1,0 +1,257 @@
+//! Servers that refuse some of SFTP's requests, or bear less than OpenSSH's: what scp can copy there,
+//! longhaul copies, to the same tree and with the same exit code, and nothing is lost.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use longhaul_tests::{Client, Program, scratch};
+use testkit::tree::{Compare, differences, write_file};
+use testkit::{Outcome, Peer, PeerBuilder};
+
+const SERVER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/peers/restricted_sftp_server.py"
+);
+
+/// A server: OpenSSH's with a list of requests, or the one in tests/peers with rules.
+struct Server {
+    name: &'static str,
+    openssh: bool,
+    arguments: &'static str,
+}
+
+const fn openssh(name: &'static str, arguments: &'static str) -> Server {
+    Server {
+        name,
+        openssh: true,
+        arguments,
+    }
+}
+
+const fn other(name: &'static str, arguments: &'static str) -> Server {
+    Server {
+        name,
+        openssh: false,
+        arguments,
+    }
+}
+
+const SERVERS: [Server; 22] = [
+    openssh("no RENAME of any kind", "-P rename,posix-rename"),
+    openssh("no posix-rename", "-P posix-rename"),
+    openssh("no plain RENAME", "-P rename"),
+    openssh("no SETSTAT", "-P setstat,fsetstat,lsetstat"),
+    openssh("no SETSTAT by path", "-P setstat"),
+    openssh(
+        "no SETSTAT, no RENAME",
+        "-P setstat,fsetstat,rename,posix-rename",
+    ),
+    openssh("no REMOVE", "-P remove"),
+    openssh("no MKDIR", "-P mkdir"),
+    openssh("no extensions", "-P limits,expand-path,fsync,copy-data"),
+    openssh("read-only", "-R"),
+    openssh(
+        "what scp needs",
+        "-p open,close,read,write,lstat,stat,fstat,opendir,readdir,realpath,mkdir,setstat,fsetstat",
+    ),
+    other("nothing refused", ""),
+    other("an object store", "in-order RENAME=8 SYMLINK=8 READLINK=8"),
+    other(
+        "a managed object store",
+        "in-order SETSTAT=8 FSETSTAT=8 SYMLINK=8 READLINK=8",
+    ),
+    other(
+        "a store that denies",
+        "in-order SETSTAT=3 FSETSTAT=3 RENAME=3",
+    ),
+    other("RENAME fails", "RENAME=4"),
+    other("no EXCL", "no-excl"),
+    other("a lock on open files", "lock"),
+    other("names by a pattern", "only=*.dat"),
+    other("names by a pattern, failure", "only=*.dat code=4"),
+    other("names by a pattern, no such file", "only=*.dat code=2"),
+    other("neither REMOVE nor RENAME", "REMOVE=3 RENAME=8"),
+];
+
+/// Copies that are made one after the other; `D:` is at the server.
+const COPIES: [&[&str]; 12] = [
+    &["new.dat", "D:new.dat"],
+    &["empty.dat", "D:empty.dat"],
+    &["new.dat", "D:old.dat"],
+    &["script.dat", "D:secret.dat"],
+    &["new.dat", "D:protected.dat"],
+    &["-r", "tree", "D:tree"],
+    &["-r", "tree/.", "D:tree"],
+    &["-p", "script.dat", "D:kept.dat"],
+    &["-pr", "tree", "D:kept"],
+    &["large.dat", "D:large.dat"],
+    &["large.dat", "D:old.dat"],
+    &["D:large.dat", "fetched.dat"],
+];
+
+const LARGE: usize = 17_000_000;
+
+fn begin(root: &Path) {
+    for folder in ["here/tree/sub", "there"] {
+        fs::create_dir_all(root.join(folder)).expect("our folder");
+    }
+    let large: Vec<u8> = (0..LARGE as u32 / 4 + 1)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    for (name, content, mode) in [
+        ("here/new.dat", &b"content"[..], 0o644),
+        ("here/script.dat", b"#!/bin/sh\n", 0o755),
+        ("here/empty.dat", b"", 0o644),
+        ("here/large.dat", &large, 0o640),
+        ("here/tree/one.dat", b"1", 0o644),
+        ("here/tree/sub/two.dat", &large[..300_000], 0o600),
+        // Shorter than what comes: scp cuts longer ones by FSETSTAT.
+        ("there/old.dat", b"old", 0o640),
+        ("there/secret.dat", b"hush", 0o600),
+        ("there/protected.dat", b"ro", 0o444),
+    ] {
+        let path = root.join(name);
+        write_file(&path, content);
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(path, mode).expect("our file");
+    }
+}
+
+fn start(clients: &mut [Client], server: &Server) -> Option<Peer> {
+    let program = match server.openssh {
+        true => "internal-sftp -u 022".to_owned(),
+        false => format!("/usr/bin/env python3 {SERVER}"),
+    };
+    let subsystem = format!("sftp {program} {}", server.arguments);
+    let mut builder = PeerBuilder::openssh().option("Subsystem", subsystem.trim_end());
+    for client in clients.iter() {
+        builder = builder.authorize(&client.dir);
+    }
+    let peer = builder.start()?;
+    for client in clients {
+        client.dir.add_host("peer", &peer);
+    }
+    Some(peer)
+}
+
+fn copy(client: &Client, root: &Path, words: &[&str]) -> Outcome {
+    let words = words.iter().map(|word| match word.strip_prefix("D:") {
+        Some(name) => format!("peer:{}/there/{name}", root.display()),
+        None => (*word).to_owned(),
+    });
+    let words: Vec<String> = words.collect();
+    client.cp().args(words).in_folder(root.join("here")).run()
+}
+
+fn clients() -> [Client; 2] {
+    let scp = Client {
+        program: Program::Scp,
+        ..Client::new()
+    };
+    [scp, Client::new()]
+}
+
+fn check(server: &Server, wrong: &mut Vec<String>) -> Option<()> {
+    let mut clients = clients();
+    let peer = start(&mut clients, server)?;
+    let place = scratch();
+    let roots = ["scp", "ours"].map(|name| place.path().join(name));
+    for root in &roots {
+        begin(root);
+    }
+    let mut leaves = false;
+    for words in COPIES {
+        let [theirs, ours] = [0, 1].map(|at| copy(&clients[at], &roots[at], words));
+        let what = format!("{}: {}", server.name, words.join(" "));
+        if theirs.code != ours.code || server.arguments.is_empty() && !ours.success() {
+            wrong.push(format!("{what}: exit codes differ\n  {theirs}  {ours}"));
+        }
+        let mut found = differences(&roots[0], &roots[1], Compare::MODES);
+        // What cannot be removed is told of.
+        if found
+            .iter()
+            .any(|line| line.contains(".longhaul: only on the right"))
+        {
+            found.retain(|line| !line.contains(".longhaul: only on the right"));
+            leaves |= ours.err().contains("could not be removed");
+            if !leaves {
+                wrong.push(format!("{what}: a temporary is left in secret\n  {ours}"));
+            }
+        }
+        if !found.is_empty() {
+            let found = found.join("\n    ");
+            wrong.push(format!("{what}: left scp's\n    {found}\n  {ours}"));
+            break;
+        }
+    }
+    drop(peer);
+    Some(())
+}
+
+fn check_all(openssh: bool) {
+    let mut wrong = Vec::new();
+    for server in SERVERS.iter().filter(|server| server.openssh == openssh) {
+        if check(server, &mut wrong).is_none() {
+            return;
+        }
+    }
+    let count = wrong.len();
+    assert!(wrong.is_empty(), "{count} differ:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn openssh_with_requests_forbidden_gets_what_scp_brings() {
+    check_all(true);
+}
+
+#[test]
+fn other_servers_get_what_scp_brings() {
+    check_all(false);
+}
+
+/// The file was opened several times, and the first CLOSE removed it: it was lost at both ends.
+#[test]
+fn a_file_that_may_be_fetched_once_is_not_lost() {
+    let server = other("fetched once", "fetched-once");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    begin(place.path());
+    let there = place.path().join("there/large.dat");
+    fs::rename(place.path().join("here/large.dat"), &there).expect("ours");
+    let content = fs::read(&there).expect("ours");
+    copy(&clients[1], place.path(), &["D:large.dat", "got.dat"]).expect_code(0);
+    assert!(fs::read(place.path().join("here/got.dat")).expect("ours") == content);
+}
+
+/// A server that renames nothing is found out once: neither later files nor later copies are sent twice
+/// or warned of one by one.
+#[test]
+fn a_server_that_renames_nothing_is_remembered() {
+    let server = other("no RENAME", "RENAME=8");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    begin(place.path());
+    for run in 0..2 {
+        let outcome = copy(&clients[1], place.path(), &["-r", "tree", "D:tree"]);
+        let said = outcome
+            .expect_code(0)
+            .expect_err(&["written in place", "--inplace"]);
+        let warnings = said.err().matches("in place").count();
+        assert_eq!(warnings, 1, "{said}");
+        let remembered = said.err().contains("an earlier copy");
+        assert_eq!(remembered, run == 1, "{said}");
+    }
+    let outcome = copy(
+        &clients[1],
+        place.path(),
+        &["--inplace", "new.dat", "D:x.dat"],
+    );
+    assert!(!outcome.expect_code(0).err().contains("warning"));
+}
