@@ -172,8 +172,8 @@ impl What {
             Self::Metadata => "set-metadata@longhaul",
             Self::Sync | Self::SyncName => "fsync@openssh.com",
             Self::Close => "CLOSE",
-            Self::ClearTarget | Self::RemoveTemp => "REMOVE",
-            Self::Rename => "RENAME",
+            Self::RemoveTemp => "REMOVE",
+            Self::Replace => "RENAME",
             Self::Readdir => "READDIR",
             Self::Tree => "list-tree@longhaul",
             Self::Sums { .. } => "hash@longhaul",
@@ -186,7 +186,7 @@ impl What {
     pub(super) fn takes_time(self) -> bool {
         matches!(
             self,
-            Self::Sync | Self::SyncName | Self::Sums { .. } | Self::Copied { .. } | Self::Rename
+            Self::Sync | Self::SyncName | Self::Sums { .. } | Self::Copied { .. } | Self::Replace
         )
     }
 }
