@@ -43,6 +43,12 @@ pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
     }
 }
 
+/// Says that a name of a listing is none.
+pub fn left_out(name: &[u8]) -> String {
+    let shown = sftp::printable(name, 256);
+    format!("the server lists a name that no file can have, \"{shown}\": left out")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,10 +65,4 @@ mod tests {
         let said = refused(WRITING, &status("no space left on device")).what;
         assert!(said.ends_with("(no space left on device)"), "{said}");
     }
-}
-
-/// Says that a name of a listing is none.
-pub fn left_out(name: &[u8]) -> String {
-    let shown = sftp::printable(name, 256);
-    format!("the server lists a name that no file can have, \"{shown}\": left out")
 }
