@@ -62,6 +62,12 @@ pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
     }
 }
 
+/// Says that a name of a listing is none.
+pub fn left_out(name: &[u8]) -> String {
+    let shown = sftp::printable(name, 256);
+    format!("the server lists a name that no file can have, \"{shown}\": left out")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,10 +84,4 @@ mod tests {
         let said = refused(WRITING, &status("no space left on device")).what;
         assert_eq!(said, "cannot write: no space left on device");
     }
-}
-
-/// Says that a name of a listing is none.
-pub fn left_out(name: &[u8]) -> String {
-    let shown = sftp::printable(name, 256);
-    format!("the server lists a name that no file can have, \"{shown}\": left out")
 }
