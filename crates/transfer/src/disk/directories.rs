@@ -320,12 +320,12 @@ impl DirectoryCache {
                     && known.path.named_part() == named
                     && known.path.follows_dirlinks() == dirlinks
             };
-            if let Some(at) = state.below.iter().position(is) {
-                if let Some(known) = state.below.remove(at) {
-                    let dir = Arc::clone(&known.dir);
-                    state.below.push_front(known);
-                    return Ok(dir);
-                }
+            if let Some(at) = state.below.iter().position(is)
+                && let Some(known) = state.below.remove(at)
+            {
+                let dir = Arc::clone(&known.dir);
+                state.below.push_front(known);
+                return Ok(dir);
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);

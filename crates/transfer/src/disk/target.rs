@@ -88,6 +88,10 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
+    #[allow(
+        clippy::useless_conversion,
+        reason = "the types differ between architectures"
+    )]
     pub(super) fn of(stat: &Stat) -> Self {
         Self {
             // Not the bits that have it run as somebody: they were given to other contents.
@@ -686,6 +690,10 @@ pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
 }
 
 /// The same of what stat(2) tells.
+#[allow(
+    clippy::useless_conversion,
+    reason = "the types differ between architectures"
+)]
 pub(crate) fn mtime_of(stat: &Stat) -> u64 {
     let seconds = u64::try_from(stat.st_mtime).unwrap_or(0);
     let nanoseconds = u64::try_from(stat.st_mtime_nsec).unwrap_or(0);
