@@ -169,8 +169,10 @@ mod tests {
     #[cfg(debug_assertions)]
     fn work_that_only_the_heartbeat_finds_is_an_error() {
         let now = Instant::now();
-        let mut turns = Turns::default();
-        turns.heartbeat = Some(now);
+        let mut turns = Turns {
+            heartbeat: Some(now),
+            ..Turns::default()
+        };
         turns.woken(now, false);
         turns.was_quiet(1);
     }
