@@ -14,7 +14,7 @@ use ssh::auth::LoginEvent;
 use ssh::channel::{ChannelEvent, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
-use ssh::transport::{Renounced, Transport, TransportEvent};
+use ssh::transport::{DisabledProtection, Transport, TransportEvent};
 use ssh::{Connection, ConnectionConfig, Event, Front, Helper, Role, SealedQueue, Work};
 use wire::{Field, PacketBuf, Pool, Rest};
 
@@ -79,7 +79,7 @@ struct World {
     server: Connection,
     sealed: SealedQueue,
     /// What server and client were told to do without.
-    told: [Renounced; 2],
+    told: [DisabledProtection; 2],
     client: Transport,
     to_server: BytesMut,
     to_client: BytesMut,
@@ -112,9 +112,9 @@ impl World {
         let mut client = transport(Role::Client, config(Role::Client, offer));
         let mut renounced = || {
             let all = [
-                Renounced::Nothing,
-                Renounced::Cipher,
-                Renounced::CipherAndMac,
+                DisabledProtection::Nothing,
+                DisabledProtection::Cipher,
+                DisabledProtection::CipherAndMac,
             ];
             u.choose(&all).copied()
         };
@@ -236,7 +236,7 @@ impl World {
         match self.server.begin_data(self.now, &mut self.to_server) {
             Ok(Front::Begun) => {
                 assert!(self.deserved && self.server.is_authenticated());
-                assert_eq!(self.told, [Renounced::CipherAndMac; 2]);
+                assert_eq!(self.told, [DisabledProtection::CipherAndMac; 2]);
                 let (id, left) = self.server.coming().expect("it was begun");
                 let n = (left / 2).min(self.to_server.len());
                 let _ = self.to_server.split_to(n);
@@ -261,10 +261,14 @@ impl World {
             let unproven = clear && direction.mac.is_none();
             if clear {
                 assert!(self.deserved && self.server.is_authenticated());
-                assert!(!self.told.contains(&Renounced::Nothing), "{:?}", self.told);
+                assert!(
+                    !self.told.contains(&DisabledProtection::Nothing),
+                    "{:?}",
+                    self.told
+                );
             }
             if unproven {
-                assert_eq!(self.told, [Renounced::CipherAndMac; 2]);
+                assert_eq!(self.told, [DisabledProtection::CipherAndMac; 2]);
             }
         }
     }

@@ -9,7 +9,7 @@ use testkit::{KeyKind, KeyPair};
 use transfer::agent::AgentSocket;
 use transfer::config::{IdentityFile, LocalUser, Query};
 use transfer::identity::Identities;
-use transfer::prompt::Batch;
+use transfer::prompt::NoPrompt;
 
 #[test]
 fn key_files() {
@@ -74,7 +74,7 @@ fn key_files() {
             };
             if identities.is_ready(at) && public.certificate().is_none() {
                 let algorithm = public.algorithms()[0].to_owned();
-                if let Ok(signature) = identities.sign(at, &algorithm, b"data", &mut Batch) {
+                if let Ok(signature) = identities.sign(at, &algorithm, b"data", &mut NoPrompt) {
                     assert_eq!(public.verify(&algorithm, b"data", &signature), Ok(()));
                 }
             }

@@ -3,12 +3,12 @@
 use std::time::SystemTime;
 
 use fuzz::{Corpus, parse};
-use transfer::memory::{AcceptedKey, HostMemory, Memories};
+use transfer::memory::{AcceptedKey, HostMemory, MemoryStore};
 
 #[test]
 fn damaged_files() {
     let dir = tempfile::tempdir().expect("a folder");
-    let memories = Memories::at(dir.path().join("hosts"));
+    let memories = MemoryStore::at(dir.path().join("hosts"));
     let now = SystemTime::now();
     let memory = HostMemory {
         banner: "SSH-2.0-OpenSSH_9.2".into(),

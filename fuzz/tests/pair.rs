@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
-use pair::control::{Begin, Control, Listener, marker};
-use pair::{Config, Frame, LegId, MOST_DATA, Parser, Piece, Session, Why};
+use pair::control::{Control, Listener, StartHalf, marker};
+use pair::{Config, Frame, LegId, MOST_DATA, Parser, Piece, StripedConnection, Why};
 
 fn frames() -> Corpus {
     let piece = |packed, bytes: &'static [u8]| {
@@ -90,10 +90,10 @@ fn control_messages_of_anybody() {
         ),
         (
             "begin",
-            Control::Begin(Begin {
+            Control::Begin(StartHalf {
                 allow: vec!["SHA256:a".to_owned()],
                 target: "localhost:22".to_owned(),
-                ..Begin::default()
+                ..StartHalf::default()
             }),
         ),
         ("listens", Control::Listens(22)),
@@ -123,7 +123,7 @@ fn control_messages_of_anybody() {
 fn sessions_with_anybody() {
     operate(4000, |u| {
         let most = 128 << 10;
-        let mut session = Session::new(Config {
+        let mut session = StripedConnection::new(Config {
             most,
             zstd: true,
             answers: u.arbitrary()?,

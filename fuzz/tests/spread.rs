@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use plan::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SpreadEvent, SpreadOptions};
+use plan::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
 use world::{World, bytes, remote};
@@ -124,7 +124,7 @@ struct Run {
 
 impl Run {
     fn new(u: &mut Unstructured<'_>) -> Result<Self> {
-        let options = SpreadOptions {
+        let options = SchedulerOptions {
             split: u.ratio(9, 10)?,
             split_from: u.int_in_range(1..=200_000)?,
             least: u.int_in_range(1..=60_000)?,
@@ -358,8 +358,8 @@ impl Run {
         let mut told = String::new();
         for (_, event) in &w.events {
             let event = match event {
-                SpreadEvent::Lane(event) => event,
-                SpreadEvent::Restarted(id) => {
+                SchedulerEvent::Lane(event) => event,
+                SchedulerEvent::Restarted(id) => {
                     assert!(!ended.contains_key(id), "{id:?} restarted behind its end");
                     continue;
                 }

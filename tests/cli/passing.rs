@@ -13,7 +13,7 @@ use sftp::{Attrs, Init, OpenFlags, Piece, Request, RequestId, Response, Splitter
 use ssh::msg::{
     ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
 };
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 use testkit::Seed;
 use testkit::tree::write_file;
 use wire::{PacketBuf, Rest};
@@ -40,7 +40,9 @@ struct Channel {
 impl Client {
     fn new(scene: &Scene, channels: u32) -> Self {
         let mut stranger = friend(scene);
-        stranger.transport.renounce(Renounced::CipherAndMac);
+        stranger
+            .transport
+            .renounce(DisabledProtection::CipherAndMac);
         stranger.transport.rekey().expect("it has keys");
         stranger.flush().expect("it listens");
         let clear = |stranger: &Stranger| {

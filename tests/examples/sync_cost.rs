@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use testkit::{ClientDir, PeerBuilder, PeerKind};
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::config::{LocalUser, Query};
 use transfer::connect::{self, Surroundings};
-use transfer::copy::{self, Coming, Connect, CopyOptions, CopyRequest, HostId, Place};
-use transfer::prompt::Batch;
+use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place, TransferEstimate};
+use transfer::prompt::NoPrompt;
 use transfer::report::{Outcome, Progress};
 use transfer::session::{Session, SessionOptions};
 
@@ -206,7 +206,12 @@ struct Host {
 }
 
 impl Connect for Host {
-    fn connect(&self, _: HostId, _: Option<Coming>, _: &Cancel) -> Result<Session, String> {
+    fn connect(
+        &self,
+        _: HostId,
+        _: Option<TransferEstimate>,
+        _: &CancelToken,
+    ) -> Result<Session, String> {
         let user = LocalUser::current();
         let query = Query {
             host: self.name.clone(),
@@ -216,16 +221,16 @@ impl Connect for Host {
         };
         let config = query.resolve(&user).map_err(|e| e.to_string())?;
         let around = Surroundings {
-            renounced: ssh::transport::Renounced::Nothing,
+            renounced: ssh::transport::DisabledProtection::Nothing,
             window_poll: true,
-            prompt: Arc::new(Mutex::new(Batch)),
+            prompt: Arc::new(Mutex::new(NoPrompt)),
             opened: Arc::new(|_| {}),
             memories: None,
             forward_agent: false,
             dscp: 0,
             congestion: None,
             direct: false,
-            far: connect::FarUse::Stock,
+            far: connect::RemoteServerUse::Stock,
             absolute: true,
             sends: None,
             beside: None,
@@ -274,7 +279,7 @@ fn copy_once(asked: &Asked, journal: bool, from: &Path, to: &Path, config: &Path
     };
     let begun = Instant::now();
     let progress = Progress::default();
-    let cancel = Cancel::default();
+    let cancel = CancelToken::default();
     let summary = copy::run(request, &host, &progress, &mut |_| {}, &cancel);
     let took = begun.elapsed();
     match summary.outcome {

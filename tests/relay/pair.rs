@@ -13,7 +13,7 @@ use longhaul_tests::{longhaul, processes};
 use plan::{Direction, Learned};
 use rustix::process::Signal;
 use testkit::Seed;
-use transfer::memory::{HostMemory, Memories};
+use transfer::memory::{HostMemory, MemoryStore};
 
 use crate::world::{Relay, SOON, accept, both_ways, bounded, expect_all, expect_reset, server};
 
@@ -94,7 +94,7 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
         rtt_us: 100,
         at: at - 7200,
     });
-    let memories = Memories::at(cache.path().join("longhaul/hosts"));
+    let memories = MemoryStore::at(cache.path().join("longhaul/hosts"));
     let port = far.address().port();
     memories
         .store("127.0.0.1", port, "pair:", &memory, now)

@@ -17,11 +17,11 @@ use measure::bench::{self, Bench, KIND, SCHEMA, compare, csv, page, text};
 
 use crate::exit::Exit;
 use crate::failed;
-use crate::flags::high::World;
+use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
 
 /// Runs it to its end.
-pub(crate) fn run(args: BenchArgs, world: &World) -> Exit {
+pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
     if let Some((before, now)) = &args.compare {
         return match (read(before), read(now)) {
             (Ok(before), Ok(now)) => compared(&before, &now),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use transfer::bootstrap;
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::copy::{Connect as _, HostId};
 
 use crate::connect::Hosts;
@@ -17,7 +17,7 @@ use crate::{cp, failed};
 pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
     let console = Arc::new(Console::new(args.colors));
     cp::log_to(&console, args.level);
-    let cancel = Cancel::default();
+    let cancel = CancelToken::default();
     let quiet = args.flags.quiet;
     let output = Arc::new(Output::new(
         Arc::clone(&console),

@@ -14,12 +14,12 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// What is wrong, and where in the text.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Wrong {
+pub(crate) struct ConfigFileError {
     pub(crate) at: usize,
     pub(crate) what: String,
 }
 
-impl Wrong {
+impl ConfigFileError {
     /// What the parser of TOML has found.
     pub(crate) fn syntax(e: &toml::de::Error) -> Self {
         // Its types are nobody's words.
@@ -42,7 +42,7 @@ impl Wrong {
 /// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
 pub(crate) fn read<T>(
     file: &Path,
-    parse: impl FnOnce(&str) -> Result<T, Vec<Wrong>>,
+    parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
 ) -> Result<T, String> {
     let named = |what: &dyn Display| format!("{}: {what}", file.display());
     let meta = fs::metadata(file).map_err(|e| named(&e))?;

@@ -12,18 +12,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plan::{Pack, Told};
+use plan::{PackingMode, Told};
 use transfer::bootstrap;
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Query};
-use transfer::connect::{self, Facts, FarUse, Look, Sends, SharedPrompt, Surroundings};
-use transfer::copy::{Coming, Connect, CopyRequest, HostId, Place};
-use transfer::memory::Memories;
+use transfer::connect::{
+    self, Facts, Look, PlannedUpload, RemoteServerUse, SharedPrompt, Surroundings,
+};
+use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
+use transfer::memory::MemoryStore;
 use transfer::memory::findings::Findings;
 use transfer::operand::Destination;
-use transfer::prompt::Batch;
+use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
-use transfer::session::{RawLink, Reach, Session, SessionOptions, ssh_arguments};
+use transfer::session::{ConnectionSource, RawLink, Session, SessionOptions, ssh_arguments};
 use transfer::sums::Ledger;
 use transfer::{pace, sample};
 
@@ -59,7 +61,7 @@ pub(crate) struct Hosts {
 #[derive(Clone)]
 pub(crate) struct Measured {
     /// Whether a longhaul there packs data.
-    pub(crate) pack: Pack,
+    pub(crate) pack: PackingMode,
     /// What is remembered of hosts is used and kept: else every login is as the first.
     pub(crate) remembers: bool,
     /// Told of each connection.
@@ -123,7 +125,7 @@ impl Hosts {
 
     /// Sends this program to the hosts that have none, where that was asked for. Where it cannot be,
     /// that is said, and the copy does without.
-    pub(crate) fn bootstrap(&mut self, cancel: &Cancel) {
+    pub(crate) fn bootstrap(&mut self, cancel: &CancelToken) {
         if !self.flags.bootstrap {
             return;
         }
@@ -137,14 +139,14 @@ impl Hosts {
             }
         }
         // What was done for it is worth a question.
-        self.flags.far = FarUse::Exec;
+        self.flags.far = RemoteServerUse::Exec;
     }
 
     /// Behind a copy over our own SSH that took long, what this processor can do is worth knowing.
     pub(crate) fn learn_processor(&self, summary: &Summary) {
         let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
         let whole = summary.outcome == Outcome::Complete && !self.hosts.is_empty();
-        if let Some(memories) = Memories::of_user()
+        if let Some(memories) = MemoryStore::of_user()
             && whole
             && !foreign
         {
@@ -153,7 +155,7 @@ impl Hosts {
     }
 
     /// Sends this program to a host; false where it was there already.
-    pub(crate) fn send_longhaul(&self, host: HostId, cancel: &Cancel) -> Result<bool, String> {
+    pub(crate) fn send_longhaul(&self, host: HostId, cancel: &CancelToken) -> Result<bool, String> {
         let placed = bootstrap::place(host, self, cancel)?;
         self.remember_longhaul(host, Some(placed.sum));
         Ok(placed.sent)
@@ -162,7 +164,7 @@ impl Hosts {
     /// Keeps what was measured of a host, for copies to and from it.
     pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
         let user = LocalUser::current();
-        let memories = Memories::of_user();
+        let memories = MemoryStore::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config) {
@@ -174,7 +176,7 @@ impl Hosts {
     /// Which one was sent to a host, if one was.
     pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
         let user = LocalUser::current();
-        let memories = Memories::of_user();
+        let memories = MemoryStore::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config)
@@ -199,9 +201,9 @@ impl Hosts {
             background: self.flags.background,
             pack: match (&self.measured, self.flags.compress) {
                 (Some(measured), _) => measured.pack,
-                (None, Some(When::Always)) => Pack::Always,
-                (None, Some(When::Never)) => Pack::Never,
-                (None, Some(When::Auto) | None) => Pack::Auto,
+                (None, Some(When::Always)) => PackingMode::Always,
+                (None, Some(When::Never)) => PackingMode::Never,
+                (None, Some(When::Auto) | None) => PackingMode::Auto,
             },
             ledger: self.ledger.clone(),
             told: Told::default()
@@ -216,9 +218,9 @@ impl Hosts {
     }
 
     /// Where more is wanted than SFTP carries, a longhaul is asked for whatever is copied.
-    fn far_use(&self) -> FarUse {
+    fn far_use(&self) -> RemoteServerUse {
         match self.flags.far {
-            FarUse::Auto if self.flags.wants_longhaul() => FarUse::Wanted,
+            RemoteServerUse::Auto if self.flags.wants_longhaul() => RemoteServerUse::Wanted,
             far => far,
         }
     }
@@ -304,7 +306,7 @@ impl Hosts {
             Some(When::Always) | None => {}
         }
         let prompt: SharedPrompt = match config.batch_mode {
-            true => Arc::new(Mutex::new(Batch)),
+            true => Arc::new(Mutex::new(NoPrompt)),
             false => Arc::new(Mutex::new(Questions::new(Arc::clone(&self.output)))),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
@@ -338,7 +340,7 @@ impl Hosts {
                     guessed: facts.guessed,
                 });
             }),
-            memories: Memories::of_user().filter(|_| remembers),
+            memories: MemoryStore::of_user().filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
@@ -365,14 +367,14 @@ impl Hosts {
     fn over_ssh(
         &self,
         destination: &Destination,
-        coming: Option<Coming>,
-        cancel: &Cancel,
+        coming: Option<TransferEstimate>,
+        cancel: &CancelToken,
     ) -> Result<Session, String> {
         let (config, mut around) = self.prepare(destination)?;
         // A program may ask on the terminal without telling.
         let program = matches!(config.proxy, Proxy::Command(_));
         let _held = program.then(|| self.output.console().hold());
-        around.sends = coming.map(|coming| Sends {
+        around.sends = coming.map(|coming| PlannedUpload {
             coming,
             options: self.options(),
         });
@@ -381,7 +383,7 @@ impl Hosts {
         // What is measured is over when its connection is: one that was lost is no figure.
         let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
-            reach: (!alone).then(|| Arc::new(again) as Arc<dyn Reach>),
+            reach: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
             ..self.options()
         };
         Session::start(Box::new(link), options)
@@ -394,7 +396,7 @@ impl Hosts {
     /// up: at a cancel it is left alone, and ends with the process.
     fn until_cancelled<T: Send + 'static>(
         &self,
-        cancel: &Cancel,
+        cancel: &CancelToken,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let (done, result) = mpsc::sync_channel(1);
@@ -425,8 +427,8 @@ impl Connect for Hosts {
     fn connect(
         &self,
         host: HostId,
-        coming: Option<Coming>,
-        cancel: &Cancel,
+        coming: Option<TransferEstimate>,
+        cancel: &CancelToken,
     ) -> Result<Session, String> {
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         // A program of -S asks on the terminal without telling.

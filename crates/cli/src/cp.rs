@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::copy;
 use transfer::report::Progress;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     }
     let console = Arc::new(Console::new(args.colors));
     log_to(&console, args.level);
-    let cancel = Cancel::default();
+    let cancel = CancelToken::default();
     let at_once = Arc::clone(&console);
     let first = cancel.clone();
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());

@@ -22,14 +22,14 @@ const AT_ONCE: usize = 16;
 
 /// Where something is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ToldAt {
+pub(crate) enum HttpEndpoint {
     /// A port of this machine alone.
     Loopback(SocketAddr),
     /// A UNIX socket, which is made, in place of one that nobody listens at.
     Path(PathBuf),
 }
 
-impl ToldAt {
+impl HttpEndpoint {
     /// As people write it.
     pub(crate) fn of(text: &str) -> Self {
         match text.parse() {
@@ -57,12 +57,12 @@ impl Answer {
 
 /// What tells whoever asks, until it is stopped or the process ends.
 #[derive(Debug)]
-pub(crate) struct Telling {
+pub(crate) struct HttpServer {
     listener: Arc<Socket>,
     thread: JoinHandle<()>,
 }
 
-impl Telling {
+impl HttpServer {
     /// Where: port 0 is a number by now.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()?.as_socket()
@@ -82,17 +82,17 @@ impl Telling {
 /// # Errors
 /// The address cannot be listened at, or is not of this machine alone.
 pub(crate) fn tell(
-    at: &ToldAt,
+    at: &HttpEndpoint,
     answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
-) -> io::Result<Telling> {
+) -> io::Result<HttpServer> {
     let listener: Socket = match at {
-        ToldAt::Loopback(address) if !address.ip().is_loopback() => {
+        HttpEndpoint::Loopback(address) if !address.ip().is_loopback() => {
             return Err(io::Error::other("figures are for this machine alone"));
         }
-        ToldAt::Loopback(address) => TcpListener::bind(address)?.into(),
-        ToldAt::Path(path) => sys::listen_unix(path, AT_ONCE as i32)?,
+        HttpEndpoint::Loopback(address) => TcpListener::bind(address)?.into(),
+        HttpEndpoint::Path(path) => sys::listen_unix(path, AT_ONCE as i32)?,
     };
-    let by_name = matches!(at, ToldAt::Loopback(_));
+    let by_name = matches!(at, HttpEndpoint::Loopback(_));
     let (listener, answer) = (Arc::new(listener), Arc::new(answer));
     let accepting = Arc::clone(&listener);
     let thread = thread::Builder::new()
@@ -121,7 +121,7 @@ pub(crate) fn tell(
                 });
             }
         })?;
-    Ok(Telling { listener, thread })
+    Ok(HttpServer { listener, thread })
 }
 
 fn serve(

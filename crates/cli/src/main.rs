@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use exit::Exit;
 use flags::command::named_paths;
 use flags::docs;
-use flags::high::{HighArgs, World};
+use flags::high::{Environment, HighArgs};
 use flags::low::{self, LowArgs, UsageError};
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if let Some(role) = serve::listen::Role::of(&words) {
         return serving::inside(role);
     }
-    let world = World::look();
+    let world = Environment::look();
     let exit = match low::parse(words.iter().cloned(), world.help_colors()) {
         Ok(LowArgs::Copy(args)) => {
             match HighArgs::resolve(*args, &world).and_then(congestion::check) {
@@ -116,7 +116,7 @@ pub(crate) fn failed(what: &str) -> Exit {
     Exit::SomeFailed
 }
 
-impl World {
+impl Environment {
     fn look() -> Self {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {

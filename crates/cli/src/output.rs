@@ -15,12 +15,12 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::report::{Decision, Event, Name, Summary};
 
 use crate::exit::Exit;
 use console::Console;
-use explain::Explained;
+use explain::DecisionEvent;
 use json::{HostInfo, Json, RunEvent};
 use snapshot::Snapshot;
 
@@ -32,7 +32,7 @@ pub(crate) struct Output {
     /// Each file is named as it is done.
     verbose: bool,
     // Ends the run when nobody reads the events any more.
-    cancel: Cancel,
+    cancel: CancelToken,
     /// What was decided before the copy, where that is to be told.
     decisions: Option<Mutex<Vec<Decision>>>,
 }
@@ -42,7 +42,7 @@ impl Output {
         console: Arc<Console>,
         json: Option<Json>,
         quiet: bool,
-        cancel: Cancel,
+        cancel: CancelToken,
     ) -> Self {
         Self {
             console,
@@ -192,7 +192,7 @@ impl Output {
         let before = before.iter().filter(|d| !later(d));
         let told: Vec<_> = before
             .chain(&summary.decisions)
-            .map(Explained::new)
+            .map(DecisionEvent::new)
             .collect();
         let several = summary.far_ends.len() > 1;
         for decision in told {

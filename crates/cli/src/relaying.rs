@@ -17,9 +17,10 @@ use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use relay::entry::permit::Permit;
+use relay::entry::permit::TargetRule;
 use relay::{
-    Asks, Diverted, Entrance, Host, Limits, Network, Place, Relay, Speaks, Target, Uplink,
+    Asks, ClientProtocols, Entrance, Host, Limits, Network, Place, RedirectKind, Relay, Target,
+    Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
@@ -30,7 +31,7 @@ use tracing::warn;
 use self::operating::Told;
 use self::route::Route;
 use crate::exit::Exit;
-use crate::flags::low::{Instead, RelayArgs, UsageError, relay_usage};
+use crate::flags::low::{RelayAction, RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
 use crate::{config_file, congestion, failed, serving};
 
@@ -53,16 +54,18 @@ const PROBES: Probes = Probes {
 /// What was asked for makes no sense.
 pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     match &args.instead {
-        Some(Instead::Check(file)) => return Ok(config_file::checked(config::read(file, settle))),
-        Some(Instead::Top(address)) => return Ok(top::run(address)),
-        Some(Instead::Rules(what)) => {
+        Some(RelayAction::Check(file)) => {
+            return Ok(config_file::checked(config::read(file, settle)));
+        }
+        Some(RelayAction::Top(address)) => return Ok(top::run(address)),
+        Some(RelayAction::Rules(what)) => {
             let relay = settle(args).map_err(|why| relay_usage(&why))?;
             return Ok(match rules::run(*what, &relay) {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(&why),
             });
         }
-        Some(Instead::Half) => return Ok(half(args)),
+        Some(RelayAction::Half) => return Ok(half(args)),
         None => {}
     }
     let told = match &args.config {
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
             for warning in relay::clamped(&relay.sockopts) {
                 warn!("{warning}");
             }
-            if relay.speaks.diverted == Some(Diverted::Redirect) && !sys::may_mark() {
+            if relay.speaks.diverted == Some(RedirectKind::Redirect) && !sys::may_mark() {
                 warn!(
                     "without CAP_NET_ADMIN the relay's own connections have no mark: a rule that \
                      redirects what this machine sends leads them back, where they are refused"
@@ -138,7 +141,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         speaks.tls = Some(facing.entrance());
     }
     let permit = |text: &String| {
-        let permit: Result<Permit, String> = text.parse();
+        let permit: Result<TargetRule, String> = text.parse();
         permit.map_err(|why| format!("--to: '{}' {why}", wire::escape::name(text.as_bytes())))
     };
     let permits = args.permits.iter().map(permit);
@@ -150,7 +153,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
                 .to_owned(),
         );
     }
-    if speaks.diverted.is_some() && permits.iter().any(Permit::is_of_names) {
+    if speaks.diverted.is_some() && permits.iter().any(TargetRule::is_of_names) {
         return Err(
             "--to: who is led here was on the way to an address: give networks, not names"
                 .to_owned(),
@@ -172,7 +175,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     // Whoever has proved a name or a key is nobody in particular no more.
     if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
         is_for_this_machine(&entrance.place)?;
-        if speaks.diverted == Some(Diverted::Tproxy) {
+        if speaks.diverted == Some(RedirectKind::Tproxy) {
             return Err(format!(
                 "{}: with tproxy, others are led here at whatever address: say who may come with \
                  --allow NETWORK",
@@ -247,7 +250,7 @@ fn for_pairs(tuning: Tuning) -> Tuning {
 }
 
 /// Where connections go, unless clients say so.
-fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
+fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, String> {
     let target = |text: &String| {
         let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
         let words = ["tls", "proxy", "proxy1", "proxy2", "pair"];
@@ -268,7 +271,7 @@ fn targets(args: &RelayArgs, speaks: &Speaks) -> Result<Vec<Target>, String> {
 }
 
 /// What clients say in front of their bytes.
-fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
+fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, String> {
     no_words(
         &args.entrance,
         &entrance.words,
@@ -286,8 +289,8 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
     };
     let diverted = match (has("redirect"), has("tproxy")) {
         (false, false) => None,
-        (true, _) => Some(Diverted::Redirect),
-        (false, true) => Some(Diverted::Tproxy),
+        (true, _) => Some(RedirectKind::Redirect),
+        (false, true) => Some(RedirectKind::Tproxy),
     };
     if diverted.is_some() {
         let tcp = matches!(entrance.place, Place::Tcp { .. });
@@ -301,7 +304,7 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<Speaks, String> {
     if entrance.place == Place::Streams && !entrance.words.is_empty() {
         return Err(format!("{}: standard streams are plain", args.entrance));
     }
-    Ok(Speaks {
+    Ok(ClientProtocols {
         proxy: has("proxy"),
         tls: has("tls").then(|| args.tls.server()).transpose()?,
         pair: has("pair"),

@@ -17,9 +17,9 @@ use std::process::ExitCode;
 
 use serve::Export;
 use serve::listen::{
-    Current, Log, Once, Role, Server, Settings, Template, hide_memory, preauth, stopping,
+    ForkServer, LiveSettings, Log, Once, Role, Server, Settings, hide_memory, preauth, stopping,
 };
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -71,7 +71,7 @@ pub(crate) fn inside(role: Role) -> ExitCode {
 
 /// Its lines go to the server, which writes them down.
 fn account() -> io::Result<ExitCode> {
-    let template = Template::inherited()?;
+    let template = ForkServer::inherited()?;
     // Those who stop the server with everything it has started mean the server, which passes it on.
     signals::leave_to_others()?;
     signals::too_long_is_an_error()?;
@@ -157,7 +157,7 @@ fn streams() -> io::Result<(File, File)> {
 
 fn listen(args: &ServeArgs) -> Result<(), String> {
     let settled = Settled::of(args)?;
-    if args.renounced != Renounced::Nothing {
+    if args.renounced != DisabledProtection::Nothing {
         warn!(
             "clients that were told the same will NOT BE ENCRYPTED once they have logged in: \
              whoever is on the path can read what they copy"
@@ -237,7 +237,7 @@ fn ready(settled: &Settled) -> Result<Settings, String> {
 }
 
 /// Whoever comes from now on meets what the files say now, if they make sense.
-fn reload(args: &ServeArgs, current: &Current) {
+fn reload(args: &ServeArgs, current: &LiveSettings) {
     systemd::reloading();
     let read = Settled::of(args);
     match read.and_then(|settled| Ok((ready(&settled)?, settled))) {

@@ -17,7 +17,7 @@ use crate::error::LabError;
 use crate::files;
 use crate::privilege::isolate;
 use crate::scratch::Scratch;
-use crate::signals::Watched;
+use crate::signals::SignalFd;
 use crate::{FAILED, Lab};
 
 /// The hidden subcommand behind [`crate::inside`].
@@ -101,16 +101,16 @@ fn fresh_line() -> Vec<u8> {
 /// What is done with signals while the command runs.
 struct Signals {
     /// Passed on to the command.
-    passed_on: Vec<Watched>,
+    passed_on: Vec<SignalFd>,
     /// The terminal sends them to the command too, which does what it likes with them; they must
     /// not end this process before.
-    _not_ours: Vec<Watched>,
+    _not_ours: Vec<SignalFd>,
 }
 
 impl Signals {
     fn watch() -> Result<Self, LabError> {
-        let all = |signals: [i32; 2]| -> io::Result<Vec<Watched>> {
-            let watched: io::Result<Vec<_>> = signals.into_iter().map(Watched::new).collect();
+        let all = |signals: [i32; 2]| -> io::Result<Vec<SignalFd>> {
+            let watched: io::Result<Vec<_>> = signals.into_iter().map(SignalFd::new).collect();
             Ok(watched?.into_iter().flatten().collect())
         };
         let watch = || -> io::Result<Self> {

@@ -8,12 +8,12 @@ use signal_hook::low_level::pipe;
 
 /// Becomes readable when its signal has come.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SignalFd {
     pub(crate) signal: i32,
     socket: UnixStream,
 }
 
-impl Watched {
+impl SignalFd {
     /// Watches a signal; `None` if this process was started with it ignored, as by nohup, and
     /// its children are to have it so too.
     pub(crate) fn new(signal: i32) -> io::Result<Option<Self>> {
@@ -33,7 +33,7 @@ impl Watched {
     }
 }
 
-impl AsFd for Watched {
+impl AsFd for SignalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -34,7 +34,7 @@ pub enum Control {
         key: String,
     },
     /// What it is to do; said once.
-    Begin(Begin),
+    Begin(StartHalf),
     /// It takes legs, at this port of the address that the login went to; 0 where only those that
     /// are carried here.
     Listens(u16),
@@ -52,7 +52,7 @@ pub enum Control {
 
 /// What a half is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Begin {
+pub struct StartHalf {
     /// Fingerprints of those whose legs it takes.
     pub allow: Vec<String>,
     /// Where it leads, as an operand of `longhaul relay`.
@@ -160,7 +160,7 @@ impl Control {
                 if keys > MOST_KEYS {
                     return None;
                 }
-                Self::Begin(Begin {
+                Self::Begin(StartHalf {
                     allow: (0..keys).map(|_| text(fields)).collect::<Option<_>>()?,
                     target: text(fields)?,
                     target_key: text(fields)?,
@@ -330,7 +330,7 @@ mod tests {
                 software: "0.1.0".to_owned(),
                 key: "SHA256:x".to_owned(),
             },
-            Control::Begin(Begin {
+            Control::Begin(StartHalf {
                 allow: vec!["SHA256:a".to_owned(), "SHA256:b".to_owned()],
                 target: "localhost:22".to_owned(),
                 target_key: String::new(),
@@ -339,9 +339,9 @@ mod tests {
                 zstd: true,
                 ports: None,
             }),
-            Control::Begin(Begin {
+            Control::Begin(StartHalf {
                 ports: Some((4000, 4010)),
-                ..Begin::default()
+                ..StartHalf::default()
             }),
             Control::Listens(65_535),
             Control::Failed("why".to_owned()),

@@ -2,7 +2,7 @@
 //!
 //! Where the legs are full and what they carry no longer rises by itself, their number is doubled,
 //! and the legs stay if the sum has risen by 15 % since. Otherwise they are given back, and it is
-//! tried again only much later. plan::Growth does the same for logins and channels of SSH, whose
+//! tried again only much later. plan::ConcurrencyController does the same for logins and channels of SSH, whose
 //! windows, refusals and costs are most of it; there are none here.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// How many legs there are.
 #[derive(Debug)]
-pub struct Growth {
+pub struct StripeController {
     wanted: usize,
     most: usize,
     fixed: bool,
@@ -57,7 +57,7 @@ enum State {
 
 /// What there is to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct StripeSample {
     /// Bytes that have come to the other end so far, both ways.
     pub bytes: u64,
     /// All legs have been full since the last look.
@@ -66,7 +66,7 @@ pub struct Look {
     pub legs: usize,
 }
 
-impl Growth {
+impl StripeController {
     /// From one leg to `most`.
     pub fn new(most: usize) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Growth {
     }
 
     /// Looks.
-    pub fn look(&mut self, look: Look, now: Instant) {
+    pub fn look(&mut self, look: StripeSample, now: Instant) {
         let Some((then, bytes)) = self.last.replace((now, look.bytes)) else {
             return;
         };
@@ -189,14 +189,14 @@ mod tests {
     /// A path that gives each leg so much, and all of them `whole` at most; what is offered is
     /// `source`. Legs open at once. The most legs there were, and how many there are in the end.
     fn grown(each: f64, whole: f64, source: f64, looks: u32) -> (usize, usize) {
-        let mut growth = Growth::new(8);
+        let mut growth = StripeController::new(8);
         #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
         let mut now = Instant::now();
         let (mut bytes, mut most) = (0.0, 0);
         for _ in 0..looks {
             let legs = growth.wanted();
             let carries = (each * legs as f64).min(whole);
-            let look = Look {
+            let look = StripeSample {
                 bytes: bytes as u64,
                 full: source > carries,
                 legs,
@@ -223,15 +223,15 @@ mod tests {
 
     #[test]
     fn what_was_found_is_where_the_next_one_begins() {
-        let mut growth = Growth::beginning(4, 8);
+        let mut growth = StripeController::beginning(4, 8);
         assert_eq!((growth.wanted(), growth.found()), (4, None));
-        assert_eq!(Growth::beginning(16, 8).wanted(), 8);
+        assert_eq!(StripeController::beginning(16, 8).wanted(), 8);
         #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
         let mut now = Instant::now();
         let mut bytes = 0;
         // Four fill the path: eight are tried, and bring nothing.
         for _ in 0..40 {
-            let look = Look {
+            let look = StripeSample {
                 bytes,
                 full: true,
                 legs: growth.wanted(),
@@ -247,11 +247,11 @@ mod tests {
 
     #[test]
     fn a_number_that_was_given_stays() {
-        let mut growth = Growth::fixed(5);
+        let mut growth = StripeController::fixed(5);
         #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
         let now = Instant::now();
         for n in 0..50_u32 {
-            let look = Look {
+            let look = StripeSample {
                 bytes: u64::from(n),
                 full: true,
                 legs: 5,

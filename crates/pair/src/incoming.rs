@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
     most: u64,
     /// The limit that came of the window when it was made larger last.
     grown: u64,
-    told: Told,
+    told: LastReported,
     /// Since when there is something to acknowledge.
     since: Option<Instant>,
     urgent: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Incoming {
 
 /// What the other half was told last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct LastReported {
     received: u64,
     limit: u64,
 }
@@ -66,7 +66,7 @@ impl Incoming {
             window: WINDOW.min(most),
             grown: WINDOW.min(most),
             most,
-            told: Told {
+            told: LastReported {
                 received: 0,
                 limit: FIRST_CREDIT,
             },
@@ -236,7 +236,7 @@ impl Incoming {
 
     /// What to tell, if something is to be told now; or whatever there is to tell, beside others.
     pub(crate) fn ack(&mut self, beside: bool, now: Instant) -> Option<(u64, u64)> {
-        let new = Told {
+        let new = LastReported {
             received: self.received(),
             limit: self.limit(),
         };

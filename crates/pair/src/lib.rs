@@ -1,8 +1,8 @@
 //! What two facing relays say to each other: one connection of a client's, carried by several
 //! connections of theirs (docs/PROTOCOL.md, "Facing relays").
 //!
-//! Pure: a [`Session`] is given frames that came and asked for frames to send, with the time. What
-//! a leg takes is whatever [`Session::poll`] has for the leg that can be written to, so that a slow
+//! Pure: a [`StripedConnection`] is given frames that came and asked for frames to send, with the time. What
+//! a leg takes is whatever [`StripedConnection::poll`] has for the leg that can be written to, so that a slow
 //! leg holds nothing that a fast one could have carried.
 
 pub mod control;
@@ -16,8 +16,8 @@ mod squeeze;
 use std::fmt;
 
 pub use frame::{FIRST_CREDIT, Frame, MOST_DATA, Parser, Piece, TOKEN, Why};
-pub use growth::{Found, Growth, Look};
-pub use session::{Config, Session};
+pub use growth::{Found, StripeController, StripeSample};
+pub use session::{Config, StripedConnection};
 
 /// One of a session's legs; no number is used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

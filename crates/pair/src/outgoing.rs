@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use crate::frame::{Frame, MOST_DATA, Piece};
-use crate::squeeze::Squeeze;
+use crate::squeeze::FrameCompression;
 use crate::{FIRST_CREDIT, LegId, PairError};
 
 /// The other half refuses more pieces than twice this that wait for one before them.
@@ -36,7 +36,7 @@ pub(crate) struct Outgoing {
     smooth: Option<(Duration, Duration)>,
     /// Doublings of patience since something was acknowledged.
     again: u32,
-    squeeze: Squeeze,
+    squeeze: FrameCompression,
     /// Bytes of frames, and of the connection in them.
     pub(crate) carried: (u64, u64),
 }
@@ -74,7 +74,7 @@ impl Outgoing {
             blocked: 0,
             smooth: None,
             again: 0,
-            squeeze: Squeeze::new(zstd),
+            squeeze: FrameCompression::new(zstd),
             carried: (0, 0),
         }
     }

@@ -26,10 +26,10 @@ pub struct Config {
 
 /// One connection over several legs.
 ///
-/// What comes on a leg is given to [`Session::handle`]; whenever a leg can be written to,
-/// [`Session::poll`] has what to write. Times are those of [`Session::deadline`].
+/// What comes on a leg is given to [`StripedConnection::handle`]; whenever a leg can be written to,
+/// [`StripedConnection::poll`] has what to write. Times are those of [`StripedConnection::deadline`].
 #[derive(Debug)]
-pub struct Session {
+pub struct StripedConnection {
     config: Config,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -53,7 +53,7 @@ struct Leg {
     heard: Option<Instant>,
 }
 
-impl Session {
+impl StripedConnection {
     /// With no legs.
     pub fn new(config: Config) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl Session {
         self.outgoing.wants_leg()
     }
 
-    /// How much [`Session::write`] takes now.
+    /// How much [`StripedConnection::write`] takes now.
     pub fn room(&self) -> usize {
         self.outgoing.room()
     }

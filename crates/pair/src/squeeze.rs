@@ -26,7 +26,7 @@ const MOST_SKIPPED: u32 = 1024;
 const SMALL: usize = 512;
 
 /// Which frames are deflated.
-pub(crate) struct Squeeze {
+pub(crate) struct FrameCompression {
     on: bool,
     compressor: Option<Compressor<'static>>,
     /// Frames to leave alone.
@@ -40,13 +40,13 @@ pub(crate) struct Squeeze {
     full: Option<Instant>,
 }
 
-impl fmt::Debug for Squeeze {
+impl fmt::Debug for FrameCompression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Squeeze")
     }
 }
 
-impl Squeeze {
+impl FrameCompression {
     pub(crate) fn new(on: bool) -> Self {
         Self {
             on,
@@ -145,7 +145,7 @@ mod tests {
     /// How many of so many frames are deflated where that takes so long, and the path carries so
     /// many bytes a second. Legs are full where frames are made faster than they are carried.
     fn squeezed(bytes: &[u8], took: Duration, path: f64, frames: u32) -> u32 {
-        let mut squeeze = Squeeze::new(true);
+        let mut squeeze = FrameCompression::new(true);
         let mut now = start();
         squeeze.full(now);
         let mut deflated = 0;

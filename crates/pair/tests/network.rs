@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pair::{Config, Frame, LegId, Parser, Session};
+use pair::{Config, Frame, LegId, Parser, StripedConnection};
 use testkit::Seed;
 
 const MOST: u64 = 256 << 10;
@@ -19,7 +19,7 @@ struct Pipe {
 }
 
 struct Half {
-    session: Session,
+    session: StripedConnection,
     source: Vec<u8>,
     written: usize,
     found: Vec<u8>,
@@ -46,7 +46,7 @@ impl Net {
                 false => seed.bytes(size),
             };
             Half {
-                session: Session::new(Config {
+                session: StripedConnection::new(Config {
                     most: MOST,
                     zstd: true,
                     answers: true,
@@ -212,7 +212,7 @@ fn bytes_are_in_order_and_whole_whatever_becomes_of_legs() {
 
 /// A session with one leg, and frames for it.
 fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
-    let mut session = Session::new(Config {
+    let mut session = StripedConnection::new(Config {
         most: MOST,
         zstd: true,
         answers: false,
@@ -270,7 +270,10 @@ fn a_leg_that_stands_still_holds_nothing_up() {
         zstd: false,
         answers: false,
     };
-    let (mut one, mut other) = (Session::new(config), Session::new(config));
+    let (mut one, mut other) = (
+        StripedConnection::new(config),
+        StripedConnection::new(config),
+    );
     for leg in [LegId(0), LegId(1)] {
         one.add(leg);
         other.add(leg);
@@ -306,7 +309,7 @@ fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
         zstd: false,
         answers: false,
     };
-    let mut one = Session::new(config);
+    let mut one = StripedConnection::new(config);
     let legs = [LegId(0), LegId(1), LegId(2)];
     let ack = |received| Frame::Ack {
         received,
@@ -339,7 +342,10 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
         zstd: false,
         answers: false,
     };
-    let (mut one, mut other) = (Session::new(config), Session::new(config));
+    let (mut one, mut other) = (
+        StripedConnection::new(config),
+        StripedConnection::new(config),
+    );
     for leg in [LegId(0), LegId(1)] {
         one.add(leg);
         other.add(leg);
@@ -372,7 +378,7 @@ fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
         zstd: false,
         answers: true,
     };
-    let mut session = Session::new(config);
+    let mut session = StripedConnection::new(config);
     session.add(LegId(0));
     session.handle(LegId(0), &Frame::End(0), now).unwrap();
     assert_eq!(session.read(&mut [0], now), 0);
@@ -386,7 +392,7 @@ fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
     assert!(!session.is_over());
     assert!(session.presume_over() && session.is_over());
 
-    let mut session = Session::new(config);
+    let mut session = StripedConnection::new(config);
     session.add(LegId(0));
     session.finish();
     while session.poll(LegId(0), &mut || now).is_some() {}

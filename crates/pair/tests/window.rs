@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pair::{Config, LegId, Parser, Session};
+use pair::{Config, LegId, Parser, StripedConnection};
 
 /// 1 Gbit/s in a step.
 const STEP: Duration = Duration::from_millis(1);
@@ -23,7 +23,13 @@ struct Pipe {
 
 impl Pipe {
     /// A step of it; `source` writes whenever there is room.
-    fn carry(&mut self, from: &mut Session, to: &mut Session, source: bool, now: Instant) {
+    fn carry(
+        &mut self,
+        from: &mut StripedConnection,
+        to: &mut StripedConnection,
+        source: bool,
+        now: Instant,
+    ) {
         self.room = (self.room + EACH_STEP).min(2 * EACH_STEP);
         while self.room > 0 {
             if source {
@@ -55,7 +61,10 @@ fn the_window_grows_until_the_path_is_full() {
         zstd: false,
         answers: false,
     };
-    let (mut one, mut other) = (Session::new(config), Session::new(config));
+    let (mut one, mut other) = (
+        StripedConnection::new(config),
+        StripedConnection::new(config),
+    );
     one.add(LegId(0));
     other.add(LegId(0));
     let (mut there, mut back) = (Pipe::default(), Pipe::default());

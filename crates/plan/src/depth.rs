@@ -25,7 +25,7 @@ pub struct Depth {
     /// The lowest latency of the whole session. It never expires: under a load of twice the
     /// product every later sample holds queueing, and believing it would double the queue.
     latency: Option<Duration>,
-    trips: Trips,
+    trips: ResponseTimes,
     round: u64,
     round_end: u64,
     /// The sender ran into the target in this round or the last, so the path was offered all it
@@ -46,7 +46,7 @@ pub struct DepthLimits {
 
 /// What to give back when a request is answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp {
+pub struct RequestStamp {
     amount: u64,
     sent_at: Instant,
     delivered: u64,
@@ -62,7 +62,7 @@ const LEVEL: f64 = 1.125;
 /// What was answered of late, in parts of a round trip: counted from one instant to the next, a
 /// burst would fall into one trip or the other, and look like growth.
 #[derive(Debug, Default)]
-struct Trips {
+struct ResponseTimes {
     /// When the first of `parts` began.
     since: Option<Instant>,
     /// The latest first.
@@ -71,7 +71,7 @@ struct Trips {
 
 const PARTS: usize = 8;
 
-impl Trips {
+impl ResponseTimes {
     fn note(&mut self, now: Instant, trip: Duration, amount: u64) {
         let since = *self.since.get_or_insert(now);
         let part = (trip / PARTS as u32).max(Duration::from_nanos(1));
@@ -106,7 +106,7 @@ impl Depth {
             answered_sent_at: None,
             rates: VecDeque::new(),
             latency: None,
-            trips: Trips::default(),
+            trips: ResponseTimes::default(),
             round: 0,
             round_end: 0,
             blocked: [false; 2],
@@ -171,13 +171,13 @@ impl Depth {
     }
 
     /// A request of `amount` leaves.
-    pub fn on_sent(&mut self, now: Instant, amount: u64) -> Stamp {
+    pub fn on_sent(&mut self, now: Instant, amount: u64) -> RequestStamp {
         if self.in_flight == 0 {
             self.delivered_at = Some(now);
             self.answered_sent_at = Some(now);
         }
         self.in_flight += amount;
-        Stamp {
+        RequestStamp {
             amount,
             sent_at: now,
             delivered: self.delivered,
@@ -187,12 +187,12 @@ impl Depth {
     }
 
     /// It was taken back before it left.
-    pub fn on_withdrawn(&mut self, stamp: Stamp) {
+    pub fn on_withdrawn(&mut self, stamp: RequestStamp) {
         self.in_flight = self.in_flight.saturating_sub(stamp.amount);
     }
 
     /// Its answer is complete.
-    pub fn on_answered(&mut self, now: Instant, stamp: Stamp) {
+    pub fn on_answered(&mut self, now: Instant, stamp: RequestStamp) {
         self.in_flight = self.in_flight.saturating_sub(stamp.amount);
         self.delivered += stamp.amount;
         self.delivered_at = Some(now);
@@ -269,7 +269,7 @@ mod tests {
     fn run(rate: f64, rtt: Duration, seconds: f64) -> (u64, Depth) {
         let start = testkit::sftp_model::epoch();
         let mut depth = Depth::new(LIMITS);
-        let mut queue: VecDeque<(Instant, Stamp)> = VecDeque::new();
+        let mut queue: VecDeque<(Instant, RequestStamp)> = VecDeque::new();
         let (mut now, mut free) = (start, start);
         let end = start + Duration::from_secs_f64(seconds);
         while now < end {
@@ -327,7 +327,8 @@ mod tests {
         let start = testkit::sftp_model::epoch();
         let rtt = Duration::from_millis(100);
         let mut depth = Depth::new(LIMITS);
-        let mut queue: VecDeque<Stamp> = (0..400).map(|_| depth.on_sent(start, 4096)).collect();
+        let mut queue: VecDeque<RequestStamp> =
+            (0..400).map(|_| depth.on_sent(start, 4096)).collect();
         let mut answered = 0;
         for trip in 1..=5u32 {
             let now = start + rtt * trip;
@@ -380,11 +381,11 @@ mod tests {
         let first = depth.on_sent(at(0), CHUNK);
         depth.on_answered(at(100), first);
         let warm = depth.on_sent(at(100), CHUNK);
-        let stamps: Vec<Stamp> = (1..=8)
+        let stamps: Vec<RequestStamp> = (1..=8)
             .map(|i| depth.on_sent(at(i * 10_000), CHUNK))
             .collect();
         depth.on_answered(at(80_000), warm);
-        let burst: Vec<Stamp> = (0..8).map(|_| depth.on_sent(at(80_001), CHUNK)).collect();
+        let burst: Vec<RequestStamp> = (0..8).map(|_| depth.on_sent(at(80_001), CHUNK)).collect();
         for stamp in stamps.into_iter().chain(burst) {
             depth.on_answered(at(80_200), stamp);
         }

@@ -9,7 +9,7 @@ use wire::Block;
 
 use crate::delta::{Basis, Compared, Found};
 
-use crate::{Attributes, Beyond, JobId, Keep, LaneEvent, LocalPath};
+use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
 
 /// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
 /// same job; those of one job run in the order they were asked for, except that reads (and
@@ -225,7 +225,7 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
         /// What else it is to have.
-        beyond: Beyond,
+        beyond: ExtraMetadata,
     },
     /// All of it at once: `CreateTarget` (whose fields these are), one `Write` of `pieces` and
     /// `FinishTarget`. Nothing is left of it where it fails. For small files, each of which would
@@ -252,7 +252,7 @@ pub enum DiskRequest {
         /// fsync file and directory.
         fsync: bool,
         /// What else it is to have.
-        beyond: Beyond,
+        beyond: ExtraMetadata,
         /// Blocks of zeros become holes.
         sparse: bool,
     },
@@ -410,7 +410,7 @@ pub enum DiskReply {
         /// For which job.
         job: JobId,
         /// What there is to tell of it.
-        stored: Stored,
+        stored: StoredTarget,
     },
     /// `CloseSource`, `Discard` or `Leave` is done.
     Released {
@@ -490,7 +490,7 @@ pub struct FileMeta {
 
 /// What there is to tell of a target that stands under its final name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredTarget {
     /// What of the rest could not be set, and why.
     pub not_kept: Vec<(Parts, String)>,
     /// It was written there, without a temporary.
@@ -505,7 +505,7 @@ pub struct Stored {
     pub other_names: u64,
 }
 
-impl Stored {
+impl StoredTarget {
     /// What a job is told of it.
     pub(crate) fn events(self, job: JobId) -> impl Iterator<Item = LaneEvent> {
         let not_kept = self.not_kept.into_iter();

@@ -90,7 +90,7 @@ pub enum JobKind {
         /// Of what.
         path: RemotePath,
         /// Which bytes; a length is given.
-        span: Span,
+        span: ByteRange,
         /// It fails where the file is not as long as this, in bytes.
         size: Option<u64>,
     },
@@ -223,7 +223,7 @@ pub enum JobKind {
         /// Where to: the temporary.
         temp: RemotePath,
         /// Which bytes.
-        span: Span,
+        span: ByteRange,
     },
     /// The last part of an upload, sent when the CLOSE of every other part was answered:
     /// size, mode, times, fsync where asked, and the rename. When it fails it has removed the
@@ -269,7 +269,7 @@ pub enum JobKind {
         /// What is known of it; has a size.
         known: Attributes,
         /// Which bytes.
-        span: Span,
+        span: ByteRange,
         /// Ask for holes.
         sparse: bool,
     },
@@ -309,14 +309,14 @@ pub(crate) fn place_of_listing<'a>(waiting: impl Iterator<Item = &'a Job>) -> us
 
 /// Bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
+pub struct ByteRange {
     /// The first.
     pub offset: u64,
     /// How many; `None` is all up to where the file ends when it is read.
     pub len: Option<u64>,
 }
 
-impl Span {
+impl ByteRange {
     /// The first byte behind it, if it has a length.
     pub fn end(&self) -> Option<u64> {
         self.len.map(|len| self.offset.saturating_add(len))
@@ -362,19 +362,19 @@ pub struct PutOptions {
     /// Holes of the source are holes of the target.
     pub sparse: bool,
     /// What it is to have beside what `preserve` keeps.
-    pub beyond: Beyond,
+    pub beyond: ExtraMetadata,
 }
 
 /// What a file is to have that a copy does not keep by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beyond {
+pub struct ExtraMetadata {
     /// Owner and group, as the receiving end counts them.
     pub owner: Option<(u32, u32)>,
     /// Extended attributes and access control lists.
     pub xattrs: Option<Box<Xattrs>>,
 }
 
-impl Beyond {
+impl ExtraMetadata {
     /// Whether there is nothing to set.
     pub fn is_empty(&self) -> bool {
         self.owner.is_none() && self.xattrs.is_none()

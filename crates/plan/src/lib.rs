@@ -2,8 +2,8 @@
 //! and local file operations.
 //!
 //! A *lane* is an SFTP channel. [`Job`]s go in, sftp bytes and [`DiskRequest`]s come out, replies
-//! go back in, [`LaneEvent`]s tell what became of each job. [`Spread`] divides the jobs of a
-//! session over many lanes, on several connections; [`Growth`] decides how many there are, and
+//! go back in, [`LaneEvent`]s tell what became of each job. [`Scheduler`] divides the jobs of a
+//! session over many lanes, on several connections; [`ConcurrencyController`] decides how many there are, and
 //! [`Background`] how fast they may be where others go first. Pure: no I/O, no clock; time is an
 //! argument.
 
@@ -19,22 +19,24 @@ mod local_path;
 mod spread;
 
 pub use background::{Allowance, Background, BackgroundSample};
-pub use depth::{Depth, DepthLimits, Stamp};
-pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, Stored, UNWRITABLE, written_over};
+pub use depth::{Depth, DepthLimits, RequestStamp};
+pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};
 pub use growth::{
-    Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneSample, Learned,
-    Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample, Tried, USUAL_RATE, begins_with,
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
+    Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample,
+    TrialResult, USUAL_RATE, begins_with,
 };
 pub use job::{
-    Attributes, Beyond, EntryKind, FileState, Job, JobId, JobKind, Keep, Kept, LaneEvent, Left,
-    PutOptions, RemotePath, Span, Temp, TreeStep, Xattrs, directory_of,
+    Attributes, ByteRange, EntryKind, ExtraMetadata, FileState, Job, JobId, JobKind, Keep, Kept,
+    LaneEvent, Left, PutOptions, RemotePath, Temp, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{
-    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, Pack, REPEATED_NAMES,
-    Random, Refusals, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
+    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, PackingMode,
+    REPEATED_NAMES, Random, Refusals, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
 };
 pub use local_path::LocalPath;
 pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};
 pub use spread::{
-    ConnectionId, Hint, LaneId, LaneReport, Order, Spread, SpreadEvent, SpreadOptions, SpreadStats,
+    ConnectionId, Hint, LaneId, LaneReport, Order, Scheduler, SchedulerEvent, SchedulerOptions,
+    SchedulerStats,
 };

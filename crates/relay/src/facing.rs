@@ -41,13 +41,13 @@ const ALPN: &[u8] = b"longhaul-pair/1";
 
 /// What a half of a pair is told.
 #[derive(Clone)]
-pub struct Facing {
+pub struct PeerConfig {
     pub(crate) server: TlsServer,
     pub(crate) client: TlsClient,
     /// Of our own key.
     pub(crate) fingerprint: String,
     /// How many connections there are.
-    pub stripes: Stripes,
+    pub stripes: StripeCount,
     /// The most that each half holds of each direction of a connection, in bytes.
     pub most: usize,
     /// What waits for the path may be deflated.
@@ -60,7 +60,7 @@ pub struct Facing {
 
 /// How many connections carry one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stripes {
+pub enum StripeCount {
     /// So many.
     Fixed(usize),
     /// One, and more while that pays, up to so many.
@@ -75,13 +75,13 @@ pub struct Known {
     learns: Option<PathBuf>,
 }
 
-impl fmt::Debug for Facing {
+impl fmt::Debug for PeerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Facing")
     }
 }
 
-impl Facing {
+impl PeerConfig {
     /// With a key (PEM, PKCS#8).
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Facing {
                 name: None,
             },
             fingerprint,
-            stripes: Stripes::UpTo(8),
+            stripes: StripeCount::UpTo(8),
             most: 64 << 20,
             zstd: true,
             paths: None,
@@ -389,8 +389,8 @@ mod tests {
     #[test]
     fn fingerprints_in_files() {
         let key = new_key().unwrap();
-        let one = Facing::new(key.as_bytes(), Known::default()).unwrap();
-        let again = Facing::new(key.as_bytes(), Known::default()).unwrap();
+        let one = PeerConfig::new(key.as_bytes(), Known::default()).unwrap();
+        let again = PeerConfig::new(key.as_bytes(), Known::default()).unwrap();
         assert_eq!(one.fingerprint(), again.fingerprint());
         assert!(is_fingerprint(one.fingerprint()));
         let mut known = Known::default();

@@ -33,7 +33,7 @@ pub mod control {
 pub use address::{AddressError, Entrance, Host, Place, Target};
 pub use network::{Network, is_allowed};
 pub use rules::{Command, Rules};
-pub use server::{HandedOn, Handle, ListeningSocket, Relays, StartError, streams};
-pub use settings::{Asks, Diverted, Limits, Relay, Speaks, is_for_strangers};
+pub use server::{Handle, InheritedSockets, ListeningSocket, Relays, StartError, streams};
+pub use settings::{Asks, ClientProtocols, Limits, RedirectKind, Relay, is_for_strangers};
 pub use sockopt::clamped;
 pub use uplinks::Uplink;

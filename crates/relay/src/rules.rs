@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::address::Place;
-use crate::settings::{Diverted, Relay};
+use crate::settings::{RedirectKind, Relay};
 
 /// The mark of what a relay sends itself, which no rule of ours leads back to one.
 pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
@@ -85,7 +85,7 @@ impl Rules {
         let mark = format!("{:#x}", OWN_MARK | u32::from(port));
         let mut add = vec![nft(table.text(&name, &mark, &families))];
         let mut remove = vec![nft(format!("delete table inet {name}\n"))];
-        if relay.speaks.diverted == Some(Diverted::Tproxy) || relay.keep_address {
+        if relay.speaks.diverted == Some(RedirectKind::Tproxy) || relay.keep_address {
             for family in families {
                 let ip = |text: String| Command {
                     words: text.split(' ').map(str::to_owned).collect(),
@@ -136,7 +136,7 @@ impl Table<'_> {
         let own = "fib daddr type local return".to_owned();
         let jump = "jump clients".to_owned();
         let diverted = self.relay.speaks.diverted;
-        if diverted == Some(Diverted::Tproxy) || self.relay.keep_address {
+        if diverted == Some(RedirectKind::Tproxy) || self.relay.keep_address {
             let known = "meta l4proto tcp socket wildcard 0 socket transparent 1";
             chain(
                 "known",
@@ -148,7 +148,7 @@ impl Table<'_> {
         }
         match diverted {
             None => {}
-            Some(Diverted::Tproxy) => chain(
+            Some(RedirectKind::Tproxy) => chain(
                 "from_others",
                 &[
                     hook("filter hook prerouting priority mangle"),
@@ -157,7 +157,7 @@ impl Table<'_> {
                     jump,
                 ],
             ),
-            Some(Diverted::Redirect) => {
+            Some(RedirectKind::Redirect) => {
                 if !self.ips.iter().all(IpAddr::is_loopback) {
                     let hook = hook("nat hook prerouting priority dstnat");
                     chain("from_others", &[hook, own.clone(), jump.clone()]);
@@ -218,7 +218,7 @@ impl Table<'_> {
 
     fn verdict(&self, mark: &str, family: &Family) -> String {
         let port = self.port;
-        if self.relay.speaks.diverted == Some(Diverted::Redirect) {
+        if self.relay.speaks.diverted == Some(RedirectKind::Redirect) {
             return format!("redirect to :{port}");
         }
         let own = self.ips.iter().find(|ip| (family.is)(ip));

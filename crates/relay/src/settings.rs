@@ -6,8 +6,8 @@ use std::time::Duration;
 use sys::{SourceBlock, Tuning};
 
 use crate::address::{Entrance, Target};
-use crate::entry::permit::Permit;
-use crate::facing::Facing;
+use crate::entry::permit::TargetRule;
+use crate::facing::PeerConfig;
 use crate::network::Network;
 use crate::sockopt::SockOpts;
 use crate::tls::{TlsClient, TlsServer};
@@ -45,20 +45,20 @@ pub struct Relay {
     /// How much there may be.
     pub limits: Limits,
     /// What clients speak in front of their bytes.
-    pub speaks: Speaks,
+    pub speaks: ClientProtocols,
     /// Where clients that say themselves where to go may go, or that were on their way elsewhere.
-    pub permits: Vec<Permit>,
+    pub permits: Vec<TargetRule>,
     /// For targets with which TLS is spoken.
     pub tls_client: Option<TlsClient>,
     /// For entrances and targets that are the other half of a pair.
-    pub facing: Option<Facing>,
+    pub facing: Option<PeerConfig>,
     /// For what is said before bytes, TLS handshakes included.
     pub entry_timeout: Duration,
 }
 
 /// What clients speak in front of their bytes, from the outside in.
 #[derive(Clone, Debug, Default)]
-pub struct Speaks {
+pub struct ClientProtocols {
     /// A header that says where they come from.
     pub proxy: bool,
     /// TLS.
@@ -68,10 +68,10 @@ pub struct Speaks {
     /// A request that says where they want to go.
     pub asks: Option<Asks>,
     /// Nothing: they were on their way elsewhere.
-    pub diverted: Option<Diverted>,
+    pub diverted: Option<RedirectKind>,
 }
 
-impl Speaks {
+impl ClientProtocols {
     /// Whether clients have a target of their own.
     pub fn names_target(&self) -> bool {
         self.asks.is_some() || self.diverted.is_some()
@@ -80,7 +80,7 @@ impl Speaks {
 
 /// How clients were led here that wanted to go elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Diverted {
+pub enum RedirectKind {
     /// Their destination was replaced (nftables' redirect).
     Redirect,
     /// It was not: the socket takes what is for others (nftables' tproxy).

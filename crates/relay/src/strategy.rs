@@ -4,9 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use pair::{Found, Growth};
+use pair::{Found, StripeController};
 
-use crate::facing::{Facing, Stripes};
+use crate::facing::{PeerConfig, StripeCount};
 
 /// What was learned of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,26 +30,31 @@ pub trait Paths: fmt::Debug + Send + Sync {
 
 /// How many legs a connection begins with, and why, where so many ways lead to the other half.
 pub(crate) fn begin(
-    facing: &Facing,
+    facing: &PeerConfig,
     target: &str,
     rtt: Duration,
     uplinks: usize,
-) -> (Growth, String) {
+) -> (StripeController, String) {
     let most = match facing.stripes {
-        Stripes::Fixed(1) => return (Growth::fixed(1), "one leg, as --stripes says".to_owned()),
-        Stripes::Fixed(legs) => {
+        StripeCount::Fixed(1) => {
             return (
-                Growth::fixed(legs),
+                StripeController::fixed(1),
+                "one leg, as --stripes says".to_owned(),
+            );
+        }
+        StripeCount::Fixed(legs) => {
+            return (
+                StripeController::fixed(legs),
                 format!("{legs} legs, as --stripes says"),
             );
         }
-        Stripes::UpTo(most) => most,
+        StripeCount::UpTo(most) => most,
     };
     let paths = facing.paths.as_ref();
     let learned = paths.and_then(|paths| paths.recall(target, rtt));
     match learned.filter(|(learned, _)| learned.legs >= uplinks) {
         None if uplinks > 1 => {
-            let growth = Growth::beginning(uplinks, most);
+            let growth = StripeController::beginning(uplinks, most);
             let why = format!(
                 "{}: one by each way that leads there",
                 legs(growth.wanted())
@@ -57,11 +62,11 @@ pub(crate) fn begin(
             (growth, why)
         }
         None => (
-            Growth::new(most),
+            StripeController::new(most),
             "one leg and more where that pays: nothing is known of this path".to_owned(),
         ),
         Some((learned, age)) => {
-            let growth = Growth::beginning(learned.legs, most);
+            let growth = StripeController::beginning(learned.legs, most);
             let why = format!(
                 "{}: so many carried {} over {:.1} ms {}",
                 legs(growth.wanted()),

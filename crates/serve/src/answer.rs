@@ -11,23 +11,23 @@ use sys::Windows;
 use crate::Export;
 use crate::accounts::Accounts;
 use crate::answers::Answers;
-use crate::aside::Aside;
-use crate::drop_box::Own;
+use crate::aside::BlockingPool;
+use crate::drop_box::DropBoxFiles;
 use crate::error::Refused;
 use crate::files::changes_nothing;
 use crate::handles::{Allowance, Handles};
 use crate::hashes::Asked;
-use crate::incoming::Incoming;
-use crate::leaving::Leaving;
+use crate::incoming::IncomingStream;
+use crate::leaving::DeferredClose;
 use crate::packed::Packing;
-use crate::placing::Placed;
+use crate::placing::PlacedBytes;
 use crate::reply::{Reply, Settled, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
 use crate::transfers::Named;
 use crate::tree::Trees;
-use crate::troubles::Troubles;
-use crate::unsynced::{Unsynced, may_be_held};
+use crate::troubles::IoErrorLog;
+use crate::unsynced::{GroupSync, may_be_held};
 use crate::whole_file::Put;
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h), but for a WRITE.
@@ -53,32 +53,32 @@ pub(crate) struct Session<'e> {
     pub(crate) is_left: bool,
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
-    pub(crate) own: Own,
-    pub(crate) leaving: Leaving,
-    pub(crate) moved: Moved,
+    pub(crate) own: DropBoxFiles,
+    pub(crate) leaving: DeferredClose,
+    pub(crate) moved: TransferCounters,
     /// Where the small file before lay.
     pub(crate) parent: Option<Arc<Parent>>,
     /// Small files that are made durable together with those behind them.
-    pub(crate) unsynced: Unsynced,
+    pub(crate) unsynced: GroupSync,
     pub(crate) trees: Trees,
     pub(crate) packing: Packing,
     /// What ATTRS tell beside the draft's fields.
     pub(crate) told: Told,
     /// Where more of the client is to be read from while a request takes long.
-    pub(crate) incoming: Option<&'e Incoming<'e>>,
+    pub(crate) incoming: Option<&'e IncomingStream<'e>>,
     /// What waits for a disk, where it need not keep others waiting.
-    pub(crate) aside: Option<Aside>,
+    pub(crate) aside: Option<BlockingPool>,
     /// What of the WRITE that is arriving has gone to its file.
-    pub(crate) placed: Placed,
+    pub(crate) placed: PlacedBytes,
     /// What has a line of the log with a name that it may not keep.
     pub(crate) named: Named,
     /// What was said in the log of disks.
-    pub(crate) troubles: Troubles,
+    pub(crate) troubles: IoErrorLog,
 }
 
 /// What a client has moved so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct TransferCounters {
     /// Files opened.
     pub files: u64,
     /// Bytes of them sent to the client.
@@ -96,19 +96,19 @@ impl<'e> Session<'e> {
             is_left: false,
             accounts: Accounts::default(),
             zone: TimeZone::system(),
-            own: Own::default(),
-            leaving: Leaving::default(),
-            moved: Moved::default(),
+            own: DropBoxFiles::default(),
+            leaving: DeferredClose::default(),
+            moved: TransferCounters::default(),
             parent: None,
-            unsynced: Unsynced::default(),
+            unsynced: GroupSync::default(),
             trees: Trees::new(),
             packing: Packing::default(),
             told: Told::default(),
             incoming: None,
             aside: None,
-            placed: Placed::default(),
+            placed: PlacedBytes::default(),
             named: Named::default(),
-            troubles: Troubles::default(),
+            troubles: IoErrorLog::default(),
         }
     }
 
@@ -141,7 +141,7 @@ impl<'e> Session<'e> {
         if let Some(aside) = &mut self.aside {
             aside.hear();
         }
-        while let Some(arrived) = self.aside.as_mut().and_then(Aside::next) {
+        while let Some(arrived) = self.aside.as_mut().and_then(BlockingPool::next) {
             match settle(out, arrived) {
                 Some(Settled::Read(handle, Ok(read))) => self.has_sent(&handle, read),
                 Some(Settled::Read(handle, Err(e))) => self.tell_of_open(&handle, e, true),

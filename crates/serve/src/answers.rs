@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use sftp::RequestId;
 use wire::{Block, Pool};
 
-use crate::aside::Ticket;
+use crate::aside::BlockingTicket;
 
 /// Length, number, id and length of the data: what stands in front of what a READ answers.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;
@@ -21,7 +21,7 @@ pub enum Answer<'a> {
 pub(crate) struct Answers {
     gathered: Vec<u8>,
     /// Each with how much of `gathered` goes before it.
-    apart: VecDeque<(usize, Apart)>,
+    apart: VecDeque<(usize, OversizeAnswer)>,
     /// Bytes in `apart`.
     in_apart: usize,
     pool: Pool,
@@ -30,14 +30,14 @@ pub(crate) struct Answers {
 }
 
 /// An answer that is not among the gathered ones.
-enum Apart {
+enum OversizeAnswer {
     Block(Block),
     Bytes(Vec<u8>),
     /// It comes later, and is taken for so many bytes until then.
-    Awaited(Ticket, RequestId, usize),
+    Awaited(BlockingTicket, RequestId, usize),
 }
 
-impl Apart {
+impl OversizeAnswer {
     fn len(&self) -> usize {
         match self {
             Self::Block(block) => block.len(),
@@ -75,15 +75,15 @@ impl Answers {
 
     /// Appends one.
     pub(crate) fn push(&mut self, block: Block) {
-        self.push_apart(Apart::Block(block));
+        self.push_apart(OversizeAnswer::Block(block));
     }
 
     /// The next one is of the request with this number, and comes later; it has about so many bytes.
-    pub(crate) fn await_one(&mut self, ticket: Ticket, id: RequestId, len: usize) {
-        self.push_apart(Apart::Awaited(ticket, id, len));
+    pub(crate) fn await_one(&mut self, ticket: BlockingTicket, id: RequestId, len: usize) {
+        self.push_apart(OversizeAnswer::Awaited(ticket, id, len));
     }
 
-    fn push_apart(&mut self, apart: Apart) {
+    fn push_apart(&mut self, apart: OversizeAnswer) {
         self.in_apart += apart.len();
         self.apart.push_back((self.gathered.len(), apart));
     }
@@ -92,19 +92,19 @@ impl Answers {
     /// vector.
     pub(crate) fn settle(
         &mut self,
-        ticket: Ticket,
+        ticket: BlockingTicket,
         make: impl FnOnce(RequestId, &mut Vec<u8>) -> Option<Block>,
     ) {
         let mut all = self.apart.iter_mut().map(|(_, apart)| apart);
         let found = all.find_map(|apart| match apart {
-            Apart::Awaited(awaited, id, _) if *awaited == ticket => Some((*id, apart)),
+            OversizeAnswer::Awaited(awaited, id, _) if *awaited == ticket => Some((*id, apart)),
             _ => None,
         });
         let Some((id, apart)) = found else { return };
         let mut bytes = Vec::new();
         let settled = match make(id, &mut bytes) {
-            Some(block) => Apart::Block(block),
-            None => Apart::Bytes(bytes),
+            Some(block) => OversizeAnswer::Block(block),
+            None => OversizeAnswer::Bytes(bytes),
         };
         self.in_apart = self.in_apart + settled.len() - apart.len();
         *apart = settled;
@@ -120,7 +120,7 @@ impl Answers {
             let Some((upto, apart)) = self.apart.pop_front() else {
                 break self.gathered.len();
             };
-            if let apart @ Apart::Awaited(..) = apart {
+            if let apart @ OversizeAnswer::Awaited(..) = apart {
                 self.apart.push_front((upto, apart));
                 break upto;
             }
@@ -130,9 +130,9 @@ impl Answers {
             from = upto;
             self.in_apart -= apart.len();
             match apart {
-                Apart::Block(block) => to(Answer::Block(block))?,
-                Apart::Bytes(bytes) => to(Answer::Bytes(&bytes))?,
-                Apart::Awaited(..) => {}
+                OversizeAnswer::Block(block) => to(Answer::Block(block))?,
+                OversizeAnswer::Bytes(bytes) => to(Answer::Bytes(&bytes))?,
+                OversizeAnswer::Awaited(..) => {}
             }
         };
         if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {

@@ -37,12 +37,12 @@ pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 /// The number of a request that is carried out aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct BlockingTicket(u64);
 
 /// What came of one.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: BlockingTicket,
     pub(crate) outcome: Outcome,
     /// How long it took.
     lasted: Duration,
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
 
 /// The requests of a session that are carried out aside.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct BlockingPool {
     sender: Sender<Arrived>,
     arrived: Receiver<Arrived>,
     /// Rung for each; without it somebody waits for them.
@@ -95,7 +95,7 @@ impl Until {
 }
 
 /// Nobody is there who would hear of it.
-impl Drop for Aside {
+impl Drop for BlockingPool {
     fn drop(&mut self) {
         let _ = self.until.0.set(Instant::now());
     }
@@ -109,7 +109,7 @@ pub(crate) enum Found {
     Elsewhere,
 }
 
-impl Aside {
+impl BlockingPool {
     /// For who is told by a descriptor, which becomes readable, or waits.
     pub(crate) fn new(told: bool) -> Self {
         let (sender, arrived) = channel();
@@ -193,12 +193,18 @@ impl Aside {
     }
 
     /// Has `work` done by another thread, or by this one where none is to be had.
-    pub(crate) fn begin(&mut self, work: impl FnOnce() -> Outcome + Send + 'static) -> Ticket {
+    pub(crate) fn begin(
+        &mut self,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
         self.give(threads(), work)
     }
 
     /// The same for what may take long; nothing behind it is carried out before it has ended.
-    pub(crate) fn begin_long(&mut self, work: impl FnOnce() -> Outcome + Send + 'static) -> Ticket {
+    pub(crate) fn begin_long(
+        &mut self,
+        work: impl FnOnce() -> Outcome + Send + 'static,
+    ) -> BlockingTicket {
         self.alone = true;
         self.give(long_threads(), work)
     }
@@ -207,11 +213,11 @@ impl Aside {
         &mut self,
         threads: &Threads,
         work: impl FnOnce() -> Outcome + Send + 'static,
-    ) -> Ticket {
-        let ticket = Ticket(self.next);
+    ) -> BlockingTicket {
+        let ticket = BlockingTicket(self.next);
         self.next += 1;
         self.under_way += 1;
-        let promise = Promise {
+        let promise = PendingAnswer {
             ticket,
             sender: self.sender.clone(),
             bell: self.bell.clone(),
@@ -263,8 +269,8 @@ impl Aside {
 }
 
 /// Tells what came of a request, whatever did.
-struct Promise {
-    ticket: Ticket,
+struct PendingAnswer {
+    ticket: BlockingTicket,
     sender: Sender<Arrived>,
     bell: Option<Arc<OwnedFd>>,
     here: Arc<AtomicUsize>,
@@ -272,7 +278,7 @@ struct Promise {
     begun: Instant,
 }
 
-impl Drop for Promise {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         let arrived = Arrived {
             ticket: self.ticket,

@@ -11,7 +11,7 @@ use rustix::io::retry_on_intr;
 use sftp::StatusCode;
 
 use crate::answer::{Answer, Session};
-use crate::aside::{Aside, Outcome};
+use crate::aside::{BlockingPool, Outcome};
 use crate::error::Refused;
 use crate::files::STATUS;
 use crate::reply::Reply;
@@ -62,7 +62,11 @@ impl Session<'_> {
             ));
         }
         let (out, into) = ((Arc::clone(from), from_offset), (Arc::clone(to), to_offset));
-        let until = self.aside.as_ref().map(Aside::until).unwrap_or_default();
+        let until = self
+            .aside
+            .as_ref()
+            .map(BlockingPool::until)
+            .unwrap_or_default();
         match &mut self.aside {
             Some(aside) if aside.is_told() && whole > SHORT => {
                 let handle = to_handle.to_vec();

@@ -19,7 +19,7 @@ use crate::error::Refused;
 /// What a client has put into a drop box: at least the last [`KEPT`] files, which it may still rename and
 /// remove. Not by device and inode: when a file is removed the next one, whoever's it is, has its inode.
 #[derive(Debug, Default)]
-pub(crate) struct Own {
+pub(crate) struct DropBoxFiles {
     recent: BTreeSet<Id>,
     before: BTreeSet<Id>,
     /// Where files have no such ids the last ones are kept open: nobody is given the inode of one that is.
@@ -34,7 +34,7 @@ const KEPT: usize = 1 << 16;
 /// The same where each takes a descriptor.
 const HELD: usize = 64;
 
-impl Own {
+impl DropBoxFiles {
     fn insert(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = fs::fstat(file)?;
         self.keep(id(file, &stat), file, &stat)
@@ -157,7 +157,7 @@ mod tests {
 
     use rustix::fs::fstat;
 
-    use super::{Own, id, is_temporary};
+    use super::{DropBoxFiles, id, is_temporary};
 
     /// Another client's file was taken for one's own, and could be overwritten and removed: it had the inode of
     /// one that was removed.
@@ -166,7 +166,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         for has_ids in [true, false] {
-            let mut own = Own::default();
+            let mut own = DropBoxFiles::default();
             for _ in 0..20 {
                 write(&path, "mine").expect("ours");
                 let file = File::open(&path).expect("ours");

@@ -46,23 +46,23 @@ impl Open {
 pub(crate) struct Handles {
     open: Vec<Option<(Open, Taken)>>,
     most: usize,
-    share: Option<Share>,
+    share: Option<DescriptorBudget>,
 }
 
 /// A descriptor of a share, until it is dropped; nothing where there are no shares.
 #[derive(Debug)]
-pub(crate) struct Taken(Option<Share>);
+pub(crate) struct Taken(Option<DescriptorBudget>);
 
 /// How many files and directories a session may have open at once.
 #[derive(Clone, Debug)]
 pub struct Allowance {
     session: usize,
-    share: Option<Share>,
+    share: Option<DescriptorBudget>,
 }
 
 /// What the connections of a process have in common.
 #[derive(Clone, Debug)]
-struct Share {
+struct DescriptorBudget {
     /// Handles of all sessions of the connection.
     mine: Arc<AtomicUsize>,
     /// So many of them it may have whatever others have.
@@ -95,7 +95,7 @@ impl Allowance {
         let to = |share| usize::try_from(share).unwrap_or(usize::MAX);
         Self {
             session: to(limit / SHARES).max(LEAST),
-            share: Some(Share {
+            share: Some(DescriptorBudget {
                 mine: Arc::default(),
                 reserved: RESERVED,
                 all: to(limit / 2),
@@ -104,7 +104,7 @@ impl Allowance {
     }
 }
 
-impl Share {
+impl DescriptorBudget {
     /// Whether there is one more.
     fn take(&self) -> Option<Taken> {
         let mine = self.mine.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Drop for Taken {
 
 /// A place for something that is to be opened.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct HandleSlot {
     at: usize,
     taken: Taken,
 }
@@ -198,18 +198,18 @@ impl Handles {
     ///
     /// # Errors
     /// There is none.
-    pub(crate) fn room(&self) -> Result<Room, Refused> {
+    pub(crate) fn room(&self) -> Result<HandleSlot, Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
         let taken = taken
             .ok_or_else(|| Refused::new(StatusCode::FAILURE, "too many files are open at once"))?;
-        Ok(Room { at, taken })
+        Ok(HandleSlot { at, taken })
     }
 
     /// Where nothing was put since the room was asked for.
-    pub(crate) fn insert(&mut self, room: Room, open: Open) -> [u8; 4] {
-        let Room { at, taken } = room;
+    pub(crate) fn insert(&mut self, room: HandleSlot, open: Open) -> [u8; 4] {
+        let HandleSlot { at, taken } = room;
         let open = (open, taken);
         match self.open.get_mut(at) {
             Some(place) => *place = Some(open),
@@ -305,7 +305,7 @@ mod tests {
         let before = ALL.load(Ordering::Relaxed);
         let allowance = |mine: &Arc<AtomicUsize>| Allowance {
             session: 10,
-            share: Some(Share {
+            share: Some(DescriptorBudget {
                 mine: Arc::clone(mine),
                 reserved: 2,
                 all: before + 15,

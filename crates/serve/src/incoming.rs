@@ -20,14 +20,14 @@ const MOST: usize = 8 << 20;
 
 /// The client's side of a stream.
 #[derive(Debug)]
-pub(crate) struct Incoming<'i> {
+pub(crate) struct IncomingStream<'i> {
     input: BorrowedFd<'i>,
     segment: RefCell<BytesMut>,
     kept: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
 }
 
-impl<'i> Incoming<'i> {
+impl<'i> IncomingStream<'i> {
     pub(crate) fn new(input: BorrowedFd<'i>) -> Self {
         Self {
             input,
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_is_kept_comes_in_its_order_and_is_bounded() {
         let (near, mut far) = UnixStream::pair().expect("a pair of sockets");
-        let incoming = Incoming::new(near.as_fd());
+        let incoming = IncomingStream::new(near.as_fd());
         incoming.keep();
         assert!(!incoming.has_kept(), "nothing has come yet");
         let sent: Vec<u8> = (0..200).collect();

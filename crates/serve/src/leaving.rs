@@ -15,7 +15,7 @@ const MOST: usize = 4;
 
 /// What lets go of them.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct DeferredClose {
     /// Held once more by each thread.
     threads: Arc<()>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Leaving {
 #[derive(Debug)]
 pub(crate) struct Held(Option<(OwnedFd, Arc<()>)>);
 
-impl Leaving {
+impl DeferredClose {
     /// Holds what has this name, if it is a large file that is about to lose its last. Nothing is
     /// opened of it: what stands for it is enough, and takes no right to read it.
     pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Held {
@@ -72,7 +72,7 @@ mod tests {
         fs::write(at("two"), &data).expect("ours");
         fs::hard_link(at("two"), at("names")).expect("ours");
         std::os::unix::fs::symlink("large", at("link")).expect("ours");
-        let leaving = Leaving::default();
+        let leaving = DeferredClose::default();
         let hold = |name: &str| leaving.hold(dir.as_fd(), name.as_bytes());
         for name in ["small", "two", "names", "link", "none", "."] {
             assert!(hold(name).0.is_none(), "{name}");

@@ -48,7 +48,7 @@ mod whole_file;
 mod words;
 
 pub use access::Access;
-pub use answer::Moved;
+pub use answer::TransferCounters;
 pub use answers::Answer;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;

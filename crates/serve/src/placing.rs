@@ -19,7 +19,7 @@ const BETWEEN: u8 = 6;
 
 /// Whether large WRITEs come.
 #[derive(Debug, Default)]
-pub(crate) struct Large {
+pub(crate) struct LargeWrites {
     /// Requests until none is expected any more.
     left: u8,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 
 /// What of the data of a WRITE has gone to its file.
 #[derive(Debug, Default)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedBytes {
     pub(crate) bytes: u64,
     /// Some of it has not, and what follows is not to be written either.
     pub(crate) failed: Option<Errno>,

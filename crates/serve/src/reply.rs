@@ -4,7 +4,7 @@ use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText,
 use wire::{Block, Field, Rest};
 
 use crate::answers::{Answers, DATA_HEADER};
-use crate::aside::{Arrived, Outcome, Ticket};
+use crate::aside::{Arrived, BlockingTicket, Outcome};
 use crate::attributes::attributes;
 use crate::error::Refused;
 
@@ -47,7 +47,7 @@ impl<'o> Reply<'o> {
     }
 
     /// It comes later, as what came of the request with this number; it has about `len` bytes.
-    pub(crate) fn awaits(&mut self, ticket: Ticket, len: usize) {
+    pub(crate) fn awaits(&mut self, ticket: BlockingTicket, len: usize) {
         self.out.await_one(ticket, self.id, len);
     }
 

@@ -11,13 +11,13 @@ use sftp::{
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
-use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Moved, Session};
+use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
 use crate::answers::{Answer, Answers, DATA_HEADER};
-use crate::aside::Aside;
+use crate::aside::BlockingPool;
 use crate::error::StreamError;
 use crate::handles::Allowance;
-use crate::incoming::Incoming;
-use crate::placing::Large;
+use crate::incoming::IncomingStream;
+use crate::placing::LargeWrites;
 
 /// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
 /// longest, so that what is sealed was read just before.
@@ -42,7 +42,7 @@ pub struct Server<'e> {
     answers: Answers,
     /// A request that waits for those before it, with what a WRITE has not in itself.
     pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
-    pub(crate) large: Large,
+    pub(crate) large: LargeWrites,
 }
 
 impl<'e> Server<'e> {
@@ -67,7 +67,7 @@ impl<'e> Server<'e> {
             greeted: false,
             answers: Answers::new(pool, slot),
             held: None,
-            large: Large::default(),
+            large: LargeWrites::default(),
         }
     }
 
@@ -77,7 +77,7 @@ impl<'e> Server<'e> {
         self.session.is_left = !told;
         match &mut self.session.aside {
             Some(aside) if !told => aside.wait(),
-            aside => *aside = Some(Aside::new(told)),
+            aside => *aside = Some(BlockingPool::new(told)),
         }
     }
 
@@ -93,7 +93,11 @@ impl<'e> Server<'e> {
 
     /// Whether [`Server::handle`] has something to do without anything new of the client.
     pub fn goes_on(&self) -> bool {
-        let news = self.session.aside.as_ref().is_some_and(Aside::has_news);
+        let news = self
+            .session
+            .aside
+            .as_ref()
+            .is_some_and(BlockingPool::has_news);
         news || self.splitter.is_at_end() || (self.held.is_some() && !self.waits())
     }
 
@@ -170,7 +174,7 @@ impl<'e> Server<'e> {
     }
 
     /// What the client has moved so far.
-    pub fn moved(&self) -> Moved {
+    pub fn moved(&self) -> TransferCounters {
         self.session.moved
     }
 
@@ -228,7 +232,7 @@ pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::
 /// # Errors
 /// The client does not speak SFTP, or one of the streams broke. What was answered stands.
 pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
-    let incoming = Incoming::new(input.as_fd());
+    let incoming = IncomingStream::new(input.as_fd());
     let mut server = Server::new(export);
     server.session.incoming = Some(&incoming);
     server.several_at_once(false);
@@ -269,7 +273,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
 }
 
 /// Whether more requests are here before the answers that wait `since` then have waited too long.
-fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: Instant) -> bool {
+fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant) -> bool {
     if server.answers.len() == 0 {
         return false;
     }
@@ -280,7 +284,7 @@ fn comes_soon(server: &Server<'_>, incoming: &Incoming<'_>, since: Instant) -> b
 }
 
 /// Whether more requests are here; for one that has begun to come it waits so long.
-fn comes(server: &Server<'_>, incoming: &Incoming<'_>, patience: Duration) -> bool {
+fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration) -> bool {
     let left = match server.expects_more() {
         true => patience,
         false => Duration::ZERO,

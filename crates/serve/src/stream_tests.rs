@@ -8,11 +8,11 @@ use bytes::Bytes;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
-use wire::{Block, Outlying, Pool, Rest};
+use wire::{Block, BorrowPolicy, Pool, Rest};
 
 use super::{Server, stdio};
 use crate::answers::{Answer, DATA_HEADER};
-use crate::incoming::Incoming;
+use crate::incoming::IncomingStream;
 use crate::{Access, Export};
 
 /// Counts what is written, and how often that is made to leave.
@@ -183,7 +183,7 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
     };
     for long in [hash, copy] {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
-        let incoming = Incoming::new(ours.as_fd());
+        let incoming = IncomingStream::new(ours.as_fd());
         let mut server = Server::new(&export);
         server.session.incoming = Some(&incoming);
         let mut input = Bytes::from(requests(&[open(b"from"), open(b"to")]));
@@ -239,10 +239,14 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         flags: OpenFlags::READ,
         attrs: Attrs::default(),
     };
-    for outlying in [Outlying::UntilSent, Outlying::UntilSealed, Outlying::Never] {
+    for outlying in [
+        BorrowPolicy::UntilSent,
+        BorrowPolicy::UntilSealed,
+        BorrowPolicy::Never,
+    ] {
         let pool = Pool::new(256 << 10, 4);
         pool.set_outlying(outlying);
-        let lies = outlying != Outlying::Never;
+        let lies = outlying != BorrowPolicy::Never;
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let all = [
@@ -311,7 +315,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         fs::write(&path, vec![1; 300_000]).expect("ours");
         let before = fs::read(&path).expect("ours");
         let pool = Pool::new(256 << 10, 4);
-        pool.set_outlying(Outlying::UntilSealed);
+        pool.set_outlying(BorrowPolicy::UntilSealed);
         let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
         server.several_at_once(true);
         let mut received: Bytes = requests(&[&[open, read], changes].concat()).into();
@@ -359,7 +363,7 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
         len: 100_000,
     };
     let pool = Pool::new(256 << 10, 4);
-    pool.set_outlying(Outlying::UntilSealed);
+    pool.set_outlying(BorrowPolicy::UntilSealed);
     let mut server = Server::answering_in(pool, 256 << 10, &export, 10);
     server.several_at_once(true);
     let sync = Request::Fsync { handle };

@@ -17,7 +17,7 @@ const NAMED: u64 = 16;
 
 /// What a session has met, in files.
 #[derive(Debug, Default)]
-pub(crate) struct Troubles {
+pub(crate) struct IoErrorLog {
     files: u64,
     /// The last one. A client that has failed one way tries the next.
     last: Vec<u8>,
@@ -79,7 +79,7 @@ fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
     Some((subject, reads))
 }
 
-impl Troubles {
+impl IoErrorLog {
     fn add(&mut self, path: &[u8], errno: Errno, reads: bool) {
         if self.last == path {
             return;
@@ -97,7 +97,7 @@ impl Troubles {
     }
 }
 
-impl Drop for Troubles {
+impl Drop for IoErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
             warn!(files, "more could not be written or read");

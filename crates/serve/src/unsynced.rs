@@ -30,7 +30,7 @@ const MOST_BYTES: u64 = 4 << 20;
 
 /// What is held.
 #[derive(Debug, Default)]
-pub(crate) struct Unsynced {
+pub(crate) struct GroupSync {
     files: Vec<Held>,
     bytes: u64,
 }
@@ -61,7 +61,7 @@ pub(crate) fn may_be_held(request: &Request<'_>) -> bool {
     }
 }
 
-impl Unsynced {
+impl GroupSync {
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }

@@ -32,7 +32,7 @@ pub use ids::{OpenFlags, PutFlags, RequestId};
 pub use marker::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, Preamble, marker};
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use metadata::{HOLE, MOST_SYNCED, MetadataFlags, OWNER_NOT_SET, Parts, Told};
-pub use pieces::Pieces;
+pub use pieces::SegmentSlices;
 pub use reply::{Handle, Name, Reply, Status, Statvfs, WholeFile, printable};
 pub use server_info::{Limits, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo};
 pub use splitter::{Piece, Splitter};

@@ -15,7 +15,7 @@ const MORE: usize = 3 * SEGMENT;
 /// bytes. What would keep more is copied. So is a client that sends little between much else; whoever fills
 /// one segment after the other has nothing copied.
 #[derive(Debug)]
-pub struct Pieces {
+pub struct SegmentSlices {
     pieces: VecDeque<Bytes>,
     /// What each of them keeps. Those in front may be of pieces that are gone.
     costs: VecDeque<Cost>,
@@ -34,7 +34,7 @@ struct Cost {
     bytes: usize,
 }
 
-impl Pieces {
+impl SegmentSlices {
     /// None yet. Two that are shorter than `small` are put together, and copies until they have
     /// `longest` bytes.
     pub fn new(small: usize, longest: usize) -> Self {
@@ -127,7 +127,7 @@ impl Pieces {
     }
 }
 
-impl Deref for Pieces {
+impl Deref for SegmentSlices {
     type Target = VecDeque<Bytes>;
 
     fn deref(&self) -> &VecDeque<Bytes> {
@@ -172,7 +172,7 @@ mod tests {
         pieces
     }
 
-    fn slices(pieces: &Pieces) -> usize {
+    fn slices(pieces: &SegmentSlices) -> usize {
         let mut costs = pieces.costs.iter();
         costs
             .by_ref()
@@ -180,8 +180,8 @@ mod tests {
             .count()
     }
 
-    fn filled(small: usize, pieces: &[Bytes]) -> Pieces {
-        let mut all = Pieces::new(small, 64 << 10);
+    fn filled(small: usize, pieces: &[Bytes]) -> SegmentSlices {
+        let mut all = SegmentSlices::new(small, 64 << 10);
         pieces.iter().for_each(|piece| all.push(piece.clone()));
         assert!(Vec::from(all.pieces.clone()).concat() == pieces.concat());
         all
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn what_was_taken_out_counts_no_more() {
         let pieces = received(100, 2 << 10, SEGMENT - (2 << 10));
-        let mut all = Pieces::new(1, 64 << 10);
+        let mut all = SegmentSlices::new(1, 64 << 10);
         for piece in &pieces {
             all.push(piece.clone());
             assert_eq!(slices(&all), 1);

@@ -1,6 +1,6 @@
 use bytes::{Buf, Bytes};
 
-use crate::{Error, Pieces, Request};
+use crate::{Error, Request, SegmentSlices};
 
 /// Cuts a stream of segments into messages, allocating for one message at a time.
 ///
@@ -15,7 +15,7 @@ pub struct Splitter {
     streaming: Streaming,
     partial: Vec<u8>,
     /// Data of a WRITE that is arriving.
-    data: Pieces,
+    data: SegmentSlices,
     state: State,
 }
 
@@ -73,7 +73,7 @@ impl Splitter {
             bound,
             streaming: Streaming::Nothing,
             partial: Vec::new(),
-            data: Pieces::new(SMALL, usize::MAX),
+            data: SegmentSlices::new(SMALL, usize::MAX),
             state: State::Header,
         }
     }

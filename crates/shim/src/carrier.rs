@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use crate::letter::{DONE, Kind, Letter, NOWHERE};
+use crate::letter::{DONE, IpcMessage, Kind, NOWHERE};
 use crate::{begin, c, own};
 
 /// The longest name of an abstract socket (unix(7)).
@@ -66,7 +66,7 @@ impl Carrier {
     }
 
     /// Sends a letter, with its text and what follows it.
-    pub(crate) fn tell(&self, letter: &Letter, text: &[u8], with: &[c_int]) -> bool {
+    pub(crate) fn tell(&self, letter: &IpcMessage, text: &[u8], with: &[c_int]) -> bool {
         own::send(self.0, &letter.bytes())
             && (text.is_empty() || own::send(self.0, text))
             && with.iter().all(|fd| own::send_descriptor(self.0, *fd))
@@ -90,8 +90,8 @@ impl Drop for Carrier {
 }
 
 /// A letter about a connection, of this kind alone.
-pub(crate) fn letter(kind: Kind, key: u64, text: &[u8]) -> Letter {
-    Letter {
+pub(crate) fn letter(kind: Kind, key: u64, text: &[u8]) -> IpcMessage {
+    IpcMessage {
         kind,
         key,
         port: 0,

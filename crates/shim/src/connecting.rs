@@ -4,12 +4,12 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::carrier::{Carrier, letter};
-use crate::letter::{Kind, Letter};
+use crate::letter::{IpcMessage, Kind};
 use crate::rules::{Rules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, Request};
 use crate::table::{Beginning, Carried, NO_MARK, State};
-use crate::watch::{Outset, Socket as _, is_same, outset, prepare_bulk, unmark};
+use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{begin, c, filter, own, table};
 
 /// The length of `struct sockaddr_in`.
@@ -165,7 +165,7 @@ fn lead(
     let mut own = [0; LONGEST];
     let own = own::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
     let name = begin::program().as_bytes();
-    let letter = Letter {
+    let letter = IpcMessage {
         port: own.map_or(0, |own| own.port()),
         peer,
         via,
@@ -223,14 +223,14 @@ fn watched(
     let to = via.unwrap_or(peer);
     let outset = match (carried, outset(rules, &begin::MEMORY, to.ip())) {
         // What goes over the network is the carrier's.
-        (Carried::Led, _) => Outset::Leave,
-        (Carried::Soon | Carried::Filtered, Outset::Ignore) => Outset::Leave,
+        (Carried::Led, _) => ConnectStart::Leave,
+        (Carried::Soon | Carried::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,
         (_, outset) => outset,
     };
     let Some(entry) = table::entry(fd) else {
         return call();
     };
-    if outset == Outset::Ignore {
+    if outset == ConnectStart::Ignore {
         entry.free();
         return call();
     }
@@ -242,17 +242,17 @@ fn watched(
         return call();
     }
     let (mark, mut changed) = match outset {
-        Outset::Far | Outset::All => unmark(rules, &socket),
-        Outset::Ignore | Outset::Leave | Outset::Wait => (NO_MARK, 0),
+        ConnectStart::Far | ConnectStart::All => unmark(rules, &socket),
+        ConnectStart::Ignore | ConnectStart::Leave | ConnectStart::Wait => (NO_MARK, 0),
     };
-    if outset == Outset::All {
+    if outset == ConnectStart::All {
         changed |= prepare_bulk(rules, &socket, true);
     }
     let state = match outset {
-        Outset::Ignore | Outset::Leave => State::Left,
-        Outset::Wait => State::New,
-        Outset::Far => State::Far,
-        Outset::All => State::Done,
+        ConnectStart::Ignore | ConnectStart::Leave => State::Left,
+        ConnectStart::Wait => State::New,
+        ConnectStart::Far => State::Far,
+        ConnectStart::All => State::Done,
     };
     let beginning = Beginning {
         owner: c::process(),

@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 const MOST: usize = 32;
 
 /// Descriptors of instances, and one more than that each; 0 is none.
-pub(crate) struct Epolls([AtomicI32; MOST]);
+pub(crate) struct EpollTable([AtomicI32; MOST]);
 
-impl Epolls {
+impl EpollTable {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicI32::new(0) }; MOST])
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn instances_are_noted_once_and_no_more_than_there_is_room() {
-        let epolls = Epolls::new();
+        let epolls = EpollTable::new();
         for _ in 0..3 {
             for epoll in [0, 7, i32::MAX, -1, 7] {
                 epolls.note(epoll);

@@ -10,8 +10,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{Carrier, Lent, letter};
-use crate::epolls::{Epolls, Lines, Registered};
-use crate::letter::{Kind, Letter};
+use crate::epolls::{EpollTable, Lines, Registered};
+use crate::letter::{IpcMessage, Kind};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
 use crate::table::{self, Carried, Entry};
@@ -19,7 +19,7 @@ use crate::watch::{Socket as _, is_same};
 use crate::{begin, c, own};
 
 /// The program's epoll instances.
-static EPOLLS: Epolls = Epolls::new();
+static EPOLLS: EpollTable = EpollTable::new();
 
 /// There is an epoll instance of this number.
 pub(crate) fn has_epoll(epoll: c_int) {
@@ -55,7 +55,7 @@ fn take(fd: c_int, entry: &Entry) {
     };
     let key = Fd(ours).cookie();
     let name = begin::program().as_bytes();
-    let take = Letter {
+    let take = IpcMessage {
         peer: entry.peer(),
         ..letter(Kind::Take, key, name)
     };
@@ -73,7 +73,7 @@ fn take(fd: c_int, entry: &Entry) {
                 own::set_option(ours, c::SOL_SOCKET, name, &time);
             }
         }
-        let registered = Kept::take_out(fd);
+        let registered = SavedRegistrations::take_out(fd);
         if own::put_onto(ours, fd, closed_by_exec) {
             entry.cookie.store(key, Relaxed);
             entry.set_carried(Carried::Filtered);
@@ -84,9 +84,9 @@ fn take(fd: c_int, entry: &Entry) {
 }
 
 /// Registrations with epoll instances, as many as a descriptor may have.
-struct Kept([Option<(c_int, Registered)>; 4]);
+struct SavedRegistrations([Option<(c_int, Registered)>; 4]);
 
-impl Kept {
+impl SavedRegistrations {
     fn take_out(fd: c_int) -> Self {
         let mut kept = Self([None; 4]);
         let places = kept.0.iter_mut();

@@ -28,7 +28,7 @@ pub enum Kind {
 
 /// A letter without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct IpcMessage {
     /// What is wanted.
     pub kind: Kind,
     /// The cookie of the socket that the program has.
@@ -49,7 +49,7 @@ pub const DONE: u8 = 0;
 /// No address.
 pub const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-impl Letter {
+impl IpcMessage {
     /// As bytes.
     pub fn bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
@@ -119,7 +119,7 @@ mod tests {
             (Kind::Lend, "[::]:0", "[::]:0"),
             (Kind::Line, "[::1]:1", "[::2]:2"),
         ] {
-            let letter = Letter {
+            let letter = IpcMessage {
                 kind,
                 key: u64::MAX - 7,
                 port: 40_000,
@@ -127,18 +127,18 @@ mod tests {
                 via: via.parse().unwrap(),
                 text: TEXT,
             };
-            assert_eq!(Letter::read(&letter.bytes()), Some(letter));
+            assert_eq!(IpcMessage::read(&letter.bytes()), Some(letter));
         }
     }
 
     #[test]
     fn what_is_no_letter_is_none() {
-        assert_eq!(Letter::read(&[0; HEAD]), None);
-        assert_eq!(Letter::read(&[255; HEAD]), None);
+        assert_eq!(IpcMessage::read(&[0; HEAD]), None);
+        assert_eq!(IpcMessage::read(&[255; HEAD]), None);
         let mut long = [0; HEAD];
         long[0] = 4;
-        assert!(Letter::read(&long).is_some());
+        assert!(IpcMessage::read(&long).is_some());
         long[48] = 255;
-        assert_eq!(Letter::read(&long), None);
+        assert_eq!(IpcMessage::read(&long), None);
     }
 }

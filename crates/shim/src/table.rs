@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::waits::Waits;
+use crate::waits::WaitTimes;
 
 /// Descriptors from here on are left alone.
 pub(crate) const SIZE: usize = 4096;
@@ -79,8 +79,8 @@ pub(crate) struct Entry {
     pub(crate) kept_off: AtomicU32,
     /// What was changed: bits of [`crate::line::changed`].
     pub(crate) changed: AtomicU32,
-    pub(crate) reading: Waits,
-    pub(crate) writing: Waits,
+    pub(crate) reading: WaitTimes,
+    pub(crate) writing: WaitTimes,
     peer: [AtomicU64; 2],
     port: AtomicU32,
     via: [AtomicU64; 2],
@@ -109,8 +109,8 @@ impl Entry {
             mark: AtomicU32::new(NO_MARK),
             kept_off: AtomicU32::new(0),
             changed: AtomicU32::new(0),
-            reading: Waits::new(),
-            writing: Waits::new(),
+            reading: WaitTimes::new(),
+            writing: WaitTimes::new(),
             peer: [const { AtomicU64::new(0) }; 2],
             port: AtomicU32::new(0),
             via: [const { AtomicU64::new(0) }; 2],

@@ -28,7 +28,7 @@ pub(crate) trait Socket {
 
 /// What is known of a connection before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outset {
+pub(crate) enum ConnectStart {
     /// Nothing will be done, nothing is to be told.
     Ignore,
     /// Nothing will be done.
@@ -42,16 +42,16 @@ pub(crate) enum Outset {
 }
 
 /// Before connect(): what to do with a connection to this address.
-pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> Outset {
+pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectStart {
     let left = match rules.report {
-        Some(_) => Outset::Leave,
-        None => Outset::Ignore,
+        Some(_) => ConnectStart::Leave,
+        None => ConnectStart::Ignore,
     };
     if !rules.tune {
         return left;
     }
     if rules.always {
-        return Outset::All;
+        return ConnectStart::All;
     }
     let to = plain(to);
     if to.is_loopback() || to.is_unspecified() {
@@ -59,8 +59,8 @@ pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> Outset {
     }
     match memory.get(to) {
         Some(Known::Near) => left,
-        Some(Known::Far) => Outset::Far,
-        None => Outset::Wait,
+        Some(Known::Far) => ConnectStart::Far,
+        None => ConnectStart::Wait,
     }
 }
 

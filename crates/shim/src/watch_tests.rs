@@ -72,7 +72,7 @@ fn a_near_host_is_left_alone() {
     assert_eq!((socket.tos.get(), socket.lowat.get()), (0x20, 0));
     assert!(!keeps_off(&entry, &socket, 0x20));
     let ip = entry.peer().ip();
-    assert_eq!(outset(&rules, &memory, ip), Outset::Ignore);
+    assert_eq!(outset(&rules, &memory, ip), ConnectStart::Ignore);
 }
 
 #[test]
@@ -86,7 +86,10 @@ fn a_far_one_loses_its_mark_at_the_first_write_and_never_gets_it_back() {
     assert_eq!(entry.mark.load(Relaxed), table::mark(0x20));
     assert!(keeps_off(&entry, &socket, 0x48));
     assert_eq!(entry.mark.load(Relaxed), table::mark(0x48));
-    assert_eq!(outset(&rules, &memory, entry.peer().ip()), Outset::Far);
+    assert_eq!(
+        outset(&rules, &memory, entry.peer().ip()),
+        ConnectStart::Far
+    );
 }
 
 #[test]
@@ -149,11 +152,15 @@ fn the_rules_decide_before_anything_is_known() {
     let (here, there) = ("127.8.9.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
     let mapped = "::ffff:127.0.0.1".parse().unwrap();
     for (rules, here_is, there_is) in [
-        ("", Outset::Ignore, Outset::Wait),
-        ("report=/x", Outset::Leave, Outset::Wait),
-        ("no-tune", Outset::Ignore, Outset::Ignore),
-        ("no-tune,report=/x", Outset::Leave, Outset::Leave),
-        ("always", Outset::All, Outset::All),
+        ("", ConnectStart::Ignore, ConnectStart::Wait),
+        ("report=/x", ConnectStart::Leave, ConnectStart::Wait),
+        ("no-tune", ConnectStart::Ignore, ConnectStart::Ignore),
+        (
+            "no-tune,report=/x",
+            ConnectStart::Leave,
+            ConnectStart::Leave,
+        ),
+        ("always", ConnectStart::All, ConnectStart::All),
     ] {
         let rules = Rules::parse(rules).unwrap();
         assert_eq!(outset(&rules, &memory, here), here_is);

@@ -47,7 +47,7 @@ pub use mapped::{IOV_MAX, Windows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
-pub use passage::Passage;
+pub use passage::SplicePipe;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};

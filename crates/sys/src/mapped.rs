@@ -26,7 +26,7 @@ use rustix::{
     fs::sendfile,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
-use wire::{Block, Elsewhere, Part};
+use wire::{Block, ExternalSource, Part};
 
 use crate::holes::is_sparse;
 use crate::torn::{LEN, Watched};
@@ -141,7 +141,7 @@ impl Drop for Mapped {
     }
 }
 
-impl Elsewhere for Mapped {
+impl ExternalSource for Mapped {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         self.file.read_exact_at(to, self.offset + at as u64).is_ok()
     }
@@ -192,7 +192,7 @@ impl Windows {
         let Some((mapped, at)) = self.find(file, offset, len) else {
             return false;
         };
-        let mapped: Arc<dyn Elsewhere> = mapped;
+        let mapped: Arc<dyn ExternalSource> = mapped;
         block.lie_outside(&mapped, at, len);
         true
     }
@@ -340,7 +340,7 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
 /// They are read when they are sent, and on one machine by the other end: what is changed meanwhile is sent as it
 /// was or as it is, and of a file that becomes shorter zeros may be. The caller has to find that out once all has
 /// arrived. Who receives them on the same machine should not read(2) them, which costs it twice as much as a
-/// copy does ([`crate::Passage`]).
+/// copy does ([`crate::SplicePipe`]).
 ///
 /// # Errors
 /// Those of [`write_parts`].

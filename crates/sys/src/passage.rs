@@ -18,14 +18,14 @@ const PIECE: usize = 64 << 10;
 /// to the file, where read(2) and write(2) copy them twice. Those that another process of this machine sends by
 /// [`crate::Send::Files`] are copied from file to file.
 #[derive(Debug)]
-pub struct Passage {
+pub struct SplicePipe {
     from: OwnedFd,
     to: OwnedFd,
     /// Bytes that are in it.
     held: usize,
 }
 
-impl Passage {
+impl SplicePipe {
     /// An empty one.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn bytes_go_to_their_place_in_the_file_and_not_further() {
         let (near, far) = sent(b"before it, to the file, behind it");
-        let mut passage = Passage::new().expect("a pipe");
+        let mut passage = SplicePipe::new().expect("a pipe");
         let file = file("passage", false);
         assert_eq!(passage.fill(&near, 11).expect("they are there"), 11);
         passage.empty(&file, 100).expect("there is room");
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_cannot_be_spliced_to_is_written() {
         let (near, _far) = sent(&[7; 100_000]);
-        let mut passage = Passage::new().expect("a pipe");
+        let mut passage = SplicePipe::new().expect("a pipe");
         let file = file("passage-append", true);
         let mut all = 0;
         while all < 100_000 {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn what_a_file_does_not_take_is_not_what_the_next_one_gets() {
         let (near, _far) = sent(b"for nobody, for it");
-        let mut passage = Passage::new().expect("a pipe");
+        let mut passage = SplicePipe::new().expect("a pipe");
         let only_read = File::open("/proc/self/exe").expect("it is there");
         assert_eq!(passage.fill(&near, 12).expect("they are there"), 12);
         assert_eq!(passage.empty(&only_read, 0), Err(Errno::BADF));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
 use crate::report::{Outcome, Progress};
 use crate::session::Questions;
@@ -20,7 +20,7 @@ const LINE: &str = "longhaul-place ";
 
 /// A binary that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedBinary {
     /// Its SHA-256, in hexadecimal digits.
     pub sum: String,
     /// It had to be sent.
@@ -59,17 +59,21 @@ fn sum_of(path: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// One sentence without the host; nothing that could be started is left there then.
-pub fn place(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<Placed, String> {
+pub fn place(
+    host: HostId,
+    connect: &dyn Connect,
+    cancel: &CancelToken,
+) -> Result<PlacedBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
     let (sum, path) = own.map_err(|e| format!("this program cannot be read: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
-        return Ok(Placed { sum, sent: false });
+        return Ok(PlacedBinary { sum, sent: false });
     }
     send(host, connect, cancel, (path, &sum), found.folder)?;
     match look(host, connect, cancel, &sum)?.has.as_str() {
         // Without sha256sum it looks at itself when it is started.
-        "yes" | "unknown" => Ok(Placed { sum, sent: true }),
+        "yes" | "unknown" => Ok(PlacedBinary { sum, sent: true }),
         _ => Err("what arrived is not what was sent".to_owned()),
     }
 }
@@ -78,7 +82,7 @@ pub fn place(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<Pla
 ///
 /// # Errors
 /// One sentence without the host.
-pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<(), String> {
+pub fn remove(host: HostId, connect: &dyn Connect, cancel: &CancelToken) -> Result<(), String> {
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; rm -rf \"$c/bin\" && \
                   echo && echo longhaul-removed";
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(script)?;
@@ -88,7 +92,12 @@ pub fn remove(host: HostId, connect: &dyn Connect, cancel: &Cancel) -> Result<()
     }
 }
 
-fn look(host: HostId, connect: &dyn Connect, cancel: &Cancel, sum: &str) -> Result<Found, String> {
+fn look(
+    host: HostId,
+    connect: &dyn Connect,
+    cancel: &CancelToken,
+    sum: &str,
+) -> Result<Found, String> {
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
     match found.state.as_str() {
@@ -152,7 +161,7 @@ fn read(said: &str) -> Option<Found> {
 fn send(
     host: HostId,
     connect: &dyn Connect,
-    cancel: &Cancel,
+    cancel: &CancelToken,
     (path, sum): (PathBuf, &str),
     folder: Vec<u8>,
 ) -> Result<(), String> {

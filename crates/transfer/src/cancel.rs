@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 /// Asks a run to stop: it removes its temporaries at both ends and returns
 /// [`crate::report::Outcome::Interrupted`]. Clones are the same flag.
 #[derive(Clone, Debug)]
-pub struct Cancel {
+pub struct CancelToken {
     inner: Arc<Inner>,
 }
 
@@ -20,7 +20,7 @@ struct Inner {
     closed: Receiver<()>,
 }
 
-impl Default for Cancel {
+impl Default for CancelToken {
     fn default() -> Self {
         let (open, closed) = bounded(0);
         Self {
@@ -33,7 +33,7 @@ impl Default for Cancel {
     }
 }
 
-impl Cancel {
+impl CancelToken {
     /// Ends the run. Not for a signal handler itself: call it from the thread that waits for
     /// signals.
     pub fn cancel(&self) {
@@ -45,12 +45,12 @@ impl Cancel {
             .take();
     }
 
-    /// Whether [`Cancel::cancel`] was called.
+    /// Whether [`CancelToken::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.inner.set.load(Ordering::SeqCst)
     }
 
-    /// Becomes disconnected with [`Cancel::cancel`]; to select on.
+    /// Becomes disconnected with [`CancelToken::cancel`]; to select on.
     pub fn receiver(&self) -> &Receiver<()> {
         &self.inner.closed
     }

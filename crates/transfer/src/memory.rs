@@ -79,7 +79,7 @@ pub struct HostMemory {
     pub learned: Vec<Learned>,
     /// Whether there is a longhaul.
     #[serde(default)]
-    pub far: Option<FarMemory>,
+    pub far: Option<RemoteMemory>,
     /// When no connection could go straight to it, in seconds of UNIX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
@@ -101,7 +101,7 @@ pub struct HostMemory {
 /// What was found of a longhaul at the far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FarMemory {
+pub struct RemoteMemory {
     /// When, in seconds of UNIX.
     pub at: u64,
     /// The version of the one that answered, if one did.
@@ -124,7 +124,7 @@ pub struct RefusalMemory {
     pub refusals: Refusals,
 }
 
-impl FarMemory {
+impl RemoteMemory {
     /// How long ago it was found; `None` of the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         seconds(now).checked_sub(self.at).map(Duration::from_secs)
@@ -229,11 +229,11 @@ struct Stored {
 
 /// The folder of memories.
 #[derive(Clone, Debug)]
-pub struct Memories {
+pub struct MemoryStore {
     folder: PathBuf,
 }
 
-impl Memories {
+impl MemoryStore {
     /// In `hosts` in the user's cache folder. `None` without one.
     pub fn of_user() -> Option<Self> {
         Some(Self::at(UserDir::Cache.path()?.join("hosts")))
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_found_again_for_this_host_port_and_user_only() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = Memories::at(dir.path().join("a/b"));
+        let memories = MemoryStore::at(dir.path().join("a/b"));
         let now = SystemTime::now();
         assert_eq!(memories.load("h", 22, "u", now), None);
         memories.store("h", 22, "u", &memory(), now).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn what_was_learned_is_kept_for_each_direction() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = Memories::at(dir.path().into());
+        let memories = MemoryStore::at(dir.path().into());
         let now = SystemTime::now();
         let record = |direction, connections| Learned {
             direction,
@@ -480,11 +480,11 @@ mod tests {
             memory()
         );
         let mut found = memory();
-        found.far = Some(FarMemory {
+        found.far = Some(RemoteMemory {
             at: 5,
             software: Some("0.1.0".into()),
             extensions: vec![("a@longhaul".into(), "1".into())],
-            ..FarMemory::default()
+            ..RemoteMemory::default()
         });
         let text = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), found);
@@ -494,7 +494,7 @@ mod tests {
     fn a_memory_that_others_could_have_written_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("hosts");
-        let (memories, now) = (Memories::at(folder.clone()), SystemTime::now());
+        let (memories, now) = (MemoryStore::at(folder.clone()), SystemTime::now());
         memories.store("h", 22, "u", &memory(), now).unwrap();
         let file = folder.join(file_of("h", 22, "u"));
         let set = |path: &Path, mode| {
@@ -518,7 +518,7 @@ mod tests {
     #[test]
     fn old_future_damaged_and_foreign_files_are_no_memory() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = Memories::at(dir.path().into());
+        let memories = MemoryStore::at(dir.path().into());
         let now = SystemTime::now();
         memories.store("h", 22, "u", &memory(), now).unwrap();
         let day = Duration::from_secs(24 * 3600);

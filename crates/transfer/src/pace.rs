@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ssh::cipher::{CIPHERS, CipherSpec, KeyMaterial, Position, SealingKey};
 use tracing::debug;
 
-use crate::memory::Memories;
+use crate::memory::MemoryStore;
 use crate::memory::processor::{Processor, model};
 
 /// What a channel packet holds.
@@ -18,7 +18,7 @@ const TURN: Duration = Duration::from_micros(600);
 const WORTH: Duration = Duration::from_secs(1);
 
 /// Measures this processor behind a copy that took `elapsed`, unless that was done of late.
-pub fn learn(memories: &Memories, elapsed: Duration) {
+pub fn learn(memories: &MemoryStore, elapsed: Duration) {
     let (processors, model, now) = (memories.processors(), model(), SystemTime::now());
     if elapsed < WORTH || processors.load(&model, now).is_some() {
         return;
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_processor_is_measured_once_and_not_for_a_short_copy() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = Memories::at(dir.path().join("hosts"));
+        let memories = MemoryStore::at(dir.path().join("hosts"));
         let known = || memories.processors().load(&model(), SystemTime::now());
         learn(&memories, Duration::from_millis(900));
         assert!(known().is_none());

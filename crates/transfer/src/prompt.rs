@@ -66,9 +66,9 @@ impl std::error::Error for PromptError {}
 
 /// BatchMode: nobody is asked.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Batch;
+pub struct NoPrompt;
 
-impl Prompt for Batch {
+impl Prompt for NoPrompt {
     fn ask(&mut self, _: &str, _: Kind) -> Result<Answer, PromptError> {
         Err(PromptError::Unavailable(
             "nobody may be asked in batch mode (-B, BatchMode)",
@@ -82,7 +82,7 @@ impl Prompt for Batch {
 
 /// The person at the terminal, or behind SSH_ASKPASS.
 #[derive(Clone, Debug)]
-pub struct Person {
+pub struct TerminalPrompt {
     askpass: Askpass,
     program: OsString,
 }
@@ -94,7 +94,7 @@ enum Askpass {
     Always,
 }
 
-impl Person {
+impl TerminalPrompt {
     /// As SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY and WAYLAND_DISPLAY say.
     pub fn from_env() -> Self {
         Self::from_vars(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
@@ -141,7 +141,7 @@ impl Person {
     }
 }
 
-impl Prompt for Person {
+impl Prompt for TerminalPrompt {
     fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
         if self.askpass == Askpass::Always {
             return self.ask_program(question);
@@ -236,8 +236,8 @@ mod tests {
 
     use super::*;
 
-    fn person(vars: &[(&str, &str)]) -> Person {
-        Person::from_vars(|name| {
+    fn person(vars: &[(&str, &str)]) -> TerminalPrompt {
+        TerminalPrompt::from_vars(|name| {
             let found = vars.iter().find(|(n, v)| *n == name && !v.is_empty());
             found.map(|(_, v)| v.into())
         })
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn batch_mode_asks_nobody() {
-        let refused = Batch.ask("?", Kind::Secret);
+        let refused = NoPrompt.ask("?", Kind::Secret);
         assert!(matches!(refused, Err(PromptError::Unavailable(_))));
     }
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use mio::{Registry, Token};
 use sftp::Output;
-use transfer::cancel::Cancel;
-use transfer::copy::{self, Coming, Connect, CopyOptions, CopyRequest, HostId};
+use transfer::cancel::CancelToken;
+use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, TransferEstimate};
 use transfer::report::{Outcome, Progress};
 use transfer::session::{
     ChannelId, Link, LinkError, LinkEvent, Peer, RawLink, Session, SessionOptions,
@@ -159,8 +159,8 @@ impl Connect for Over {
     fn connect(
         &self,
         _: HostId,
-        _: Option<Coming>,
-        _: &Cancel,
+        _: Option<TransferEstimate>,
+        _: &CancelToken,
     ) -> std::result::Result<Session, String> {
         let link = self.link.lock().map_err(|e| e.to_string())?.take();
         let link = link.ok_or("connected twice")?;
@@ -236,7 +236,7 @@ fn channels_that_end_in_the_middle_cost_nothing_but_time() -> Result {
             &connect,
             &progress,
             &mut |_| {},
-            &Cancel::default(),
+            &CancelToken::default(),
         );
         assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
         assert_eq!(differences(&world.path("source"), &world.path(name))?, "");
@@ -270,7 +270,7 @@ fn a_long_listing_has_its_own_channel_or_prediction_ends() -> Result {
             &connect,
             &Progress::default(),
             &mut |_| {},
-            &Cancel::default(),
+            &CancelToken::default(),
         );
         assert_eq!(summary.outcome, Outcome::Complete, "{:?}", summary.failures);
         assert_eq!(differences(&world.path("source"), &world.path(&name))?, "");
@@ -292,7 +292,7 @@ fn a_host_that_ends_every_channel_is_given_up() -> Result {
         &connect,
         &Progress::default(),
         &mut |_| {},
-        &Cancel::default(),
+        &CancelToken::default(),
     );
     let Outcome::NoConnection(why) = summary.outcome else {
         panic!("{:?}", summary.outcome);

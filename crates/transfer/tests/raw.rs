@@ -434,7 +434,7 @@ fn a_cancelled_run_leaves_nothing_behind() -> Result {
         (world.here("big"), world.there("out/big")),
         (world.there("big"), world.here("out/big")),
     ] {
-        let cancel = transfer::cancel::Cancel::default();
+        let cancel = transfer::cancel::CancelToken::default();
         let on_start = cancel.clone();
         let summary = world.copy_with(
             &[source],
@@ -470,7 +470,7 @@ fn a_program_that_does_not_speak_is_named() -> Result {
     ] {
         let world = world.over(program, arguments);
         let mut warned = String::new();
-        let cancel = transfer::cancel::Cancel::default();
+        let cancel = transfer::cancel::CancelToken::default();
         let summary = world.copy_with(
             &[world.here("f")],
             world.there("g"),

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Elsewhere, Outlying, PacketBuf};
+use crate::{BorrowPolicy, ExternalSource, PacketBuf};
 
 /// The payload of one message, lying in the packets that will carry it.
 ///
@@ -13,14 +13,14 @@ use crate::{Elsewhere, Outlying, PacketBuf};
 #[derive(Debug, Default)]
 pub struct Block {
     packets: VecDeque<PacketBuf>,
-    unmade: Option<Unmade>,
+    unmade: Option<DeferredPackets>,
 }
 
 /// Packets that a block may come to have. They are made when it is known how much there is for them:
 /// thousands of small files are read ahead of what is sent, and none is known to be small before it is
 /// open.
 #[derive(Debug)]
-struct Unmade {
+struct DeferredPackets {
     pool: Pool,
     slot: usize,
     reserve: usize,
@@ -33,7 +33,7 @@ impl Block {
     ///
     /// `reserve` must be smaller than `slot`; `slot` is capped at the pool's slot.
     pub fn new(pool: &Pool, slot: usize, reserve: usize, capacity: usize) -> Self {
-        let unmade = Unmade {
+        let unmade = DeferredPackets {
             pool: pool.clone(),
             slot: slot.clamp(reserve + 1, pool.slot().max(reserve + 1)),
             reserve,
@@ -128,12 +128,12 @@ impl Block {
     pub fn may_lie_outside(&self) -> bool {
         let unmade = self.unmade.as_ref();
         self.packets.is_empty()
-            && unmade.is_some_and(|unmade| unmade.pool.outlying() != Outlying::Never)
+            && unmade.is_some_and(|unmade| unmade.pool.outlying() != BorrowPolicy::Never)
     }
 
     /// Its payload are the `len` bytes that lie `at` bytes behind the beginning of `lie`, of which it takes
     /// as many as there is room for, and stay there.
-    pub fn lie_outside(&mut self, lie: &Arc<dyn Elsewhere>, mut at: usize, len: usize) {
+    pub fn lie_outside(&mut self, lie: &Arc<dyn ExternalSource>, mut at: usize, len: usize) {
         let Some(unmade) = self.unmade.take() else {
             return;
         };
@@ -208,7 +208,7 @@ struct Inner {
     slot: usize,
     keep: usize,
     free: Mutex<Free>,
-    /// An [`Outlying`].
+    /// An [`BorrowPolicy`].
     outlying: AtomicU8,
 }
 
@@ -241,19 +241,19 @@ impl Pool {
     }
 
     /// From now on what its packets carry may stay where it lies for so long.
-    pub fn set_outlying(&self, outlying: Outlying) {
+    pub fn set_outlying(&self, outlying: BorrowPolicy) {
         self.inner.outlying.store(outlying as u8, Ordering::Relaxed);
     }
 
-    fn outlying(&self) -> Outlying {
-        Outlying::from_bits(self.inner.outlying.load(Ordering::Relaxed))
+    fn outlying(&self) -> BorrowPolicy {
+        BorrowPolicy::from_bits(self.inner.outlying.load(Ordering::Relaxed))
     }
 
     /// What a packet needs of memory for `n` bytes that lie outside: to be sealed into it.
     pub(crate) fn room_for_outlying(&self, n: usize) -> usize {
         match self.outlying() {
-            Outlying::UntilSent => 0,
-            Outlying::UntilSealed | Outlying::Never => n,
+            BorrowPolicy::UntilSent => 0,
+            BorrowPolicy::UntilSealed | BorrowPolicy::Never => n,
         }
     }
 

@@ -20,6 +20,6 @@ pub use block::{Block, Pool};
 pub use error::WireError;
 pub use field::{Field, Mpint, Rest};
 pub use name_list::NameList;
-pub use outside::{Elsewhere, Outlying, Part};
+pub use outside::{BorrowPolicy, ExternalSource, Part};
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};
 pub use reader::Reader;

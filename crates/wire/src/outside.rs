@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Where bytes lie that a packet carries and does not hold, as in a file that the kernel can send from
 /// where it has it. Whoever writes packets out knows its own by their type.
-pub trait Elsewhere: Any + Send + Sync + fmt::Debug {
+pub trait ExternalSource: Any + Send + Sync + fmt::Debug {
     /// Copies what lies `at` bytes behind the beginning to `to`; false where it is not there any more.
     fn copy(&self, at: usize, to: &mut [u8]) -> bool;
 
@@ -26,7 +26,7 @@ pub trait Elsewhere: Any + Send + Sync + fmt::Debug {
 
 /// How long what the packets of a [`crate::Pool`] carry may stay where it lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outlying {
+pub enum BorrowPolicy {
     /// Not at all: it is read into the packet.
     #[default]
     Never,
@@ -36,7 +36,7 @@ pub enum Outlying {
     UntilSent,
 }
 
-impl Outlying {
+impl BorrowPolicy {
     /// For an atomic.
     pub(crate) fn from_bits(bits: u8) -> Self {
         match bits {
@@ -48,7 +48,7 @@ impl Outlying {
 }
 
 /// In memory, elsewhere.
-impl Elsewhere for Vec<u8> {
+impl ExternalSource for Vec<u8> {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let there = self.get(at..at.saturating_add(to.len()));
         there.inspect(|there| to.copy_from_slice(there)).is_some()
@@ -62,13 +62,13 @@ impl Elsewhere for Vec<u8> {
 
 /// `len` bytes, `at` bytes behind the beginning of where they lie.
 #[derive(Clone, Debug)]
-pub(crate) struct Outside {
-    pub(crate) lie: Arc<dyn Elsewhere>,
+pub(crate) struct ExternalPayload {
+    pub(crate) lie: Arc<dyn ExternalSource>,
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
 
-impl Outside {
+impl ExternalPayload {
     /// The first `n` of them, or all.
     pub(crate) fn front(&self, n: usize) -> Self {
         Self {
@@ -93,7 +93,7 @@ pub enum Part<'a> {
     /// So many, so far behind the beginning of where they lie.
     Outside {
         /// Where they lie.
-        lie: &'a dyn Elsewhere,
+        lie: &'a dyn ExternalSource,
         /// How far behind its beginning.
         at: usize,
         /// How many.
@@ -140,8 +140,8 @@ impl<'a> Part<'a> {
     }
 }
 
-impl<'a> From<&'a Outside> for Part<'a> {
-    fn from(outside: &'a Outside) -> Self {
+impl<'a> From<&'a ExternalPayload> for Part<'a> {
+    fn from(outside: &'a ExternalPayload) -> Self {
         Self::Outside {
             lie: &*outside.lie,
             at: outside.at,

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::Pool;
-use crate::outside::{Elsewhere, Outside, Part};
+use crate::outside::{ExternalPayload, ExternalSource, Part};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
@@ -26,7 +26,7 @@ pub struct PacketBuf {
     end: usize,
     limit: usize,
     pool: Option<Pool>,
-    outside: Option<Outside>,
+    outside: Option<ExternalPayload>,
 }
 
 impl PacketBuf {
@@ -93,9 +93,9 @@ impl PacketBuf {
 
     /// `len` more bytes of payload, which stay where they lie, `at` bytes behind its beginning. Nothing can
     /// be appended behind them.
-    pub(crate) fn lie_outside(&mut self, lie: Arc<dyn Elsewhere>, at: usize, len: usize) {
+    pub(crate) fn lie_outside(&mut self, lie: Arc<dyn ExternalSource>, at: usize, len: usize) {
         self.limit = self.end;
-        self.outside = Some(Outside { lie, at, len });
+        self.outside = Some(ExternalPayload { lie, at, len });
     }
 
     /// Reads what lies outside into memory.
@@ -103,7 +103,7 @@ impl PacketBuf {
     /// # Errors
     /// It is not to be had any more, and what is to be said of that. Nothing has changed.
     pub fn gather(&mut self) -> Result<(), String> {
-        let Some(Outside { lie, at, len }) = self.outside.take() else {
+        let Some(ExternalPayload { lie, at, len }) = self.outside.take() else {
             return Ok(());
         };
         let end = self.end + len;
@@ -113,7 +113,7 @@ impl PacketBuf {
         let read = lie.copy(at, &mut self.memory[self.end..end]);
         if !read {
             let missed = lie.missed();
-            self.outside = Some(Outside { lie, at, len });
+            self.outside = Some(ExternalPayload { lie, at, len });
             return Err(missed);
         }
         (self.end, self.limit) = (end, end);
@@ -130,7 +130,7 @@ impl PacketBuf {
         (more, back): (usize, usize),
         mut seal: impl FnMut(&mut [u8], &[u8], &mut [u8]),
     ) -> bool {
-        let Some(Outside { lie, at, len }) = &self.outside else {
+        let Some(ExternalPayload { lie, at, len }) = &self.outside else {
             return false;
         };
         let (at, len) = (*at, *len);

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use measure::bench::planner::Planner;
 use measure::bench::{Bench, Compression, Place, Row, Run, Setting, text};
 use measure::{Way, bench};
-use plan::Pack;
-use transfer::cancel::Cancel;
-use transfer::connect::{Facts, FarUse};
+use plan::PackingMode;
+use transfer::cancel::CancelToken;
+use transfer::connect::{Facts, RemoteServerUse};
 use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
 use transfer::operand::Destination;
 use transfer::report::Depth;
@@ -22,12 +22,12 @@ use self::far::Far;
 use self::sizes::Sizes;
 use super::files::{Files, disk};
 use super::machine;
-use super::once::{Copied, Copies};
+use super::once::{Copied, CopySetup};
 use super::watch::Watch;
 use crate::connect::{Hosts, Measured};
 use crate::cp::log_to;
 use crate::exit::Exit;
-use crate::flags::high::{HighArgs, World};
+use crate::flags::high::{Environment, HighArgs};
 use crate::flags::low::BenchArgs;
 use crate::output::Output;
 use crate::output::console::Console;
@@ -40,11 +40,11 @@ const TIME: Duration = Duration::from_secs(180);
 struct Stop(String, Exit);
 
 /// Runs it to its end. The error is of what was told already.
-pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit> {
+pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
     let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
     let console = Arc::new(Console::new(high.colors));
     log_to(&console, high.level);
-    let cancel = Cancel::default();
+    let cancel = CancelToken::default();
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
@@ -79,7 +79,7 @@ pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit
 
 struct Driver<'a> {
     args: &'a BenchArgs,
-    copies: Copies,
+    copies: CopySetup,
     hosts: Hosts,
     far: Far,
     facts: Facts,
@@ -95,7 +95,7 @@ impl<'a> Driver<'a> {
         args: &'a BenchArgs,
         high: HighArgs,
         console: &Arc<Console>,
-        cancel: &Cancel,
+        cancel: &CancelToken,
     ) -> Result<Self, Stop> {
         let host: Destination = high.hosts.first().cloned().ok_or_else(|| {
             let what = "a host is needed, not a path of this machine";
@@ -114,11 +114,11 @@ impl<'a> Driver<'a> {
         let heard: Arc<Mutex<Option<Facts>>> = Arc::default();
         let told = Arc::clone(&heard);
         let mut flags = high.flags;
-        flags.far = FarUse::Stock;
+        flags.far = RemoteServerUse::Stock;
         (flags.connections, flags.channels) = (Some(1), Some(1));
         let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
         let hosts = hosts.measured(Measured {
-            pack: Pack::Never,
+            pack: PackingMode::Never,
             // So that what is found can be kept beside what a login leaves.
             remembers: true,
             opened: Arc::new(move |facts: &Facts| {
@@ -146,7 +146,7 @@ impl<'a> Driver<'a> {
         let sizes = Sizes::new(limit.as_secs_f64(), room);
         Ok(Self {
             args,
-            copies: Copies {
+            copies: CopySetup {
                 host,
                 login: args.login.clone(),
                 output: output(true),

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use measure::bench::{self, Bench};
 use transfer::bench::primitives;
-use transfer::cancel::Cancel;
-use transfer::memory::Memories;
+use transfer::cancel::CancelToken;
+use transfer::memory::MemoryStore;
 use transfer::memory::processor::{self, Processor};
 
 use super::machine;
 use super::watch::Watch;
 use crate::exit::Exit;
-use crate::flags::high::World;
+use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
 use crate::output::console::Console;
 use crate::signals;
@@ -24,10 +24,10 @@ const ROUNDS: u32 = 6;
 const LEAST: Duration = Duration::from_millis(2);
 
 /// Runs it to its end.
-pub(super) fn run(args: &BenchArgs, world: &World) -> Result<(Bench, Exit), Exit> {
+pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
     let limit = args.time.unwrap_or(TIME);
     let console = Arc::new(Console::new(false));
-    let cancel = Cancel::default();
+    let cancel = CancelToken::default();
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
@@ -112,7 +112,7 @@ fn keep(bench: &Bench, console: &Console) {
         ciphers,
     };
     if bench.partial.is_none()
-        && let Some(memories) = Memories::of_user()
+        && let Some(memories) = MemoryStore::of_user()
         && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
         console.warning(&format!(

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::bench::{Compression, Place, Setting};
-use plan::Pack;
-use transfer::cancel::Cancel;
-use transfer::connect::{Facts, FarUse};
+use plan::PackingMode;
+use transfer::cancel::CancelToken;
+use transfer::connect::{Facts, RemoteServerUse};
 use transfer::copy::{self, CopyOptions, CopyRequest, Delta};
 use transfer::operand::Destination;
 use transfer::report::{Outcome, Progress, Summary};
@@ -44,15 +44,15 @@ struct Point {
 }
 
 /// What all copies of a measurement have in common.
-pub(super) struct Copies {
+pub(super) struct CopySetup {
     pub(super) host: Destination,
     /// How the host is reached.
     pub(super) login: CopyArgs,
     pub(super) output: Arc<Output>,
-    pub(super) cancel: Cancel,
+    pub(super) cancel: CancelToken,
 }
 
-impl Copies {
+impl CopySetup {
     /// Flags as a user would give them for a setting.
     fn flags(&self, setting: &Setting) -> CopyArgs {
         let mut flags = self.login.clone();
@@ -71,8 +71,8 @@ impl Copies {
         flags.connections = Some(setting.connections);
         flags.channels = Some(setting.channels);
         flags.far = match setting.both_ours {
-            true => FarUse::Exec,
-            false => FarUse::Stock,
+            true => RemoteServerUse::Exec,
+            false => RemoteServerUse::Stock,
         };
         // Each cipher is named once, by the one that leads.
         flags.quiet = true;
@@ -92,8 +92,8 @@ impl Copies {
         let told = Arc::clone(&opened);
         let measured = Measured {
             pack: match setting.compression {
-                Compression::Zstd => Pack::Always,
-                Compression::None | Compression::Zlib => Pack::Never,
+                Compression::Zstd => PackingMode::Always,
+                Compression::None | Compression::Zlib => PackingMode::Never,
             },
             // A longhaul there serves from the beginning where it is remembered.
             remembers: setting.both_ours,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::flags::high::World;
+use crate::flags::high::Environment;
 use crate::output::bar;
 use crate::output::console::Console;
 
@@ -13,7 +13,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(console: &Arc<Console>, world: &World, quiet: bool) -> Self {
+    pub(super) fn new(console: &Arc<Console>, world: &Environment, quiet: bool) -> Self {
         Self {
             console: Arc::clone(console),
             shows: world.stderr_is_terminal && !world.dumb && !quiet,

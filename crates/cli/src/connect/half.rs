@@ -1,4 +1,4 @@
-use transfer::connect::FarCommand;
+use transfer::connect::RemoteCommand;
 use transfer::copy::HostId;
 
 use super::Hosts;
@@ -8,11 +8,11 @@ impl Hosts {
     ///
     /// # Errors
     /// One sentence with the host.
-    pub(crate) fn start_half(&self, host: HostId) -> Result<FarCommand, String> {
+    pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, String> {
         // Questions share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         let (config, around) = self.prepare(destination)?;
-        FarCommand::half(config, &around)
+        RemoteCommand::half(config, &around)
     }
 }

@@ -1,19 +1,19 @@
 use std::sync::Arc;
 
-use transfer::prompt::{Answer, Kind, Person, Prompt, PromptError};
+use transfer::prompt::{Answer, Kind, Prompt, PromptError, TerminalPrompt};
 
 use crate::output::Output;
 
 /// Asks the person, and keeps the progress display off the terminal meanwhile.
 pub(super) struct Questions {
-    person: Person,
+    person: TerminalPrompt,
     output: Arc<Output>,
 }
 
 impl Questions {
     pub(super) fn new(output: Arc<Output>) -> Self {
         Self {
-            person: Person::from_env(),
+            person: TerminalPrompt::from_env(),
             output,
         }
     }

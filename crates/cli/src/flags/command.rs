@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command};
 
 use crate::exit;
-use crate::flags::flag::{Flag, Scp, Takes};
+use crate::flags::flag::{Flag, Scp, ValueKind};
 use crate::flags::table::{
     bench_rows, bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
     wrap_rows,
@@ -426,33 +426,33 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
         arg = arg.value_name(name);
     }
     match flag.takes {
-        Takes::Nothing => arg.action(ArgAction::SetTrue),
-        Takes::Repeats => arg.action(ArgAction::Count),
+        ValueKind::Nothing => arg.action(ArgAction::SetTrue),
+        ValueKind::Repeats => arg.action(ArgAction::Count),
         // As getopt does, the next word is the value whatever it looks like.
-        Takes::Value(name) => arg
+        ValueKind::Value(name) => arg
             .action(ArgAction::Set)
             .allow_hyphen_values(true)
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        Takes::Values(name) => arg
+        ValueKind::Values(name) => arg
             .action(ArgAction::Append)
             .allow_hyphen_values(true)
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        Takes::Choice(_, choices) => {
+        ValueKind::Choice(_, choices) => {
             // The sentences name the choices.
             arg.action(ArgAction::Set)
                 .hide_possible_values(true)
                 .value_parser(PossibleValuesParser::new(choices))
         }
-        Takes::OptionalValue(name) => arg
+        ValueKind::OptionalValue(name) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("")
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
-        Takes::OptionalChoice(_, choices) => arg
+        ValueKind::OptionalChoice(_, choices) => arg
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)

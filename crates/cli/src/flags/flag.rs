@@ -10,7 +10,7 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The long name; what is refused may lack one.
     pub(crate) long: Option<&'static str>,
     /// What follows it.
-    pub(crate) takes: Takes,
+    pub(crate) takes: ValueKind,
     /// One line for `-h`, without a full stop.
     pub(crate) help: &'static str,
     /// Whole sentences for the man page and `--help`.
@@ -22,12 +22,12 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// Long names of the flags that it takes back when it comes after them.
     pub(crate) overrides: &'static [&'static str],
     /// Puts what was given into the arguments; an error is the reason why a value can't be.
-    pub(crate) set: fn(&mut Args, Given) -> Result<(), String>,
+    pub(crate) set: fn(&mut Args, FlagInput) -> Result<(), String>,
 }
 
 /// What follows a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum ValueKind {
     /// Nothing: it is there or not.
     Nothing,
     /// Nothing, but it may be repeated to mean more.
@@ -45,7 +45,7 @@ pub(crate) enum Takes {
 }
 
 /// What the command line had for a flag.
-pub(crate) struct Given {
+pub(crate) struct FlagInput {
     /// The flag's long name; empty if it has none.
     pub(crate) long: &'static str,
     /// How often it was there.
@@ -104,10 +104,10 @@ impl<Args: 'static> Flag<Args> {
     /// A row that scp has nothing like, with a long name alone.
     pub(crate) const fn ours(
         group: Group,
-        (long, takes): (&'static str, Takes),
+        (long, takes): (&'static str, ValueKind),
         help: &'static str,
         doc: &'static str,
-        set: fn(&mut Args, Given) -> Result<(), String>,
+        set: fn(&mut Args, FlagInput) -> Result<(), String>,
     ) -> Self {
         Self {
             short: None,
@@ -149,7 +149,7 @@ impl<Args: 'static> Flag<Args> {
     }
 }
 
-impl Takes {
+impl ValueKind {
     /// The name of the value in help texts, if there is one.
     pub(crate) fn value_name(self) -> Option<&'static str> {
         match self {
@@ -163,7 +163,7 @@ impl Takes {
     }
 }
 
-impl Given {
+impl FlagInput {
     /// The last value, as text.
     pub(crate) fn text(&self) -> Result<String, String> {
         utf8(self.values.last().cloned().unwrap_or_default())

@@ -8,11 +8,11 @@ use transfer::operand::{Destination, Operand};
 use transfer::report::Name;
 
 use crate::flags::low::{CopyArgs, UsageError, When};
-use crate::output::ticker::Show;
+use crate::output::ticker::ProgressMode;
 
 /// What the command line depends on outside itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct World {
+pub(crate) struct Environment {
     pub(crate) stdout_is_terminal: bool,
     pub(crate) stderr_is_terminal: bool,
     /// NO_COLOR is set and not empty.
@@ -33,12 +33,12 @@ pub(crate) struct HighArgs {
     /// The operands as they were given, for the `start` event.
     pub(crate) sources: Vec<Name>,
     pub(crate) target: Name,
-    pub(crate) show: Show,
+    pub(crate) show: ProgressMode,
     pub(crate) colors: bool,
     pub(crate) level: LevelFilter,
 }
 
-impl World {
+impl Environment {
     /// For help and usage errors, before flags are known.
     pub(crate) fn help_colors(&self) -> clap::ColorChoice {
         if self.stdout_is_terminal && self.stderr_is_terminal && !self.no_color && !self.dumb {
@@ -56,17 +56,17 @@ impl World {
         }
     }
 
-    fn show(&self, args: &CopyArgs) -> Show {
+    fn show(&self, args: &CopyArgs) -> ProgressMode {
         if args.json {
-            return Show::Events;
+            return ProgressMode::Events;
         }
         let bar = self.stderr_is_terminal && !self.dumb;
         match args.progress {
-            _ if args.quiet => Show::Nothing,
-            When::Never => Show::Nothing,
-            When::Auto | When::Always if bar => Show::Bar,
-            When::Always => Show::Lines,
-            When::Auto => Show::Nothing,
+            _ if args.quiet => ProgressMode::Nothing,
+            When::Never => ProgressMode::Nothing,
+            When::Auto | When::Always if bar => ProgressMode::Bar,
+            When::Always => ProgressMode::Lines,
+            When::Auto => ProgressMode::Nothing,
         }
     }
 }
@@ -76,7 +76,7 @@ impl HighArgs {
     ///
     /// # Errors
     /// An operand can't be.
-    pub(crate) fn resolve(args: CopyArgs, world: &World) -> Result<Self, UsageError> {
+    pub(crate) fn resolve(args: CopyArgs, world: &Environment) -> Result<Self, UsageError> {
         let mut hosts = Vec::new();
         let mut places = Vec::new();
         for operand in args.sources.iter().chain([&args.destination]) {
@@ -128,7 +128,7 @@ fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> P
     }
 }
 
-fn options(args: &CopyArgs, hosts: &[Destination], world: &World) -> CopyOptions {
+fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyOptions {
     let by_name = args.archive && !args.numeric_ids && as_root(hosts, world);
     CopyOptions {
         recursive: args.recursive || args.archive,
@@ -154,7 +154,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &World) -> CopyOptions
 }
 
 /// Whether owners may be somebody else's at the receiving end, as far as can be known here.
-fn as_root(hosts: &[Destination], world: &World) -> bool {
+fn as_root(hosts: &[Destination], world: &Environment) -> bool {
     let named = |host: &Destination| host.user.as_deref() == Some("root");
     world.is_root || hosts.iter().any(named)
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn resolve(args: CopyArgs) -> HighArgs {
-        HighArgs::resolve(args, &World::default())
+        HighArgs::resolve(args, &Environment::default())
             .map_err(|error| error.0)
             .unwrap()
     }
@@ -206,65 +206,66 @@ mod tests {
 
     #[test]
     fn progress_depends_on_terminal_and_flags() {
-        let terminal = World {
+        let terminal = Environment {
             stderr_is_terminal: true,
-            ..World::default()
+            ..Environment::default()
         };
-        let piped = World::default();
+        let piped = Environment::default();
         let with = |progress| CopyArgs {
             progress,
             ..CopyArgs::default()
         };
-        assert_eq!(terminal.show(&with(When::Auto)), Show::Bar);
-        assert_eq!(terminal.show(&with(When::Never)), Show::Nothing);
-        assert_eq!(piped.show(&with(When::Auto)), Show::Nothing);
-        assert_eq!(piped.show(&with(When::Always)), Show::Lines);
-        let dumb = World {
+        assert_eq!(terminal.show(&with(When::Auto)), ProgressMode::Bar);
+        assert_eq!(terminal.show(&with(When::Never)), ProgressMode::Nothing);
+        assert_eq!(piped.show(&with(When::Auto)), ProgressMode::Nothing);
+        assert_eq!(piped.show(&with(When::Always)), ProgressMode::Lines);
+        let dumb = Environment {
             dumb: true,
             ..terminal
         };
-        assert_eq!(dumb.show(&with(When::Auto)), Show::Nothing);
-        assert_eq!(dumb.show(&with(When::Always)), Show::Lines);
+        assert_eq!(dumb.show(&with(When::Auto)), ProgressMode::Nothing);
+        assert_eq!(dumb.show(&with(When::Always)), ProgressMode::Lines);
         let quiet = CopyArgs {
             quiet: true,
             ..with(When::Always)
         };
-        assert_eq!(terminal.show(&quiet), Show::Nothing);
+        assert_eq!(terminal.show(&quiet), ProgressMode::Nothing);
         let json = CopyArgs {
             json: true,
             ..quiet
         };
-        assert_eq!(terminal.show(&json), Show::Events);
+        assert_eq!(terminal.show(&json), ProgressMode::Events);
     }
 
     #[test]
     fn colors_follow_terminal_environment_and_flag() {
-        let terminal = World {
+        let terminal = Environment {
             stderr_is_terminal: true,
-            ..World::default()
+            ..Environment::default()
         };
         assert!(terminal.colors(When::Auto));
         assert!(
-            !World {
+            !Environment {
                 no_color: true,
                 ..terminal
             }
             .colors(When::Auto)
         );
         assert!(
-            World {
+            Environment {
                 no_color: true,
                 ..terminal
             }
             .colors(When::Always)
         );
         assert!(!terminal.colors(When::Never));
-        assert!(!World::default().colors(When::Auto));
+        assert!(!Environment::default().colors(When::Auto));
     }
 
     #[test]
     fn an_operand_that_cannot_be_is_a_usage_error() {
-        let Err(error) = HighArgs::resolve(args(&["a"], "-oProxyCommand=x:b"), &World::default())
+        let Err(error) =
+            HighArgs::resolve(args(&["a"], "-oProxyCommand=x:b"), &Environment::default())
         else {
             panic!("accepted")
         };

@@ -13,8 +13,8 @@ use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use lab::path::Dscp;
-use ssh::transport::Renounced;
-use transfer::connect::FarUse;
+use ssh::transport::DisabledProtection;
+use transfer::connect::RemoteServerUse;
 use transfer::copy::Delta;
 use transfer::sums::Wants;
 
@@ -22,7 +22,7 @@ pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
-use crate::flags::flag::{Flag, Given, Takes};
+use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
 use crate::flags::rate::Rate;
 use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
@@ -109,9 +109,9 @@ pub(crate) struct CopyArgs {
     pub(crate) sftp_server: Option<OsString>,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
-    pub(crate) renounced: Renounced,
+    pub(crate) renounced: DisabledProtection,
     pub(crate) no_window_poll: bool,
-    pub(crate) far: FarUse,
+    pub(crate) far: RemoteServerUse,
     /// Send this program to hosts that have none.
     pub(crate) bootstrap: bool,
     pub(crate) background: bool,
@@ -173,7 +173,7 @@ pub(crate) struct ServeArgs {
     pub(crate) old_clients: bool,
     pub(crate) root: Option<PathBuf>,
     pub(crate) access: Option<serve::Access>,
-    pub(crate) renounced: Renounced,
+    pub(crate) renounced: DisabledProtection,
     pub(crate) no_window_poll: bool,
     /// Programs that may be run.
     pub(crate) allow: Vec<String>,
@@ -218,14 +218,14 @@ pub(crate) struct RelayArgs {
     pub(crate) handover: Option<PathBuf>,
     pub(crate) drain_timeout: Option<Duration>,
     /// Something else than to relay.
-    pub(crate) instead: Option<Instead>,
+    pub(crate) instead: Option<RelayAction>,
     pub(crate) entrance: String,
     pub(crate) targets: Vec<String>,
 }
 
 /// What `longhaul relay` does besides relaying.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Instead {
+pub(crate) enum RelayAction {
     /// `check FILE`.
     Check(PathBuf),
     /// `top ADDRESS:PORT`.
@@ -454,13 +454,13 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     if foreign && args.congestion.is_some() {
         return Some("a program of -S or -D has sockets of its own: leave --congestion out");
     }
-    if foreign && args.renounced != Renounced::Nothing {
+    if foreign && args.renounced != DisabledProtection::Nothing {
         return Some(
             "a program of -S or -D has a cipher of its own: leave --insecure-none-cipher and \
              --insecure-none-mac out",
         );
     }
-    if foreign && matches!(args.far, FarUse::Exec | FarUse::Direct) {
+    if foreign && matches!(args.far, RemoteServerUse::Exec | RemoteServerUse::Direct) {
         return Some(
             "a program of -S or -D is the far end itself, or leads to one that nothing can be \
              asked of: leave --far-end out",
@@ -544,7 +544,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     if args.once {
         let wrong = match () {
             () if args.stdio || listens => "--once excludes --stdio, --listen and --config",
-            () if args.renounced != Renounced::Nothing => {
+            () if args.renounced != DisabledProtection::Nothing => {
                 "--insecure-none-cipher goes with --listen: with --once, all is encrypted"
             }
             () if !args.allow.is_empty() => "--allow goes with --listen",
@@ -569,7 +569,7 @@ fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
             "how clients come is to be said: --stdio, --once, --listen or --config",
         )),
         (false, true) if args.marker.is_some() => Err(serve_usage("--marker goes with --stdio")),
-        (true, false) if args.renounced != Renounced::Nothing => Err(serve_usage(
+        (true, false) if args.renounced != DisabledProtection::Nothing => Err(serve_usage(
             "--insecure-none-cipher goes with --listen: with --stdio, sshd has the cipher",
         )),
         (true, false) if !args.allow.is_empty() => Err(serve_usage(
@@ -595,13 +595,13 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
     });
     let words = words.collect::<Result<Vec<_>, _>>()?;
     match words.as_slice() {
-        [check, file] if check == "check" => args.instead = Some(Instead::Check(file.into())),
-        [top, address] if top == "top" => args.instead = Some(Instead::Top(address.clone())),
-        [half] if half == "half" => args.instead = Some(Instead::Half),
+        [check, file] if check == "check" => args.instead = Some(RelayAction::Check(file.into())),
+        [top, address] if top == "top" => args.instead = Some(RelayAction::Top(address.clone())),
+        [half] if half == "half" => args.instead = Some(RelayAction::Half),
         [word, ..] if word == "check" => return Err(relay_usage("check goes with FILE alone")),
         [word, ..] if word == "top" => return Err(relay_usage("top goes with ADDRESS:PORT alone")),
         [rules, what, entrance, targets @ ..] if rules == "rules" && args.config.is_none() => {
-            args.instead = Some(Instead::Rules(match what.as_str() {
+            args.instead = Some(RelayAction::Rules(match what.as_str() {
                 "print" => Rules::Print,
                 "add" => Rules::Add,
                 "remove" => Rules::Remove,
@@ -682,7 +682,7 @@ fn from_rows<Args: Default + 'static>(
 pub(crate) fn put<Args: 'static>(
     flag: &Flag<Args>,
     args: &mut Args,
-    given: Given,
+    given: FlagInput,
 ) -> Result<(), String> {
     let shown = given
         .values
@@ -694,29 +694,29 @@ pub(crate) fn put<Args: 'static>(
     })
 }
 
-fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<Given> {
+fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<FlagInput> {
     let id = flag.id();
     if matches.value_source(&id) != Some(ValueSource::CommandLine) {
         return None;
     }
     let times = match flag.takes {
-        Takes::Repeats => matches.get_count(&id),
+        ValueKind::Repeats => matches.get_count(&id),
         _ => 1,
     };
     let values = match flag.takes {
-        Takes::Nothing | Takes::Repeats => Vec::new(),
-        Takes::Value(_) | Takes::Values(_) | Takes::OptionalValue(_) => matches
+        ValueKind::Nothing | ValueKind::Repeats => Vec::new(),
+        ValueKind::Value(_) | ValueKind::Values(_) | ValueKind::OptionalValue(_) => matches
             .get_many::<OsString>(&id)
             .unwrap_or_default()
             .cloned()
             .collect(),
-        Takes::Choice(..) | Takes::OptionalChoice(..) => matches
+        ValueKind::Choice(..) | ValueKind::OptionalChoice(..) => matches
             .get_many::<String>(&id)
             .unwrap_or_default()
             .map(OsString::from)
             .collect(),
     };
-    Some(Given {
+    Some(FlagInput {
         long: flag.long.unwrap_or_default(),
         times,
         values,

@@ -34,7 +34,7 @@ struct Bar {
 }
 
 /// Keeps the display off the terminal while it lives: somebody asks a question there.
-pub(crate) struct Hold<'a>(&'a Console);
+pub(crate) struct BarPause<'a>(&'a Console);
 
 /// A host is being connected to while it lives.
 pub(crate) struct Connecting<'a>(&'a Console);
@@ -111,11 +111,11 @@ impl Console {
     }
 
     /// Takes the display off the terminal until the value is dropped.
-    pub(crate) fn hold(&self) -> Hold<'_> {
+    pub(crate) fn hold(&self) -> BarPause<'_> {
         let mut state = self.lock();
         state.clear();
         state.held += 1;
-        Hold(self)
+        BarPause(self)
     }
 
     /// For the end in the middle of everything: the display goes, cursor and echo come back.
@@ -138,7 +138,7 @@ impl Console {
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for BarPause<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.held = state.held.saturating_sub(1);

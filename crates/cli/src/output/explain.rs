@@ -9,11 +9,11 @@ use transfer::report::{
 
 use crate::output::limiter::lanes;
 use crate::output::units;
-use plan::{Pack, Tried};
+use plan::{PackingMode, TrialResult};
 
 /// The `decision` event.
 #[derive(Debug, Serialize)]
-pub(crate) struct Explained {
+pub(crate) struct DecisionEvent {
     host: Option<Name>,
     what: &'static str,
     choice: String,
@@ -23,7 +23,7 @@ pub(crate) struct Explained {
     evidence: String,
 }
 
-impl Explained {
+impl DecisionEvent {
     pub(crate) fn new(decision: &Decision) -> Self {
         let (what, choice) = chosen(&decision.choice);
         let (from, source, age) = match &decision.origin {
@@ -171,12 +171,12 @@ fn evidence(choice: &Choice) -> String {
         .to_owned(),
         Choice::Zlib { why, .. } => zlib(why),
         Choice::Zstd { pack, tried, .. } => match (pack, tried) {
-            (Pack::Always, _) => "wherever it makes data smaller",
-            (Pack::Never, _) => "it was not to be used",
-            (Pack::Auto, 0) => {
+            (PackingMode::Always, _) => "wherever it makes data smaller",
+            (PackingMode::Never, _) => "it was not to be used",
+            (PackingMode::Auto, 0) => {
                 "the path moves as much as packing does, or nothing was to be packed"
             }
-            (Pack::Auto, _) => {
+            (PackingMode::Auto, _) => {
                 "where the path is long, or tries with and without showed that it pays"
             }
         }
@@ -304,7 +304,7 @@ fn zlib(why: &ZlibWhy) -> String {
     }
 }
 
-fn brought(tried: Tried) -> String {
+fn brought(tried: TrialResult) -> String {
     let percent = (tried.gain - 1.0) * 100.0;
     match tried.connections > tried.had {
         true => format!(
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     fn line(choice: Choice, origin: Origin) -> String {
-        Explained::new(&Decision::new(choice, origin)).line(false)
+        DecisionEvent::new(&Decision::new(choice, origin)).line(false)
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
             connections: 4,
             channels: 1,
             limiter: Some(Limiter::Path),
-            tried: Some(Tried {
+            tried: Some(TrialResult {
                 had: 2,
                 connections: 4,
                 channels: 0,
@@ -380,7 +380,7 @@ mod tests {
     fn the_host_is_named_where_there_are_several() {
         let mut decision = Decision::new(Choice::Dscp(0), Origin::Default);
         decision.host = Some(Name(b"h\x07".to_vec()));
-        let line = Explained::new(&decision).line(true);
+        let line = DecisionEvent::new(&decision).line(true);
         assert!(
             line.starts_with("h\\x07: DSCP: none (by itself): "),
             "{line}"

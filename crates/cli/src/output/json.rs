@@ -8,7 +8,7 @@ use serde::Serialize;
 use transfer::report::{Name, Summary};
 
 use crate::exit::Exit;
-use crate::output::explain::Explained;
+use crate::output::explain::DecisionEvent;
 use crate::output::snapshot::Snapshot;
 
 /// Raised when a field changes its meaning or goes; new fields and events don't raise it.
@@ -45,7 +45,7 @@ pub(crate) enum RunEvent<'a> {
     /// A connection stands.
     Host(HostInfo),
     /// What was decided, at the end, with `--explain`.
-    Decision(Explained),
+    Decision(DecisionEvent),
     /// Every second.
     Progress {
         bytes_done: u64,

@@ -179,11 +179,11 @@ fn examples() -> Vec<String> {
             cipher: Some("aes128-gcm@openssh.com".to_owned()),
             ..HostInfo::default()
         }),
-        RunEvent::Decision(Explained::new(&Decision::new(
+        RunEvent::Decision(DecisionEvent::new(&Decision::new(
             Choice::Dscp(8),
             Origin::Flag("--dscp"),
         ))),
-        RunEvent::Decision(Explained::new(&Decision {
+        RunEvent::Decision(DecisionEvent::new(&Decision {
             host: Some(name()),
             ..Decision::new(Choice::Dscp(0), Origin::Memory(Duration::from_secs(5)))
         })),

@@ -150,7 +150,7 @@ fn ms(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plan::{Direction, LimiterEvidence, Tried};
+    use plan::{Direction, LimiterEvidence, TrialResult};
     use transfer::report::Name;
 
     use super::*;
@@ -268,7 +268,7 @@ mod tests {
     fn what_was_tried_in_vain_is_named() {
         let mut tried = report(Limiter::Path);
         tried.channels = 1;
-        tried.tried = Some(Tried {
+        tried.tried = Some(TrialResult {
             had: 4,
             connections: 5,
             channels: 0,

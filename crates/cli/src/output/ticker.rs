@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Whether and how progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Show {
+pub(crate) enum ProgressMode {
     /// Not at all.
     Nothing,
     /// A bar on the terminal.
@@ -27,12 +27,21 @@ pub(crate) enum Show {
 }
 
 /// Runs until the other end of `stopped` is dropped.
-pub(crate) fn run(output: &Output, progress: &Progress, show: Show, stopped: &Receiver<()>) {
+pub(crate) fn run(
+    output: &Output,
+    progress: &Progress,
+    show: ProgressMode,
+    stopped: &Receiver<()>,
+) {
     let start = Instant::now();
-    let pace = if show == Show::Bar { TICK } else { SECOND };
+    let pace = if show == ProgressMode::Bar {
+        TICK
+    } else {
+        SECOND
+    };
     let mut rate = Rate::default();
     let mut due = start + pace;
-    while show != Show::Nothing && wait_until(due, stopped) {
+    while show != ProgressMode::Nothing && wait_until(due, stopped) {
         let now = Instant::now();
         // Late ticks are left out, not made up for.
         due = (due + pace).max(now);
@@ -40,10 +49,10 @@ pub(crate) fn run(output: &Output, progress: &Progress, show: Show, stopped: &Re
         match show {
             // What is over within a second needs no bar; and until something has arrived, ssh (-S)
             // may be asking for a password on the same terminal.
-            Show::Bar if now - start >= SECOND => show_bar(output, &snapshot),
-            Show::Lines => output.console().line(&line(&snapshot)),
-            Show::Events => output.progress(snapshot),
-            Show::Bar | Show::Nothing => {}
+            ProgressMode::Bar if now - start >= SECOND => show_bar(output, &snapshot),
+            ProgressMode::Lines => output.console().line(&line(&snapshot)),
+            ProgressMode::Events => output.progress(snapshot),
+            ProgressMode::Bar | ProgressMode::Nothing => {}
         }
     }
     output.console().clear();

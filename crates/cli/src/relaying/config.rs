@@ -8,8 +8,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config_file::{self, Wrong};
-use crate::flags::flag::{Flag, Given, Takes};
+use crate::config_file::{self, ConfigFileError};
+use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::low::{RelayArgs, put};
 use crate::flags::table::relay_rows;
 
@@ -57,15 +57,15 @@ pub(super) fn read<T>(
 fn parse<T>(
     text: &str,
     settle: impl Fn(&RelayArgs) -> Result<T, String>,
-) -> Result<(RelayArgs, Vec<T>), Vec<Wrong>> {
-    let table = DeTable::parse(text).map_err(|e| vec![Wrong::syntax(&e)])?;
+) -> Result<(RelayArgs, Vec<T>), Vec<ConfigFileError>> {
+    let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
     let mut reading = Reading::default();
     let configuration = reading.whole(table.get_ref());
     let mut settled = Vec::new();
     for (args, at) in configuration.relays.iter().zip(&reading.places) {
         match settle(args) {
             Ok(relay) => settled.push(relay),
-            Err(what) => reading.wrongs.push(Wrong { at: *at, what }),
+            Err(what) => reading.wrongs.push(ConfigFileError { at: *at, what }),
         }
     }
     match reading.wrongs.is_empty() {
@@ -79,14 +79,14 @@ fn parse<T>(
 
 #[derive(Default)]
 struct Reading {
-    wrongs: Vec<Wrong>,
+    wrongs: Vec<ConfigFileError>,
     /// Where each relay begins.
     places: Vec<usize>,
 }
 
 impl Reading {
     fn wrong(&mut self, at: &Range<usize>, what: impl Into<String>) {
-        self.wrongs.push(Wrong {
+        self.wrongs.push(ConfigFileError {
             at: at.start,
             what: what.into(),
         });
@@ -207,19 +207,19 @@ fn flag(name: &str) -> Option<&'static Flag<RelayArgs>> {
 fn given(
     flag: &Flag<RelayArgs>,
     value: &Spanned<DeValue<'_>>,
-) -> Result<Option<Given>, &'static str> {
+) -> Result<Option<FlagInput>, &'static str> {
     let values = match (flag.takes, value.get_ref()) {
-        (Takes::Nothing, DeValue::Boolean(true)) => Vec::new(),
-        (Takes::Nothing, DeValue::Boolean(false)) => return Ok(None),
-        (Takes::Nothing, _) => return Err("it is true or false"),
-        (Takes::Values(_), _) => texts(value).ok_or("it is a text or a list of texts")?,
-        (Takes::Choice(_, choices), _) => {
+        (ValueKind::Nothing, DeValue::Boolean(true)) => Vec::new(),
+        (ValueKind::Nothing, DeValue::Boolean(false)) => return Ok(None),
+        (ValueKind::Nothing, _) => return Err("it is true or false"),
+        (ValueKind::Values(_), _) => texts(value).ok_or("it is a text or a list of texts")?,
+        (ValueKind::Choice(_, choices), _) => {
             let text = text(value).filter(|text| choices.contains(&text.as_str()));
             vec![text.ok_or("it is none of those there are")?]
         }
         _ => vec![text(value).ok_or("it is a text or a number")?],
     };
-    Ok(Some(Given {
+    Ok(Some(FlagInput {
         long: flag.long.unwrap_or_default(),
         times: 1,
         values: values.into_iter().map(OsString::from).collect(),

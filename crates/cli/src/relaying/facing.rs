@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use relay::facing::{Facing, Known, Stripes, is_fingerprint, new_key};
+use relay::facing::{Known, PeerConfig, StripeCount, is_fingerprint, new_key};
 use zeroize::Zeroizing;
 
-use super::paths::Remembered;
+use super::paths::LearnedStripes;
 use crate::flags::table::PairArgs;
 
 /// What the command line means.
 ///
 /// # Errors
 /// A key cannot be had, or nobody would be let in.
-pub(super) fn settle(args: &PairArgs) -> Result<Facing, String> {
+pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     let (file, key) = own_key(args.key.as_deref())?;
     let mut known = Known::default();
     for text in &args.allow {
@@ -40,7 +40,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<Facing, String> {
         }
         known.learn(path);
     }
-    let facing = Facing::new(key.as_bytes(), known);
+    let facing = PeerConfig::new(key.as_bytes(), known);
     let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
     if is_empty && !args.accept_new {
         return Err(format!(
@@ -50,14 +50,14 @@ pub(super) fn settle(args: &PairArgs) -> Result<Facing, String> {
         ));
     }
     if let Some(stripes) = args.stripes {
-        facing.stripes = Stripes::Fixed(stripes);
+        facing.stripes = StripeCount::Fixed(stripes);
     }
     if let Some(buffer) = args.buffer {
         facing.most = buffer;
     }
     facing.zstd = !args.plain;
     facing.explain = args.explain;
-    facing.paths = Some(Arc::new(Remembered::new()));
+    facing.paths = Some(Arc::new(LearnedStripes::new()));
     Ok(facing)
 }
 

@@ -114,9 +114,9 @@ fn has_ended(path: &Path) -> bool {
 }
 
 /// Who waits for a successor.
-pub(super) struct Offered(thread::JoinHandle<()>);
+pub(super) struct HandoverOffer(thread::JoinHandle<()>);
 
-impl Offered {
+impl HandoverOffer {
     /// Whether there is a successor, which has the path now. It was told all that it waits for when
     /// this returns: until then this process may not end.
     pub(super) fn was_taken(self) -> bool {
@@ -137,7 +137,7 @@ pub(super) fn offer(
     path: &Path,
     handle: Handle,
     end: impl FnOnce() + Send + 'static,
-) -> io::Result<Offered> {
+) -> io::Result<HandoverOffer> {
     let listener = sys::listen_unix(path, 4)?;
     let path = path.to_owned();
     let thread = thread::Builder::new().name("handover".to_owned());
@@ -162,7 +162,7 @@ pub(super) fn offer(
         // One that has died by now is nobody to tell.
         let _ = stream.write_all(&[DONE]);
     })?;
-    Ok(Offered(thread))
+    Ok(HandoverOffer(thread))
 }
 
 fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {

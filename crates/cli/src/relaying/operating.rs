@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use relay::status::Watch;
-use relay::{HandedOn, Handle, Place, Relay, Relays};
+use relay::{Handle, InheritedSockets, Place, Relay, Relays};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -20,7 +20,7 @@ use super::route::{self, Route};
 use super::{config, page, prometheus, settle};
 use crate::config_file::is_nearby;
 use crate::flags::low::RelayArgs;
-use crate::http::{self, Answer, Telling, ToldAt};
+use crate::http::{self, Answer, HttpEndpoint, HttpServer};
 use crate::{signals, systemd};
 
 /// So often keys and certificates are looked at.
@@ -32,9 +32,9 @@ pub(super) struct Told {
     /// Ways over ssh.
     routes: Vec<Route>,
     /// Keys and certificates, as they were before they were read.
-    files: Vec<Stamped>,
+    files: Vec<FileStamp>,
     status: Option<SocketAddr>,
-    metrics: Option<ToldAt>,
+    metrics: Option<HttpEndpoint>,
     handover: Option<PathBuf>,
     drain_timeout: Option<Duration>,
     threads: Option<usize>,
@@ -82,7 +82,7 @@ impl Told {
             routes,
             files,
             status: status.transpose()?,
-            metrics: metrics.as_deref().map(ToldAt::of),
+            metrics: metrics.as_deref().map(HttpEndpoint::of),
             handover: args.handover.clone().or(all.handover),
             drain_timeout: args.drain_timeout.or(all.drain_timeout),
             threads: args.threads.or(all.threads),
@@ -116,13 +116,13 @@ impl Told {
 struct Settled {
     relay: Relay,
     route: Option<Route>,
-    files: Vec<Stamped>,
+    files: Vec<FileStamp>,
 }
 
 fn settled(args: &RelayArgs) -> Result<Settled, String> {
     let tls = &args.tls;
     let files = [&tls.cert, &tls.key, &tls.ca, &tls.client_ca];
-    let files = files.into_iter().flatten().cloned().map(Stamped::new);
+    let files = files.into_iter().flatten().cloned().map(FileStamp::new);
     Ok(Settled {
         files: files.collect(),
         route: Route::of(args)?,
@@ -132,12 +132,12 @@ fn settled(args: &RelayArgs) -> Result<Settled, String> {
 
 /// A file, and what tells it from another of the same name.
 #[derive(PartialEq)]
-struct Stamped {
+struct FileStamp {
     path: PathBuf,
     stamp: Option<(u64, u64, Option<SystemTime>)>,
 }
 
-impl Stamped {
+impl FileStamp {
     fn new(path: PathBuf) -> Self {
         let meta = fs::metadata(&path).ok();
         let stamp = meta.map(|meta| (meta.ino(), meta.len(), meta.modified().ok()));
@@ -165,11 +165,13 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
         None => None,
     };
     let (predecessor, handed_on) = match predecessor {
-        Some((predecessor, sockets)) => (Some(predecessor), HandedOn::ByPredecessor(sockets)),
+        Some((predecessor, sockets)) => {
+            (Some(predecessor), InheritedSockets::ByPredecessor(sockets))
+        }
         None => {
             let wrong = |e: io::Error| format!("the sockets of systemd: {e}");
             let sockets = systemd::listeners().map_err(wrong)?;
-            (None, HandedOn::ByStarter(sockets))
+            (None, InheritedSockets::ByStarter(sockets))
         }
     };
     let facing = told.relays.iter().filter_map(|relay| relay.facing.as_ref());
@@ -199,11 +201,11 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
         Err(why) => return Err(why),
     };
     let shown = told.status.is_some().then(|| figures.first());
-    let shown = shown.flatten().and_then(Telling::address);
+    let shown = shown.flatten().and_then(HttpServer::address);
     let offer = |path: &PathBuf| {
         let ending = ending.clone();
         let offered = handover::offer(path, relays.handle(), move || {
-            figures.into_iter().for_each(Telling::stop);
+            figures.into_iter().for_each(HttpServer::stop);
             ending.begin(true);
         });
         offered.map_err(|e| format!("{}: {e}", path.display()))
@@ -264,8 +266,8 @@ fn raise_descriptors(connections: usize) {
 fn tell(
     relays: &Relays,
     status: Option<&SocketAddr>,
-    metrics: Option<&ToldAt>,
-) -> Result<Vec<Telling>, String> {
+    metrics: Option<&HttpEndpoint>,
+) -> Result<Vec<HttpServer>, String> {
     if status.is_none() && metrics.is_none() {
         return Ok(Vec::new());
     }
@@ -274,7 +276,7 @@ fn tell(
     let mut all = Vec::new();
     if let Some(address) = status {
         let watch = watch.clone();
-        let at = ToldAt::Loopback(*address);
+        let at = HttpEndpoint::Loopback(*address);
         let telling = http::tell(&at, move |path| page::answer(&watch, path));
         all.push(telling.map_err(|e| format!("status at {address}: {e}"))?);
     }
@@ -325,7 +327,7 @@ impl Ending {
 struct Reloading {
     args: RelayArgs,
     handle: Handle,
-    files: Mutex<Vec<Stamped>>,
+    files: Mutex<Vec<FileStamp>>,
 }
 
 impl Reloading {
@@ -370,7 +372,7 @@ impl Reloading {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = false;
         for file in files.iter_mut().filter(|file| file.has_changed()) {
-            *file = Stamped::new(file.path.clone());
+            *file = FileStamp::new(file.path.clone());
             changed = true;
         }
         changed

@@ -8,23 +8,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use plan::{Direction, Learned};
 use relay::strategy::{self, Paths};
-use transfer::memory::Memories;
+use transfer::memory::MemoryStore;
 
 /// No account has such a name: what is kept of a pair is beside what is kept of logins.
 const USER: &str = "pair:";
 
 /// What was learned, of this process and of others before it.
 #[derive(Debug)]
-pub(super) struct Remembered {
-    memories: Option<Memories>,
+pub(super) struct LearnedStripes {
+    memories: Option<MemoryStore>,
     /// What was asked for or learned since the start.
     known: Mutex<BTreeMap<String, Option<Learned>>>,
 }
 
-impl Remembered {
+impl LearnedStripes {
     pub(super) fn new() -> Self {
         Self {
-            memories: Memories::of_user(),
+            memories: MemoryStore::of_user(),
             known: Mutex::default(),
         }
     }
@@ -38,7 +38,7 @@ impl Remembered {
     }
 }
 
-impl Paths for Remembered {
+impl Paths for LearnedStripes {
     fn recall(&self, target: &str, rtt: Duration) -> Option<(strategy::Learned, Duration)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry(target.to_owned());
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn what_was_found_holds_for_the_same_path_and_the_next_process() {
         let folder = tempfile::tempdir().unwrap();
-        let remembered = || Remembered {
-            memories: Some(Memories::at(folder.path().to_owned())),
+        let remembered = || LearnedStripes {
+            memories: Some(MemoryStore::at(folder.path().to_owned())),
             known: Mutex::default(),
         };
         let rtt = Duration::from_millis(114);
@@ -118,7 +118,8 @@ mod tests {
         let first = remembered();
         assert_eq!(first.recall("far:7000", rtt), None);
         first.keep("far:7000", found);
-        let recalled = |of: &Remembered, rtt| of.recall("far:7000", rtt).map(|(found, _)| found);
+        let recalled =
+            |of: &LearnedStripes, rtt| of.recall("far:7000", rtt).map(|(found, _)| found);
         assert_eq!(recalled(&first, rtt), Some(found));
         assert_eq!(recalled(&first, rtt * 3), None);
         assert_eq!(first.recall("far:7001", rtt), None);

@@ -12,21 +12,21 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::Begin;
-use relay::facing::{Facing, Known, Stripes, new_key};
+use relay::control::StartHalf;
+use relay::facing::{Known, PeerConfig, StripeCount, new_key};
 use relay::{Host, Place, Target};
 use tracing::{info, warn};
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::copy::HostId;
 use transfer::operand::Destination;
 use zeroize::Zeroizing;
 
-use self::near::{Carrier, FarHalf, Followed, Pause, patience, say_alive};
+use self::near::{Backoff, Carrier, MonitoredHalf, RemoteHalf, patience, say_alive};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::Output;
 use crate::output::console::Console;
-use transfer::connect::FarUse;
+use transfer::connect::RemoteServerUse;
 
 /// So often this end says that it is there: address translations forget.
 const ALIVE: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub(super) struct Route {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) target: Target,
-    pub(super) facing: Facing,
+    pub(super) facing: PeerConfig,
 }
 
 /// Ways that were begun in this process, which relays that are set up anew go on using.
@@ -156,7 +156,7 @@ impl Route {
     }
 
     fn keep(&self, carrier: &Arc<Carrier>, mut chain: Chain) {
-        let mut pause = Pause::new();
+        let mut pause = Backoff::new();
         loop {
             let why = chain.follow();
             warn!("{why}: it is started again");
@@ -181,7 +181,7 @@ impl Route {
     /// Starts the halves, and has each lead to the next.
     fn set_up(&self, carrier: &Arc<Carrier>, again: bool) -> Result<Chain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let own = Facing::new(key.as_bytes(), Known::default())?;
+        let own = PeerConfig::new(key.as_bytes(), Known::default())?;
         let own = own.fingerprint().to_owned();
         let mut halves = Vec::new();
         for nth in 0..self.hosts.len() {
@@ -195,7 +195,7 @@ impl Route {
             let Some(half) = halves.get_mut(nth) else {
                 continue;
             };
-            let begin = Begin {
+            let begin = StartHalf {
                 allow: [Some(own.clone()), before].into_iter().flatten().collect(),
                 target: next.0.clone(),
                 target_key: next.1.clone(),
@@ -238,7 +238,7 @@ impl Route {
     /// Finds the way to the first half.
     fn lead(
         &self,
-        halves: Vec<FarHalf>,
+        halves: Vec<RemoteHalf>,
         (nth, port): (usize, Option<u16>),
         carrier: &Arc<Carrier>,
     ) -> Result<Chain, String> {
@@ -246,13 +246,13 @@ impl Route {
         let half = halves.first().ok_or("there is no half")?;
         let mut known = Known::default();
         known.add(&half.key)?;
-        let mut facing = Facing::new(key.as_bytes(), known)?;
+        let mut facing = PeerConfig::new(key.as_bytes(), known)?;
         if let Some(most) = self.most {
             facing.most = most;
         }
         facing.zstd = !self.plain;
         if let Some(stripes) = self.stripes {
-            facing.stripes = Stripes::Fixed(stripes);
+            facing.stripes = StripeCount::Fixed(stripes);
         }
         let name = half.name.clone();
         let address = half.command.address.filter(|_| nth == 0);
@@ -281,7 +281,7 @@ impl Route {
             Err(why) => {
                 warn!("{name}: data go over the ssh connection itself: {why}");
                 // More would share it.
-                facing.stripes = Stripes::Fixed(1);
+                facing.stripes = StripeCount::Fixed(1);
                 carrier.lead_to(Some(Arc::clone(&half.voice)));
                 carrier.at
             }
@@ -310,7 +310,7 @@ impl Route {
     }
 
     /// Starts the half at one of the hosts, which is reached through those before it.
-    fn start(&self, nth: usize, again: bool) -> Result<FarHalf, String> {
+    fn start(&self, nth: usize, again: bool) -> Result<RemoteHalf, String> {
         let (before, from) = self.hosts.split_at(nth);
         let host = from.first().ok_or("there is no such host")?;
         let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
@@ -320,7 +320,7 @@ impl Route {
             jump: (!jump.is_empty()).then(|| jump.join(",")),
             // Nobody is there any more to be asked.
             batch: again,
-            far: FarUse::Stock,
+            far: RemoteServerUse::Stock,
             verbose: self.verbose,
             ..CopyArgs::default()
         };
@@ -328,17 +328,17 @@ impl Route {
             Arc::new(Console::new(false)),
             None,
             false,
-            Cancel::default(),
+            CancelToken::default(),
         );
         let hosts = Hosts::new(vec![host.clone()], flags, Arc::new(output));
         let command = hosts.start_half(HostId(0))?;
-        FarHalf::meet(&host.to_string(), command)
+        RemoteHalf::meet(&host.to_string(), command)
     }
 }
 
 /// Halves that lead to each other.
 struct Chain {
-    halves: Vec<Followed>,
+    halves: Vec<MonitoredHalf>,
     gone: Receiver<String>,
     way: Way,
 }

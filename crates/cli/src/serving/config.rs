@@ -13,7 +13,7 @@ use super::bounds;
 use super::options::{KeyOptions, Options};
 use super::paths::is_absolute;
 use super::there;
-use crate::config_file::{self, Wrong, is_nearby};
+use crate::config_file::{self, ConfigFileError, is_nearby};
 use crate::flags::low::ServeArgs;
 
 /// Reads a configuration file, for a server with these flags.
@@ -24,9 +24,9 @@ pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
     config_file::read(file, |text| parse(text, args))
 }
 
-fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<Wrong>> {
+fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<ConfigFileError>> {
     let options: Options = toml::from_str(text).map_err(|e| {
-        let first = Wrong::syntax(&e);
+        let first = ConfigFileError::syntax(&e);
         let mut wrongs = unknown(text);
         wrongs.retain(|wrong| wrong.at != first.at);
         wrongs.push(first);
@@ -41,7 +41,7 @@ fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<Wrong>> {
 }
 
 /// All options that there are not: the parser ends with the first.
-fn unknown(text: &str) -> Vec<Wrong> {
+fn unknown(text: &str) -> Vec<ConfigFileError> {
     type Table = BTreeMap<Spanned<String>, IgnoredAny>;
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -55,7 +55,7 @@ fn unknown(text: &str) -> Vec<Wrong> {
     tables
         .flat_map(|(table, rows)| table.keys().map(move |name| (name, rows)))
         .filter(|(name, rows)| !rows.iter().any(|row| row.name == name.get_ref()))
-        .map(|(name, _)| Wrong {
+        .map(|(name, _)| ConfigFileError {
             at: name.span().start,
             what: format!(
                 "unknown field `{}`",
@@ -66,11 +66,11 @@ fn unknown(text: &str) -> Vec<Wrong> {
 }
 
 /// What has the right form and cannot be.
-fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Wrong> {
+fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<ConfigFileError> {
     let mut wrongs = Vec::new();
     let mut wrong = |name: &str, nth: usize, what: String| {
         let at = place_of(text, name, nth);
-        wrongs.push(Wrong { at, what });
+        wrongs.push(ConfigFileError { at, what });
     };
     for (name, number) in [
         ("connections", options.connections),

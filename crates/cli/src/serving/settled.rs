@@ -5,10 +5,10 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serve::listen::{Allowed, Entrance, Limits, Offer, Rules, Served, Settings};
+use serve::listen::{AccessPolicy, AllowedProgram, Limits, Offer, Rules, ServedFiles, Settings};
 use serve::{Access, Export};
 use ssh::key::host_key_algorithms;
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 use tracing::info;
 
 use super::host_keys::HostKeys;
@@ -16,7 +16,7 @@ use super::options::Options;
 use super::there::{is_pattern, known_tokens};
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
-use crate::http::ToldAt;
+use crate::http::HttpEndpoint;
 
 /// As LoginGraceTime of sshd, but half of it.
 const LOGIN_TIME: u64 = 60;
@@ -28,13 +28,13 @@ pub(super) struct Settled {
     host_keys: Vec<PathBuf>,
     old_clients: bool,
     access: Access,
-    renounced: Renounced,
+    renounced: DisabledProtection,
     window_poll: bool,
-    allowed: Vec<Allowed>,
+    allowed: Vec<AllowedProgram>,
     /// Where to listen.
     pub(super) listen: Option<String>,
     /// Where figures are told.
-    pub(super) metrics: Option<ToldAt>,
+    pub(super) metrics: Option<HttpEndpoint>,
 }
 
 impl Settled {
@@ -45,7 +45,7 @@ impl Settled {
             None => Options::default(),
         };
         let of_file = options.host_keys.clone().unwrap_or_default();
-        let metrics = options.metrics.as_deref().map(ToldAt::of);
+        let metrics = options.metrics.as_deref().map(HttpEndpoint::of);
         let names = match args.allow.is_empty() {
             true => options.allow.as_deref().unwrap_or_default(),
             false => &args.allow,
@@ -61,7 +61,7 @@ impl Settled {
         let path = env::var_os("PATH");
         let allowed = names
             .iter()
-            .map(|name| Allowed::find(name, path.as_deref()));
+            .map(|name| AllowedProgram::find(name, path.as_deref()));
         let allowed = allowed.collect::<Result<_, _>>()?;
         Ok(Self {
             allowed,
@@ -106,9 +106,9 @@ impl Settled {
         self.served().open().map_err(|e| e.to_string())
     }
 
-    pub(super) fn served(&self) -> Served {
-        let usual = Served::default();
-        Served {
+    pub(super) fn served(&self) -> ServedFiles {
+        let usual = ServedFiles::default();
+        ServedFiles {
             root: self.root.clone(),
             access: self.access,
             idle: self.options.idle_time.map(Duration::from_secs),
@@ -116,8 +116,8 @@ impl Settled {
                 .options
                 .slow_time
                 .map_or(usual.slow, Duration::from_secs),
-            without_cipher: self.renounced != Renounced::Nothing,
-            without_mac: self.renounced == Renounced::CipherAndMac,
+            without_cipher: self.renounced != DisabledProtection::Nothing,
+            without_mac: self.renounced == DisabledProtection::CipherAndMac,
             window_poll: self.window_poll,
             log_files: self.options.log_files.unwrap_or(usual.log_files),
             allowed: self.allowed.clone(),
@@ -139,7 +139,7 @@ impl Settled {
         let served = self.served();
         let mut keys = BTreeMap::new();
         for key in options.key.iter().flatten() {
-            let different = Served {
+            let different = ServedFiles {
                 root: key.root.clone().or_else(|| served.root.clone()),
                 access: key.access.unwrap_or(served.access),
                 ..served.clone()
@@ -163,7 +163,7 @@ impl Settled {
             host_key: host_key_algorithms(all_keys),
         });
         let authorities = options.trusted_user_ca_keys.clone();
-        let entrance = Entrance::open(self.authorized_keys.clone(), authorities, rules);
+        let entrance = AccessPolicy::open(self.authorized_keys.clone(), authorities, rules);
         Ok(Settings {
             entrance: entrance.map_err(|e| e.to_string())?,
             keys,

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use serve::listen::{Allowed, unknown_token};
+use serve::listen::{AllowedProgram, unknown_token};
 
 use super::options::Options;
 use crate::flags::low::ServeArgs;
@@ -38,7 +38,7 @@ pub(super) fn missing(options: &Options, args: &ServeArgs) -> Vec<(&'static str,
     if args.allow.is_empty() {
         let path = env::var_os("PATH");
         let names = options.allow.iter().flatten();
-        let wrongs = names.filter_map(|name| Allowed::find(name, path.as_deref()).err());
+        let wrongs = names.filter_map(|name| AllowedProgram::find(name, path.as_deref()).err());
         all.extend(wrongs.map(|what| ("allow", 0, what)));
     }
     all

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use shim::letter::{DONE, HEAD, Kind, Letter};
+use shim::letter::{DONE, HEAD, IpcMessage, Kind};
 use socket2::SockRef;
 use sys::Tuning;
 use transfer::connect::{pass_socket, passed_socket};
@@ -57,7 +57,7 @@ struct State {
     /// What was lost, for a program that has not seen it yet.
     lost: HashMap<u64, Errno>,
     /// Connections that are announced, by the program's port.
-    leads: HashMap<u16, Lead>,
+    leads: HashMap<u16, CarriedSocket>,
     /// Threads that carry or are about to.
     threads: usize,
 }
@@ -72,8 +72,8 @@ struct Live {
 
 /// What a letter says of a connection.
 #[derive(Clone)]
-struct Lead {
-    letter: Letter,
+struct CarriedSocket {
+    letter: IpcMessage,
     program: String,
     pid: u32,
     since: Instant,
@@ -172,10 +172,10 @@ impl Shared {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut head = [0; HEAD];
         stream.read_exact(&mut head)?;
-        let letter = Letter::read(&head).ok_or(io::ErrorKind::InvalidData)?;
+        let letter = IpcMessage::read(&head).ok_or(io::ErrorKind::InvalidData)?;
         let mut text = vec![0; letter.text];
         stream.read_exact(&mut text)?;
-        let lead = || Lead {
+        let lead = || CarriedSocket {
             letter,
             program: String::from_utf8_lossy(&text).into_owned(),
             pid: other.pid.as_raw_nonzero().get().cast_unsigned(),
@@ -223,7 +223,7 @@ impl Shared {
     }
 
     /// Carries between a program's end of a pair and its socket.
-    fn filter(&self, lead: &Lead, program: &OwnedFd, net: &Arc<OwnedFd>) {
+    fn filter(&self, lead: &CarriedSocket, program: &OwnedFd, net: &Arc<OwnedFd>) {
         let socket = SockRef::from(net);
         // An end that nobody has prepared is none: this process may be killed.
         let linger = socket.linger().ok().flatten();
@@ -258,7 +258,7 @@ impl Shared {
     }
 
     /// The letter about a connection: it is sent once the connection is there.
-    fn announced(&self, program: &TcpStream) -> Option<Lead> {
+    fn announced(&self, program: &TcpStream) -> Option<CarriedSocket> {
         let port = program.peer_addr().ok().as_ref().map(SocketAddr::port)?;
         let until = Instant::now() + PATIENCE;
         let mut state = self.lock();
@@ -273,7 +273,13 @@ impl Shared {
     }
 
     /// Whether it has ended as the program and its peer wanted.
-    fn carry(&self, lead: &Lead, program: &impl AsFd, net: &Arc<OwnedFd>, how: How) -> bool {
+    fn carry(
+        &self,
+        lead: &CarriedSocket,
+        program: &impl AsFd,
+        net: &Arc<OwnedFd>,
+        how: How,
+    ) -> bool {
         let key = lead.letter.key;
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
         let ready =
@@ -298,7 +304,7 @@ impl Shared {
 
     fn report(
         &self,
-        lead: &Lead,
+        lead: &CarriedSocket,
         line: Option<Vec<u8>>,
         tcp: Option<&sys::TcpInfo>,
         how: How,

@@ -41,12 +41,12 @@ fn mix(mut z: u64) -> u64 {
 
 /// An event of a certain probability.
 #[derive(Debug)]
-struct Coin {
+struct Probability {
     random: Random,
     below: u64,
 }
 
-impl Coin {
+impl Probability {
     fn new(random: Random, probability: f64) -> Self {
         Self {
             random,
@@ -66,7 +66,7 @@ fn threshold(probability: f64) -> u64 {
 
 /// What happens to a segment behind the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct SegmentFate {
     pub(super) lost: bool,
     pub(super) duplicated: bool,
     pub(super) held: bool,
@@ -75,19 +75,19 @@ pub(super) struct Fate {
 /// The fates of the segments that arrive at a link, in their order, whether or not its queue has
 /// room for them: the nth has the same fate in every run of a seed.
 #[derive(Debug)]
-pub(super) struct Fates {
-    loss: Coin,
+pub(super) struct SegmentFates {
+    loss: Probability,
     /// For loss in bursts: the thresholds to fall into the bad state and to leave it.
     bursts: Option<[u64; 2]>,
     bad: bool,
-    duplicate: Coin,
-    reorder: Coin,
+    duplicate: Probability,
+    reorder: Probability,
 }
 
-impl Fates {
+impl SegmentFates {
     pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
         let random = |purpose| Random::new(path.seed, direction, purpose);
-        let coin = |purpose, share: Share| Coin::new(random(purpose), share.get());
+        let coin = |purpose, share: Share| Probability::new(random(purpose), share.get());
         Self {
             loss: coin(Purpose::Loss, path.loss.share),
             bursts: bursts(path.loss),
@@ -103,8 +103,8 @@ impl Fates {
     }
 
     /// The fate of the next segment.
-    pub(super) fn draw(&mut self) -> Fate {
-        Fate {
+    pub(super) fn draw(&mut self) -> SegmentFate {
+        SegmentFate {
             lost: self.lost(),
             duplicated: self.duplicate.toss(),
             held: self.reorder.toss(),

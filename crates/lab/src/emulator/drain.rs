@@ -1,12 +1,12 @@
 use crate::path::Rate;
 
-/// A byte, in the units of [`Drain::level`].
+/// A byte, in the units of [`LeakyBucket::level`].
 const BYTE: u128 = 8_000_000_000;
 
 /// What fills by bytes and drains at a rate: a link and its queue, or a policer's bucket upside
 /// down. Exact: a level that counts bits times nanoseconds has nothing to round.
 #[derive(Debug)]
-pub(super) struct Drain {
+pub(super) struct LeakyBucket {
     rate: u64,
     limit: u128,
     level: u128,
@@ -14,7 +14,7 @@ pub(super) struct Drain {
     at: u64,
 }
 
-impl Drain {
+impl LeakyBucket {
     /// Empty; holds up to `limit` bytes.
     pub(super) fn new(rate: Rate, limit: u64) -> Self {
         Self {

@@ -5,7 +5,7 @@ use crate::packet::Frame;
 
 /// A frame on its way.
 #[derive(Debug)]
-pub(super) struct Flying {
+pub(super) struct FrameInFlight {
     /// When it arrives.
     pub(super) at: u64,
     /// What it counts as: segments, and their IP bytes.
@@ -20,14 +20,14 @@ pub(super) struct Flying {
 /// not in a heap.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
-    ordered: VecDeque<Flying>,
-    others: BinaryHeap<Reverse<Numbered>>,
+    ordered: VecDeque<FrameInFlight>,
+    others: BinaryHeap<Reverse<OrderedFrame>>,
     number: u64,
 }
 
 impl Flight {
     /// Behind all others that keep their order.
-    pub(super) fn push(&mut self, mut flying: Flying) {
+    pub(super) fn push(&mut self, mut flying: FrameInFlight) {
         if let Some(last) = self.ordered.back() {
             flying.at = flying.at.max(last.at);
         }
@@ -35,10 +35,10 @@ impl Flight {
     }
 
     /// At its own time.
-    pub(super) fn push_apart(&mut self, flying: Flying) {
+    pub(super) fn push_apart(&mut self, flying: FrameInFlight) {
         self.number += 1;
         let number = self.number;
-        self.others.push(Reverse(Numbered { number, flying }));
+        self.others.push(Reverse(OrderedFrame { number, flying }));
     }
 
     /// When the next one arrives.
@@ -49,7 +49,7 @@ impl Flight {
     }
 
     /// The next one, due or not.
-    pub(super) fn pop(&mut self) -> Option<Flying> {
+    pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         let other = self.others.peek().map(|Reverse(next)| next.flying.at);
         match (self.ordered.front(), other) {
             (Some(first), Some(at)) if first.at > at => {}
@@ -62,28 +62,28 @@ impl Flight {
 
 /// Sorts by time, then by order of arrival.
 #[derive(Debug)]
-struct Numbered {
+struct OrderedFrame {
     number: u64,
-    flying: Flying,
+    flying: FrameInFlight,
 }
 
-impl Ord for Numbered {
+impl Ord for OrderedFrame {
     fn cmp(&self, other: &Self) -> Ordering {
         let key = |entry: &Self| (entry.flying.at, entry.number);
         key(self).cmp(&key(other))
     }
 }
 
-impl PartialOrd for Numbered {
+impl PartialOrd for OrderedFrame {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Numbered {
+impl PartialEq for OrderedFrame {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Numbered {}
+impl Eq for OrderedFrame {}

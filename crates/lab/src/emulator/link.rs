@@ -1,10 +1,10 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::chance::{Fate, Fates};
+use super::chance::{SegmentFate, SegmentFates};
 use super::delay::Delay;
-use super::drain::Drain;
-use super::flight::{Flight, Flying};
+use super::drain::LeakyBucket;
+use super::flight::{Flight, FrameInFlight};
 use super::nanoseconds;
 use crate::figures::{Count, DirectionFigures};
 use crate::packet::{Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments};
@@ -20,11 +20,11 @@ const PIECE: Duration = Duration::from_millis(1);
 pub(super) struct Link {
     block: Vec<RangeInclusive<u16>>,
     blackouts: Vec<Range<u64>>,
-    policers: Vec<(u8, Drain)>,
+    policers: Vec<(u8, LeakyBucket)>,
     bleach: bool,
-    queue: Drain,
+    queue: LeakyBucket,
     piece: u64,
-    fates: Fates,
+    fates: SegmentFates,
     delay: Delay,
     held: u64,
     flight: Flight,
@@ -44,7 +44,7 @@ impl Link {
     pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
         let rate = path.rate[direction as usize];
         let policer = |policer: &Policer| {
-            let bucket = Drain::new(policer.rate, policer.burst(path.rtt));
+            let bucket = LeakyBucket::new(policer.rate, policer.burst(path.rtt));
             (policer.dscp.value(), bucket)
         };
         Self {
@@ -52,9 +52,9 @@ impl Link {
             blackouts: path.events.iter().filter_map(blackout).collect(),
             policers: path.police.iter().map(policer).collect(),
             bleach: path.bleach,
-            queue: Drain::new(rate, path.queue_bytes(direction)),
+            queue: LeakyBucket::new(rate, path.queue_bytes(direction)),
             piece: rate.bytes_in(PIECE),
-            fates: Fates::new(path, direction),
+            fates: SegmentFates::new(path, direction),
             delay: Delay::new(path, direction),
             held: nanoseconds(path.reorder.held),
             flight: Flight::default(),
@@ -89,7 +89,7 @@ impl Link {
 
     /// A frame of the path's own making, which is there at once.
     pub(super) fn inject(&mut self, now: u64, frame: Frame) {
-        self.flight.push_apart(Flying {
+        self.flight.push_apart(FrameInFlight {
             at: now,
             packets: 1,
             bytes: 0,
@@ -102,7 +102,7 @@ impl Link {
         self.flight.next_at()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Flying> {
+    pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         self.flight.pop()
     }
 
@@ -155,7 +155,7 @@ impl Link {
             next = range.end;
             let count = range.len() as u64;
             let fate = match self.fates.quiet() {
-                true => Fate::default(),
+                true => SegmentFate::default(),
                 false => self.fates.draw(),
             };
 
@@ -216,7 +216,7 @@ impl Link {
 
     fn launch(&mut self, segments: &Segments, part: &Part, frame: Frame) {
         let arrives = self.delay.arrival(part.departs);
-        let flying = Flying {
+        let flying = FrameInFlight {
             at: arrives,
             packets: part.segments.len() as u64,
             bytes: segments.bytes(part.segments.clone()),
@@ -224,7 +224,7 @@ impl Link {
             frame,
         };
         match part.held {
-            true => self.flight.push_apart(Flying {
+            true => self.flight.push_apart(FrameInFlight {
                 at: arrives.saturating_add(self.held),
                 ..flying
             }),

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGTERM};
 
 use crate::error::LabError;
-use crate::signals::Watched;
+use crate::signals::SignalFd;
 
 /// How long the command has to end once the path is gone.
 const COMMAND_ENDS: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ impl Role {
 #[derive(Debug)]
 pub(super) struct Children {
     alive: Vec<(Pid, Role)>,
-    ended: Watched,
-    passed_on: Vec<Watched>,
+    ended: SignalFd,
+    passed_on: Vec<SignalFd>,
 }
 
 impl Children {
@@ -50,11 +50,13 @@ impl Children {
         let ignored = || LabError("SIGCHLD is ignored, as it must not be".to_owned());
         let mut passed_on = Vec::new();
         for signal in [SIGTERM, SIGHUP] {
-            passed_on.extend(Watched::new(signal).map_err(failed)?);
+            passed_on.extend(SignalFd::new(signal).map_err(failed)?);
         }
         Ok(Self {
             alive: Vec::new(),
-            ended: Watched::new(SIGCHLD).map_err(failed)?.ok_or_else(ignored)?,
+            ended: SignalFd::new(SIGCHLD)
+                .map_err(failed)?
+                .ok_or_else(ignored)?,
             passed_on,
         })
     }

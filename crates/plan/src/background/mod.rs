@@ -89,12 +89,12 @@ pub struct Background {
     delivered: f64,
     lost_at: Option<Instant>,
     adjusted_at: Option<Instant>,
-    rest: Rest,
+    rest: BaseDelayPause,
 }
 
 /// Pauses in which the base delay is measured.
 #[derive(Clone, Copy, Debug)]
-enum Rest {
+enum BaseDelayPause {
     /// Until then.
     Next(Option<Instant>),
     /// Until then, and with which window it goes on.
@@ -120,7 +120,7 @@ impl Background {
             delivered: 0.0,
             lost_at: None,
             adjusted_at: None,
-            rest: Rest::Next(None),
+            rest: BaseDelayPause::Next(None),
         }
     }
 
@@ -220,20 +220,20 @@ impl Background {
     /// Whether this is a pause for the base delay.
     fn rests(&mut self, now: Instant) -> bool {
         match self.rest {
-            Rest::Next(None) => self.rest = Rest::Next(Some(now + REST_EVERY)),
-            Rest::Next(Some(at)) if at <= now && !self.slow_start => {
+            BaseDelayPause::Next(None) => self.rest = BaseDelayPause::Next(Some(now + REST_EVERY)),
+            BaseDelayPause::Next(Some(at)) if at <= now && !self.slow_start => {
                 // Our own queue drains in its own time, and then a round trip shows the path.
                 let drains = self.queueing().unwrap_or_default();
                 let lasts = drains + Duration::from_secs_f64(2.0 * self.round_trip());
-                self.rest = Rest::Resting(now + lasts, self.window);
+                self.rest = BaseDelayPause::Resting(now + lasts, self.window);
                 self.window = self.least();
                 return true;
             }
-            Rest::Next(_) => {}
-            Rest::Resting(until, _) if now < until => return true,
-            Rest::Resting(_, window) => {
+            BaseDelayPause::Next(_) => {}
+            BaseDelayPause::Resting(until, _) if now < until => return true,
+            BaseDelayPause::Resting(_, window) => {
                 self.window = window;
-                self.rest = Rest::Next(Some(now + REST_EVERY));
+                self.rest = BaseDelayPause::Next(Some(now + REST_EVERY));
             }
         }
         false

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::trial::Trial;
-use super::{Change, Direction, Evidence, Growth, Limiter, LimiterEvidence};
+use super::{
+    ConcurrencyChange, ConcurrencyController, Direction, Evidence, Limiter, LimiterEvidence,
+};
 
 /// A new connection costs so many round trips of login, and as many again until it is fast.
 const LOGIN: f64 = 6.0;
@@ -58,7 +60,7 @@ pub(super) const SLOW_START_UP: Duration = Duration::from_millis(250);
 /// Below this a channel's window holds nothing back.
 pub(super) const LONG: Duration = Duration::from_millis(4);
 
-impl Growth {
+impl ConcurrencyController {
     /// The first look: how many there shall be before anything was measured.
     pub(super) fn plan(&mut self, evidence: &Evidence) {
         let rtt = self.trip();
@@ -137,7 +139,7 @@ impl Growth {
     }
 
     /// What is planned and not there yet.
-    pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         // What was closed for falling behind is not missed at the end.
         let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
@@ -151,7 +153,7 @@ impl Growth {
         };
         for (connection, has) in &self.channels {
             for _ in *has..channels {
-                changes.push(Change::AddChannel(*connection));
+                changes.push(ConcurrencyChange::AddChannel(*connection));
             }
         }
         changes
@@ -190,7 +192,12 @@ impl Growth {
     }
 
     /// Connections that are planned beyond those that are there.
-    pub(super) fn connect_as_planned(&mut self, now: Instant, have: u32, to: &mut Vec<Change>) {
+    pub(super) fn connect_as_planned(
+        &mut self,
+        now: Instant,
+        have: u32,
+        to: &mut Vec<ConcurrencyChange>,
+    ) {
         let have = have + self.opening.len() as u32;
         let planned = self.planned.0.min(self.most_connections());
         self.add_connections(now, planned.saturating_sub(have), to);
@@ -211,14 +218,19 @@ impl Growth {
         !self.no_connections && self.not_before.is_none_or(|at| now >= at)
     }
 
-    pub(super) fn add_connections(&mut self, now: Instant, more: u32, changes: &mut Vec<Change>) {
+    pub(super) fn add_connections(
+        &mut self,
+        now: Instant,
+        more: u32,
+        changes: &mut Vec<ConcurrencyChange>,
+    ) {
         if !self.may_connect(now) {
             return;
         }
         let free = self.at_once.saturating_sub(self.opening.len() as u32);
         for _ in 0..more.min(free) {
             self.opening.push(now);
-            changes.push(Change::AddConnection);
+            changes.push(ConcurrencyChange::AddConnection);
         }
     }
 
@@ -283,7 +295,7 @@ impl Growth {
         }
     }
 
-    pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let now = evidence.now;
         let resting = self.rest_until.is_some_and(|at| now < at);
@@ -386,13 +398,13 @@ impl Growth {
     }
 
     /// As many again on each connection.
-    fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<Change>) {
+    fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<ConcurrencyChange>) {
         let most = self.most_channels();
         for c in &evidence.connections {
             let has = self.channels.get(&c.connection).copied().unwrap_or(0);
             let more = has.max(1).min(most.saturating_sub(has));
             if self.config.channels.is_none() {
-                changes.extend((0..more).map(|_| Change::AddChannel(c.connection)));
+                changes.extend((0..more).map(|_| ConcurrencyChange::AddChannel(c.connection)));
             }
         }
     }
@@ -486,7 +498,7 @@ impl Growth {
         Limiter::Path
     }
 
-    /// The figures behind [`Growth::limiter`].
+    /// The figures behind [`ConcurrencyController::limiter`].
     pub fn limiter_evidence(&self) -> LimiterEvidence {
         self.figures.shown
     }

@@ -6,8 +6,8 @@ use crate::{ConnectionId, LaneId};
 
 /// Turns counters into what happened between two looks at them.
 #[derive(Debug, Default)]
-pub(super) struct Measure {
-    last: Option<Last>,
+pub(super) struct CounterDeltas {
+    last: Option<PreviousCounters>,
     min_rtt: Option<Duration>,
     /// The lowest time that any request took.
     answer: Option<Duration>,
@@ -16,7 +16,7 @@ pub(super) struct Measure {
 }
 
 #[derive(Debug)]
-struct Last {
+struct PreviousCounters {
     now: Instant,
     moved: u64,
     done: u64,
@@ -29,7 +29,7 @@ struct Last {
 
 /// What happened in an interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct IntervalFigures {
     /// Bytes a second, with a weight for each job done: what more lanes shall raise.
     pub(super) work: f64,
     pub(super) shown: LimiterEvidence,
@@ -68,9 +68,9 @@ const ONE_REQUEST: std::ops::Range<f64> = 16e3..300e3;
 /// trip each time.
 const SILENT: f64 = 0.3;
 
-impl Measure {
+impl CounterDeltas {
     /// `None` at the first look.
-    pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<Figures> {
+    pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<IntervalFigures> {
         for c in &e.connections {
             if let Some(tcp) = c.tcp
                 && tcp.min_rtt > Duration::ZERO
@@ -83,7 +83,7 @@ impl Measure {
         self.unhurried |= e.idle.is_some_and(|idle| idle > SPARE);
         let known = answers.filter(|latency| *latency > Duration::ZERO);
         self.answer = known.chain(self.answer).min();
-        let last = self.last.replace(Last {
+        let last = self.last.replace(PreviousCounters {
             now: e.now,
             moved: e.moved,
             done: e.done,
@@ -109,9 +109,9 @@ impl Measure {
             None => moved,
         };
         let done = e.done.saturating_sub(last.done) as f64 / over;
-        let mut figures = Figures {
+        let mut figures = IntervalFigures {
             work: rate + done * JOB,
-            ..Figures::default()
+            ..IntervalFigures::default()
         };
         let min_rtt = self.min_rtt.unwrap_or_default();
         figures.shown = LimiterEvidence {
@@ -152,7 +152,7 @@ impl Measure {
 }
 
 /// Bytes through the sockets since the last look, where a kernel counts them.
-fn sockets(e: &Evidence, last: &Last) -> Option<u64> {
+fn sockets(e: &Evidence, last: &PreviousCounters) -> Option<u64> {
     let counted = e.connections.iter().filter(|c| c.tcp.is_some());
     let since = counted.filter_map(|c| {
         let then = last.connections.get(&c.connection)?;
@@ -170,8 +170,8 @@ fn held(e: &Evidence) -> u64 {
     sent.saturating_sub(under_way)
 }
 
-impl Figures {
-    fn take_connections(&mut self, direction: Direction, e: &Evidence, last: &Last) {
+impl IntervalFigures {
+    fn take_connections(&mut self, direction: Direction, e: &Evidence, last: &PreviousCounters) {
         let (mut sent, mut again, mut rtts) = (0u64, 0u64, Vec::new());
         let (mut busy, mut rwnd, mut sndbuf) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for c in &e.connections {
@@ -212,7 +212,7 @@ impl Figures {
         }
     }
 
-    fn take_lanes(&mut self, e: &Evidence, last: &Last, over: f64, trip: Duration) {
+    fn take_lanes(&mut self, e: &Evidence, last: &PreviousCounters, over: f64, trip: Duration) {
         let (mut blocked, mut stalls, mut counted) = (0.0, 0, 0u32);
         let mut latency = Duration::ZERO;
         let mut quickest = Duration::MAX;

@@ -2,7 +2,7 @@
 //! else there is, so each brings as much as the first.
 
 use super::trial::Trial;
-use super::{Change, Evidence, Growth, Limiter};
+use super::{ConcurrencyChange, ConcurrencyController, Evidence, Limiter};
 
 /// So much more is lost where the connections crowd each other out: at random it stays what it
 /// was.
@@ -19,7 +19,7 @@ const FEW: usize = 8;
 /// 104 MB/s, ten 113; sixteen overfilled the queue in their slow start.
 const BORNE: u32 = 12;
 
-impl Growth {
+impl ConcurrencyController {
     /// Packets are lost at random, as far as can be told: each connection brings its share.
     ///
     /// Those that bear losses gain by company too. BBR holds its window for a round trip at each
@@ -32,7 +32,7 @@ impl Growth {
     }
 
     /// Begins to open connections since losses hold the transfer back.
-    pub(super) fn meet_losses(&mut self, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn meet_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let changes = self.more_for_losses(evidence);
         if !changes.is_empty() {
             let mut trial = Trial::new(evidence.now, &changes, self.work(), self.counts.0);
@@ -45,7 +45,7 @@ impl Growth {
 
     /// As many as may log in at once, as long as the evidence is the same: to wait each time
     /// until the last ones are judged took five seconds of ten.
-    pub(super) fn more_for_losses(&mut self, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn more_for_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let holds = self.loses_at_random() && self.config.connections.is_none();
         if holds && self.has_cpu() && self.lasts(evidence) > self.costs() {

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Change, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, TcpSample};
+use super::{
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
+    Evidence, TcpSample,
+};
 use crate::ConnectionId;
 
 /// What a file weighs on the path beside its bytes: OPEN, WRITE or READ, CLOSE, rename, answers.
@@ -28,12 +31,12 @@ const LONG: Duration = Duration::from_millis(20);
 ///
 /// For who makes them before there is anything to look at.
 pub fn begins_with(
-    config: GrowthConfig,
+    config: ConcurrencyConfig,
     (files, bytes): (u64, u64),
     rtt: Duration,
     now: Instant,
 ) -> u32 {
-    let mut growth = Growth::new(config);
+    let mut growth = ConcurrencyController::new(config);
     growth.expect(files, bytes);
     let tcp = TcpSample {
         rtt,
@@ -59,11 +62,11 @@ pub fn begins_with(
         }],
         lanes: Vec::new(),
     });
-    let added = |c: &&Change| matches!(c, Change::AddConnection);
+    let added = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddConnection);
     1 + changes.iter().filter(added).count() as u32
 }
 
-impl Growth {
+impl ConcurrencyController {
     /// So many files with so many bytes are about to come; the next sample is due at once where
     /// that is news.
     pub fn expect(&mut self, files: u64, bytes: u64) {
@@ -121,16 +124,19 @@ mod tests {
     use super::*;
     use crate::{LaneId, LaneSample};
 
-    fn first_look(config: GrowthConfig, announced: &[(u64, u64)]) -> usize {
-        let added = |c: &&Change| matches!(c, Change::AddConnection);
+    fn first_look(config: ConcurrencyConfig, announced: &[(u64, u64)]) -> usize {
+        let added = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddConnection);
         first_changes(config, announced)
             .iter()
             .filter(added)
             .count()
     }
 
-    fn first_changes(config: GrowthConfig, announced: &[(u64, u64)]) -> Vec<Change> {
-        let mut growth = Growth::new(config);
+    fn first_changes(
+        config: ConcurrencyConfig,
+        announced: &[(u64, u64)],
+    ) -> Vec<ConcurrencyChange> {
+        let mut growth = ConcurrencyController::new(config);
         for (files, bytes) in announced {
             growth.expect(*files, *bytes);
         }
@@ -172,12 +178,12 @@ mod tests {
     #[test]
     fn a_second_channel_is_there_before_the_window_of_the_first_is_full() {
         let added = |direction, channels, announced: &[(u64, u64)]| {
-            let config = GrowthConfig {
+            let config = ConcurrencyConfig {
                 channels,
-                ..GrowthConfig::new(direction)
+                ..ConcurrencyConfig::new(direction)
             };
             let changes = first_changes(config, announced);
-            let channel = |c: &&Change| matches!(c, Change::AddChannel(_));
+            let channel = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddChannel(_));
             changes.iter().filter(channel).count()
         };
         let some = [(2_000, 8 << 20)];
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn only_many_files_are_worth_logins_at_once() {
-        let config = GrowthConfig::new(Direction::Up);
+        let config = ConcurrencyConfig::new(Direction::Up);
         assert_eq!(first_look(config, &[]), 0);
         assert_eq!(first_look(config, &[(2_000, 8 << 20)]), 0);
         assert_eq!(
@@ -205,9 +211,9 @@ mod tests {
 
     #[test]
     fn as_many_are_begun_ahead_as_at_the_first_look() {
-        let config = GrowthConfig {
+        let config = ConcurrencyConfig {
             buffer: Some(4 << 20),
-            ..GrowthConfig::new(Direction::Up)
+            ..ConcurrencyConfig::new(Direction::Up)
         };
         let long = Duration::from_millis(114);
         let begins =
@@ -218,12 +224,12 @@ mod tests {
         assert_eq!(begins(config, (0, 0), long), 1);
         let short = Duration::from_micros(200);
         assert_eq!(begins(config, (100_000, 400 << 20), short), 1);
-        let one = GrowthConfig {
+        let one = ConcurrencyConfig {
             connections: Some(1),
             ..config
         };
         assert_eq!(begins(one, (100_000, 400 << 20), long), 1);
-        let asked = GrowthConfig {
+        let asked = ConcurrencyConfig {
             interactive: true,
             ..config
         };
@@ -232,14 +238,14 @@ mod tests {
 
     #[test]
     fn who_has_to_be_asked_or_has_fixed_it_is_left_alone() {
-        let config = GrowthConfig::new(Direction::Up);
+        let config = ConcurrencyConfig::new(Direction::Up);
         let many = [(100_000, 400 << 20)];
-        let alone = GrowthConfig {
+        let alone = ConcurrencyConfig {
             interactive: true,
             ..config
         };
         assert_eq!(first_look(alone, &many), 0);
-        let fixed = GrowthConfig {
+        let fixed = ConcurrencyConfig {
             connections: Some(1),
             ..config
         };
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn news_of_many_files_is_looked_at_at_once() {
-        let mut growth = Growth::new(GrowthConfig::new(Direction::Down));
+        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Down));
         growth.next = Some(testkit::sftp_model::epoch());
         growth.expect(100, 1 << 20);
         assert!(growth.next_sample().is_some());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::figures::{Figures, Measure};
+use self::figures::{CounterDeltas, IntervalFigures};
 use self::trial::Trial;
 use crate::{ConnectionId, LaneId};
 
@@ -24,12 +24,12 @@ pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample}
 pub use learned::Learned;
 pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
-pub use trial::Tried;
+pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
-/// What a [`Growth`] goes by beside the evidence.
+/// What a [`ConcurrencyController`] goes by beside the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GrowthConfig {
+pub struct ConcurrencyConfig {
     /// Which way the bytes go.
     pub direction: Direction,
     /// The user fixed the number of connections.
@@ -59,7 +59,7 @@ pub struct GrowthConfig {
     pub learned: Option<(Learned, u64)>,
 }
 
-impl GrowthConfig {
+impl ConcurrencyConfig {
     /// The defaults.
     pub fn new(direction: Direction) -> Self {
         Self {
@@ -82,11 +82,11 @@ impl GrowthConfig {
 
 /// What is to be done about lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
-    /// Open one more connection, with one lane. Answer with [`Growth::connection_opened`] or
-    /// [`Growth::refused`].
+pub enum ConcurrencyChange {
+    /// Open one more connection, with one lane. Answer with [`ConcurrencyController::connection_opened`] or
+    /// [`ConcurrencyController::refused`].
     AddConnection,
-    /// Open one more lane on this connection. [`Growth::refused`] if the server does not.
+    /// Open one more lane on this connection. [`ConcurrencyController::refused`] if the server does not.
     AddChannel(ConnectionId),
     /// Give this connection no more work, and close it when it has none.
     RetireConnection(ConnectionId),
@@ -107,18 +107,18 @@ pub enum Refusal {
 
 /// Decides from evidence how many connections and channels there should be.
 ///
-/// Pure, and asked about every [`Growth::interval`]: it begins with the one connection there is,
+/// Pure, and asked about every [`ConcurrencyController::interval`]: it begins with the one connection there is,
 /// adds where something other than the path holds the transfer back, looks whether that paid, and
 /// gives back what did not. In doubt about the evidence, the goodput decides.
 #[derive(Debug)]
-pub struct Growth {
-    config: GrowthConfig,
-    measure: Measure,
+pub struct ConcurrencyController {
+    config: ConcurrencyConfig,
+    measure: CounterDeltas,
     began: Option<Instant>,
     next: Option<Instant>,
     /// Work of the last intervals, the latest first.
     rates: Vec<f64>,
-    figures: Figures,
+    figures: IntervalFigures,
     /// Looks since the path's queue was seen to fill.
     since_queue: u32,
     /// The same since packets were lost.
@@ -153,7 +153,7 @@ pub struct Growth {
     /// The rate that the user set held data back for most of the last interval.
     throttled: bool,
     /// What the last trial brought.
-    tried: Option<Tried>,
+    tried: Option<TrialResult>,
     channels: BTreeMap<ConnectionId, u32>,
     /// Bytes on their way through the session, announced before they were there.
     expected: u64,
@@ -175,16 +175,16 @@ const LEARNS_FROM: usize = 32;
 const REFUSAL_REST: Duration = Duration::from_secs(3);
 const BACKOFF: Duration = Duration::from_secs(8);
 
-impl Growth {
+impl ConcurrencyController {
     /// Nothing is known but the settings.
-    pub fn new(config: GrowthConfig) -> Self {
+    pub fn new(config: ConcurrencyConfig) -> Self {
         Self {
             config,
-            measure: Measure::default(),
+            measure: CounterDeltas::default(),
             began: None,
             next: None,
             rates: Vec::new(),
-            figures: Figures::default(),
+            figures: IntervalFigures::default(),
             since_queue: u32::MAX,
             since_loss: u32::MAX,
             trial: None,
@@ -214,7 +214,7 @@ impl Growth {
         }
     }
 
-    /// How often to call [`Growth::sample`]: two round trips, a tenth of a second at least.
+    /// How often to call [`ConcurrencyController::sample`]: two round trips, a tenth of a second at least.
     pub fn interval(&self) -> Duration {
         let rtt = self.trip();
         (2 * rtt).clamp(Duration::from_millis(100), Duration::from_millis(1200))
@@ -231,7 +231,7 @@ impl Growth {
     }
 
     /// Looks at the evidence; the first time when the first connection is authenticated.
-    pub fn sample(&mut self, evidence: &Evidence) -> Vec<Change> {
+    pub fn sample(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let figures = self.measure.take(self.config.direction, evidence);
         self.next = Some(now + self.interval());
@@ -283,7 +283,7 @@ impl Growth {
     /// A connection that was asked for is authenticated, and has its first channel: what was planned
     /// and had to wait for that.
     #[must_use]
-    pub fn connection_opened(&mut self, now: Instant, id: ConnectionId) -> Vec<Change> {
+    pub fn connection_opened(&mut self, now: Instant, id: ConnectionId) -> Vec<ConcurrencyChange> {
         self.opening.pop();
         self.opened += 1;
         self.counts.0 += 1;
@@ -302,7 +302,7 @@ impl Growth {
             true => 1,
             false => self.wanted_channels(),
         };
-        changes.extend((1..channels).map(|_| Change::AddChannel(id)));
+        changes.extend((1..channels).map(|_| ConcurrencyChange::AddChannel(id)));
         changes
     }
 
@@ -341,7 +341,7 @@ impl Growth {
     }
 
     /// Whether the rate that the user set held data back for most of the time since the last
-    /// look. To be told before [`Growth::sample`].
+    /// look. To be told before [`ConcurrencyController::sample`].
     pub fn set_throttled(&mut self, throttled: bool) {
         self.throttled = throttled;
     }
@@ -352,7 +352,7 @@ impl Growth {
     }
 
     /// What the last addition that was judged has brought.
-    pub fn tried(&self) -> Option<Tried> {
+    pub fn tried(&self) -> Option<TrialResult> {
         self.tried
     }
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::{BACKOFF, Change, Evidence, Growth};
+use super::{BACKOFF, ConcurrencyChange, ConcurrencyController, Evidence};
 use crate::{ConnectionId, LaneId};
 
 /// A change whose worth is being measured.
@@ -22,7 +22,7 @@ pub(super) struct Trial {
 
 /// What came of an addition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tried {
+pub struct TrialResult {
     /// Connections there were before.
     pub had: u32,
     /// Connections there were with it.
@@ -33,7 +33,7 @@ pub struct Tried {
     pub gain: f64,
 }
 
-impl Tried {
+impl TrialResult {
     /// It brought enough to be kept.
     pub fn paid(&self) -> bool {
         self.gain >= PAYS
@@ -51,7 +51,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 const MOST_BACKOFF: Duration = Duration::from_secs(120);
 
 impl Trial {
-    pub(super) fn new(now: Instant, changes: &[Change], before: f64, had: u32) -> Self {
+    pub(super) fn new(now: Instant, changes: &[ConcurrencyChange], before: f64, had: u32) -> Self {
         let mut trial = Self {
             began: now,
             asked: now,
@@ -76,12 +76,12 @@ impl Trial {
     }
 
     /// More of the same.
-    pub(super) fn add(&mut self, changes: &[Change]) {
+    pub(super) fn add(&mut self, changes: &[ConcurrencyChange]) {
         for change in changes {
             match change {
-                Change::AddConnection => self.connections += 1,
-                Change::AddChannel(connection) => self.channels.push(*connection),
-                Change::RetireConnection(_) | Change::RetireLane(_) => {}
+                ConcurrencyChange::AddConnection => self.connections += 1,
+                ConcurrencyChange::AddChannel(connection) => self.channels.push(*connection),
+                ConcurrencyChange::RetireConnection(_) | ConcurrencyChange::RetireLane(_) => {}
             }
         }
     }
@@ -101,18 +101,22 @@ impl Trial {
 }
 
 /// The newest go first, and one stays.
-fn retire(evidence: &Evidence, count: u32) -> Vec<Change> {
+fn retire(evidence: &Evidence, count: u32) -> Vec<ConcurrencyChange> {
     let spare = evidence.connections.len().saturating_sub(1);
     let newest = evidence.connections.iter().rev();
     let those = newest.take((count as usize).min(spare));
     those
-        .map(|c| Change::RetireConnection(c.connection))
+        .map(|c| ConcurrencyChange::RetireConnection(c.connection))
         .collect()
 }
 
-impl Growth {
+impl ConcurrencyController {
     /// Looks whether what was added pays; puts the trial back where it is too early to tell.
-    pub(super) fn judge(&mut self, mut trial: Trial, evidence: &Evidence) -> Vec<Change> {
+    pub(super) fn judge(
+        &mut self,
+        mut trial: Trial,
+        evidence: &Evidence,
+    ) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let rtt = self.trip();
         if trial
@@ -162,7 +166,7 @@ impl Growth {
         }
         let kept = trial.losses.is_some_and(|losses| self.bears_more(losses));
         self.bold = proportional;
-        self.tried = Some(Tried {
+        self.tried = Some(TrialResult {
             had: trial.had,
             connections: trial.had + trial.connections,
             channels: trial.channels.len() as u32,
@@ -204,7 +208,7 @@ impl Growth {
         missed
     }
 
-    fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<Change> {
+    fn give_back(&self, trial: &Trial, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = retire(evidence, trial.connections);
         let mut lanes: Vec<LaneId> = evidence.lanes.iter().map(|l| l.lane).collect();
         for connection in &trial.channels {
@@ -213,7 +217,7 @@ impl Growth {
                 of = None;
             }
             if let Some(at) = of {
-                changes.push(Change::RetireLane(lanes.remove(at)));
+                changes.push(ConcurrencyChange::RetireLane(lanes.remove(at)));
             }
         }
         changes
@@ -223,7 +227,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, GrowthConfig, LaneSample, Refusal};
+    use crate::{ConcurrencyConfig, Direction, LaneSample, Refusal};
 
     /// Six channels got four more, of which one was refused; without four of nine there were
     /// five, whose windows do not fill the path.
@@ -231,8 +235,8 @@ mod tests {
     fn what_was_refused_is_not_given_back() {
         let now = testkit::sftp_model::epoch();
         let connection = ConnectionId(0);
-        let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
-        let changes = [Change::AddChannel(connection); 4];
+        let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
+        let changes = [ConcurrencyChange::AddChannel(connection); 4];
         growth.trial = Some(Trial::new(now, &changes, 100e6, 1));
         growth.refused(now, Refusal::Channel(connection));
         let lane = |channel| LaneSample {
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn channels_are_missed_where_windows_hold_what_is_left() {
         let missed = |rates: &[f64], window_blocked| {
-            let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+            let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
             growth.gave_back = Some(100e6);
             growth.rates = rates.to_vec();
             growth.figures.shown.window_blocked = window_blocked;

@@ -10,15 +10,15 @@ const MOST: usize = 512;
 /// when it had found its speed.
 #[derive(Clone, Debug)]
 pub struct LimiterLog {
-    looks: Vec<Look>,
+    looks: Vec<LimiterSample>,
     /// Of so many looks one is kept.
     stride: u32,
     passed: u32,
-    last: Option<Look>,
+    last: Option<LimiterSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct LimiterSample {
     at: Instant,
     limiter: Limiter,
     evidence: LimiterEvidence,
@@ -38,7 +38,7 @@ impl Default for LimiterLog {
 impl LimiterLog {
     /// One look.
     pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
-        let look = Look {
+        let look = LimiterSample {
             at,
             limiter,
             evidence,

@@ -52,7 +52,7 @@ impl Writer {
 
 /// Why a journal tells nothing: one sentence, without its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub enum UnusableJournal {
     /// The file is something else.
     Foreign,
     /// Another longhaul wrote it.
@@ -64,7 +64,7 @@ pub enum Unusable {
     },
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for UnusableJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Foreign => f.write_str("it is not a journal of longhaul"),
@@ -77,7 +77,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-impl std::error::Error for Unusable {}
+impl std::error::Error for UnusableJournal {}
 
 /// What an earlier run left.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ pub struct Replay {
 ///
 /// # Errors
 /// Nothing of it may be believed.
-pub fn replay(bytes: &[u8]) -> Result<Replay, Unusable> {
+pub fn replay(bytes: &[u8]) -> Result<Replay, UnusableJournal> {
     let mut header = Vec::new();
     Writer::header(&mut header);
     let mut state = State::default();
@@ -102,29 +102,29 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, Unusable> {
         // The first write was torn.
         return match header.starts_with(bytes) {
             true => Ok(Replay { state, good: 0 }),
-            false => Err(Unusable::Foreign),
+            false => Err(UnusableJournal::Foreign),
         };
     };
     if head != header {
         let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
-        return Err(version.map_or(Unusable::Foreign, |v| {
-            Unusable::Version(u32::from_be_bytes(v))
+        return Err(version.map_or(UnusableJournal::Foreign, |v| {
+            UnusableJournal::Version(u32::from_be_bytes(v))
         }));
     }
     let mut last = Vec::new();
     let mut at = HEADER;
     while let Some(payload) = bytes.get(at..).and_then(framed) {
         let Some(record) = Record::decode(payload, &mut last) else {
-            return Err(Unusable::Damaged { at });
+            return Err(UnusableJournal::Damaged { at });
         };
         let first = matches!(record, Record::Copy { .. });
         if first != (at == HEADER) || !state.apply(record) {
-            return Err(Unusable::Damaged { at });
+            return Err(UnusableJournal::Damaged { at });
         }
         at += FRAME + payload.len();
     }
     match was_synced(bytes, at) {
-        true => Err(Unusable::Damaged { at }),
+        true => Err(UnusableJournal::Damaged { at }),
         false => Ok(Replay { state, good: at }),
     }
 }

@@ -10,6 +10,6 @@ mod format;
 mod record;
 mod state;
 
-pub use format::{HEADER, Replay, Unusable, Writer, replay};
+pub use format::{HEADER, Replay, UnusableJournal, Writer, replay};
 pub use record::{LONGEST, MOST_RANGES, Record, SourceId};
-pub use state::{Done, Entry, Seen, State};
+pub use state::{Done, Entry, ExistingFile, State};

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Record, SourceId};
-use crate::spread::Spans;
+use crate::spread::ByteRanges;
 use crate::{Attributes, Keep, Left};
 
 /// What a journal says.
@@ -35,9 +35,9 @@ pub struct Entry {
     pub mtime: u64,
     /// It has its name.
     pub done: Option<Done>,
-    durable: Spans,
+    durable: ByteRanges,
     /// What the receiving machine had, on its disk or in its memory.
-    there: Spans,
+    there: ByteRanges,
 }
 
 /// A file that has its final name.
@@ -58,7 +58,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// What stands at the receiving end now: size in bytes, modification time in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ExistingFile {
     /// Bytes.
     pub size: u64,
     /// 0 if it is not told.
@@ -69,7 +69,7 @@ impl Done {
     /// Whether `seen` is still what the copy has made. Times are compared in whole seconds, which
     /// is what SFTP carries. `clock` is [`State::clock`]: what was changed after the run ended is
     /// later than that.
-    pub fn stands(&self, seen: Seen, clock: u64) -> bool {
+    pub fn stands(&self, seen: ExistingFile, clock: u64) -> bool {
         self.size == seen.size
             && match (self.mtime / SECOND, seen.mtime / SECOND) {
                 (0, at) => at <= clock.saturating_add(UNLOOKED) / SECOND,
@@ -88,7 +88,7 @@ impl Left {
     }
 
     /// Whether a temporary that is `seen` so may be what the copy has left.
-    pub fn may_go_on(&self, seen: Seen) -> bool {
+    pub fn may_go_on(&self, seen: ExistingFile) -> bool {
         let end = self.ranges.iter().map(|(_, to)| *to).max().unwrap_or(0);
         let times = match (self.mtime / SECOND, seen.mtime / SECOND) {
             (0, _) | (_, 0) => true,
@@ -101,7 +101,7 @@ impl Left {
 impl Entry {
     /// Whether the temporary, which is `seen` so, may be what this copy has left: as long as what
     /// is proven of it, and not changed long after or before that was written down.
-    pub fn may_go_on(&self, seen: Seen) -> bool {
+    pub fn may_go_on(&self, seen: ExistingFile) -> bool {
         self.left().may_go_on(seen)
     }
 
@@ -122,7 +122,7 @@ impl Entry {
 
     /// Whether what stands under the final name, `seen` so, is its temporary, which has gone: as
     /// long as that, and of the same time, or of the source's where the copy keeps that.
-    pub fn is_named(&self, seen: Seen, keeps_times: bool) -> bool {
+    pub fn is_named(&self, seen: ExistingFile, keeps_times: bool) -> bool {
         let time = match keeps_times {
             true => seen.mtime / SECOND == self.source.mtime / SECOND,
             false => seen.mtime > 0 && self.may_go_on(seen),
@@ -337,8 +337,8 @@ impl State {
             temp: None,
             mtime: 0,
             done: None,
-            durable: Spans::default(),
-            there: Spans::default(),
+            durable: ByteRanges::default(),
+            there: ByteRanges::default(),
         };
         self.entries.insert(id, entry);
     }

@@ -42,7 +42,7 @@ pub struct LaneConfig {
     /// How the server reads SYMLINK.
     pub symlink_order: SymlinkOrder,
     /// Make data smaller for the way, where the server can.
-    pub pack: Pack,
+    pub pack: PackingMode,
     /// What a server of ours tells of files beside what every one does.
     pub told: Told,
     /// The path was slower than that takes the last time: it is begun with.
@@ -58,7 +58,7 @@ pub struct LaneConfig {
 
 /// Whether data are made smaller for the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pack {
+pub enum PackingMode {
     /// On paths that are slower than it takes.
     #[default]
     Auto,
@@ -95,7 +95,7 @@ impl LaneConfig {
             unwritten: 8 * MIB,
             open_files: 100,
             symlink_order: SymlinkOrder::OpenSsh,
-            pack: Pack::default(),
+            pack: PackingMode::default(),
             told: Told::default(),
             slow: false,
             growth: 8 * MIB,

@@ -7,13 +7,13 @@ use wire::Block;
 use super::Refusals;
 use super::config::{LaneConfig, Server};
 use super::packing::Packing;
-use crate::depth::Stamp;
+use crate::depth::RequestStamp;
 use crate::{Depth, DiskRequest, JobId, LaneEvent};
 
 /// What the jobs of a lane share: the SFTP client with what is in flight on it, the queues
 /// towards disk and driver, and whose turn it is to open and to stream.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct LaneContext {
     pub(super) config: LaneConfig,
     pub(super) client: Client,
     pub(super) server: Server,
@@ -71,17 +71,17 @@ pub(super) struct Core {
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) job: Option<JobId>,
-    pub(super) what: What,
+    pub(super) what: RequestTag,
     at: Instant,
     /// Requests that were in flight before it.
     ahead: u64,
-    bytes: Stamp,
-    request: Stamp,
+    bytes: RequestStamp,
+    request: RequestStamp,
 }
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RequestTag {
     Limits,
     /// What ATTRS have.
     Told,
@@ -149,7 +149,7 @@ pub(super) enum What {
     Step(u8),
 }
 
-impl What {
+impl RequestTag {
     /// The request's name, as the SFTP draft has it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -211,7 +211,7 @@ const MEASURED: u64 = 64 << 20;
 /// The disk may read this far ahead of what may be in flight.
 const READ_AHEAD: u64 = 1 << 20;
 
-impl Core {
+impl LaneContext {
     pub(super) fn new(config: LaneConfig, now: Instant) -> Self {
         let options = sftp::Options {
             symlink_order: config.symlink_order,
@@ -253,7 +253,7 @@ impl Core {
     }
 
     /// Sends a request for `job`.
-    pub(super) fn send(&mut self, job: JobId, what: What, request: &Request<'_>) {
+    pub(super) fn send(&mut self, job: JobId, what: RequestTag, request: &Request<'_>) {
         let id = self.client.request(request);
         self.sent(id, Some(job), what, 0);
     }
@@ -263,7 +263,7 @@ impl Core {
         let told = self.config.told;
         if self.server.attributes && !told.is_empty() {
             let id = self.client.request(&Request::Attributes { told });
-            self.sent(id, None, What::Told, 0);
+            self.sent(id, None, RequestTag::Told, 0);
         }
     }
 
@@ -297,8 +297,8 @@ impl Core {
             },
         };
         let what = match pack {
-            true => What::ReadPacked { offset, len },
-            false => What::Read { offset, len },
+            true => RequestTag::ReadPacked { offset, len },
+            false => RequestTag::Read { offset, len },
         };
         let id = self.client.request(&request);
         self.sent(id, Some(job), what, expected);
@@ -308,7 +308,7 @@ impl Core {
     pub(super) fn send_write(&mut self, job: JobId, handle: &Handle, offset: u64, block: Block) {
         let len = block.len() as u64;
         let id = self.client.write(handle, offset, block);
-        self.sent(id, Some(job), What::Write { offset, len }, len);
+        self.sent(id, Some(job), RequestTag::Write { offset, len }, len);
     }
 
     /// Sends a whole file of `len` bytes, whose data are in `block`.
@@ -321,7 +321,7 @@ impl Core {
     ) {
         let data = block.len() as u64;
         let id = self.client.request_with(request, block);
-        self.sent(id, Some(job), What::PutFile { len }, data);
+        self.sent(id, Some(job), RequestTag::PutFile { len }, data);
     }
 
     /// Asks for a whole file, which is expected to have `expected` bytes, and may come `pack`ed.
@@ -337,22 +337,22 @@ impl Core {
             true => Request::GetFileZstd { path, len },
             false => Request::GetFile { path, len },
         });
-        self.sent(id, Some(job), What::GetFile { pack }, expected);
+        self.sent(id, Some(job), RequestTag::GetFile { pack }, expected);
     }
 
     /// Sends a SYMLINK in the server's order.
     pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
         let id = self.client.symlink(link, points_to);
-        self.sent(id, Some(job), What::Step(step), 0);
+        self.sent(id, Some(job), RequestTag::Step(step), 0);
     }
 
     /// Asks for the server's limits.
     pub(super) fn send_limits(&mut self) {
         let id = self.client.request(&Request::Limits {});
-        self.sent(id, None, What::Limits, 0);
+        self.sent(id, None, RequestTag::Limits, 0);
     }
 
-    pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: What, data: u64) {
+    pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: RequestTag, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = Sent {
@@ -367,20 +367,29 @@ impl Core {
     }
 
     /// Which request a reply belongs to; `last` ends it.
-    pub(super) fn answered(&mut self, id: RequestId, last: bool) -> Option<(Option<JobId>, What)> {
+    pub(super) fn answered(
+        &mut self,
+        id: RequestId,
+        last: bool,
+    ) -> Option<(Option<JobId>, RequestTag)> {
         self.answered_at = self.now;
         if !last {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
         let moves = |what| {
-            use What as W;
+            use RequestTag as W;
             matches!(
                 what,
                 W::Read { .. } | W::ReadPacked { .. } | W::Write { .. }
             )
         };
-        if moves(sent.what) || matches!(sent.what, What::PutFile { .. } | What::GetFile { .. }) {
+        if moves(sent.what)
+            || matches!(
+                sent.what,
+                RequestTag::PutFile { .. } | RequestTag::GetFile { .. }
+            )
+        {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
         }
@@ -391,7 +400,7 @@ impl Core {
 
     /// The first request without an answer: whose it is, what it is for, since when neither it nor any other was
     /// answered, and how many were in flight before it.
-    pub(super) fn first_unanswered(&self) -> Option<(Option<JobId>, What, Instant, u64)> {
+    pub(super) fn first_unanswered(&self) -> Option<(Option<JobId>, RequestTag, Instant, u64)> {
         let (_, sent) = self.sent.first_key_value()?;
         Some((
             sent.job,
@@ -406,7 +415,7 @@ impl Core {
         if self.client.queued() == 0 {
             return 0;
         }
-        let of_job = |s: &Sent| s.job == Some(job) && matches!(s.what, What::Write { .. });
+        let of_job = |s: &Sent| s.job == Some(job) && matches!(s.what, RequestTag::Write { .. });
         let writes = self.sent.iter().filter(|(_, s)| of_job(s));
         let ids: Vec<RequestId> = writes.map(|(id, _)| *id).collect();
         let mut withdrawn = 0;
@@ -511,7 +520,7 @@ impl Core {
         }
     }
 
-    /// `job` opens: until [`Core::closes`] it holds a handle. Returns the handle where it is
+    /// `job` opens: until [`LaneContext::closes`] it holds a handle. Returns the handle where it is
     /// predicted: the lowest entry of a table that is empty now.
     pub(super) fn opens(&mut self, job: JobId) -> Option<Handle> {
         self.open += 1;

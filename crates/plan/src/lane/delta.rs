@@ -13,10 +13,10 @@ use bytes::Bytes;
 use sftp::blocks::{Strong, SumKey};
 use sftp::{Handle, Reply, Request, StatusCode};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::put::Put;
-use super::put_owner::OwnerIs;
-use super::task::{Step, Surprise};
+use super::put_owner::OwnerOutcome;
+use super::task::{Misprediction, Step};
 use super::words;
 use crate::delta::{Basis, Found};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
@@ -38,7 +38,7 @@ pub(super) struct Delta {
     meta: FileMeta,
     source_open: bool,
     /// What LSTAT said of the older form.
-    old: Option<Old>,
+    old: Option<OldFile>,
     temp: Option<Vec<u8>>,
     key: SumKey,
     block: u32,
@@ -52,7 +52,7 @@ pub(super) struct Delta {
     reads: BTreeMap<u64, u64>,
     /// WRITEs and copy-datas without an answer.
     moving: usize,
-    checked: Checked,
+    checked: RebuildCheck,
     handles: Handles,
     pending: usize,
     disk_pending: usize,
@@ -63,7 +63,7 @@ pub(super) struct Delta {
     /// It has the mode of the older form.
     mode_set: bool,
     /// Whose the temporary is.
-    owner: OwnerIs,
+    owner: OwnerOutcome,
 }
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Old {
+struct OldFile {
     size: u64,
     mode: u32,
     owner: Option<(u32, u32)>,
@@ -116,7 +116,7 @@ struct Search {
 
 /// Whether what was rebuilt is the source.
 #[derive(Debug, Default)]
-struct Checked {
+struct RebuildCheck {
     /// Bytes of each segment that were neither copied nor sent.
     unsent: BTreeMap<u64, u64>,
     /// Segments of which all was.
@@ -139,7 +139,7 @@ struct Handles {
     closing: bool,
 }
 
-/// What [`What::Step`] stands for here.
+/// What [`RequestTag::Step`] stands for here.
 const OPEN_OLD: u8 = 0;
 const OPEN_NEW: u8 = 1;
 const CLOSE: u8 = 2;
@@ -175,7 +175,7 @@ impl Delta {
             literals: VecDeque::new(),
             reads: BTreeMap::new(),
             moving: 0,
-            checked: Checked::default(),
+            checked: RebuildCheck::default(),
             handles: Handles::default(),
             pending: 0,
             disk_pending: 0,
@@ -183,24 +183,24 @@ impl Delta {
             plain: false,
             removing: false,
             mode_set: false,
-            owner: OwnerIs::default(),
+            owner: OwnerOutcome::default(),
         }
     }
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.on_reply(core, what, reply);
         }
         self.pending -= 1;
         match what {
-            What::Look => self.on_look(reply),
-            What::Step(step @ (OPEN_OLD | OPEN_NEW)) => self.on_open(core, step, reply)?,
-            What::Sums {
+            RequestTag::Look => self.on_look(reply),
+            RequestTag::Step(step @ (OPEN_OLD | OPEN_NEW)) => self.on_open(core, step, reply)?,
+            RequestTag::Sums {
                 offset,
                 len,
                 rebuilt,
@@ -213,28 +213,28 @@ impl Delta {
                     false => self.on_sums(core, offset, len, reply),
                 }
             }
-            What::Copied { len } => {
+            RequestTag::Copied { len } => {
                 self.on_moved(core, len, reply);
                 if words::status(reply).is_ok() {
                     core.event(LaneEvent::Reused(self.id, len));
                 }
             }
-            What::Write { len, .. } => self.on_moved(core, len, reply),
+            RequestTag::Write { len, .. } => self.on_moved(core, len, reply),
             // Where it could not be set it is tried once more, by name, and told.
-            What::Step(MODE) => self.mode_set = words::status(reply).is_ok(),
-            What::Step(WHOSE) => self.owner.learn(reply),
-            What::Step(CLOSE) if !self.given_up() => {
+            RequestTag::Step(MODE) => self.mode_set = words::status(reply).is_ok(),
+            RequestTag::Step(WHOSE) => self.owner.learn(reply),
+            RequestTag::Step(CLOSE) if !self.given_up() => {
                 if let Err(status) = words::status(reply) {
                     self.fail(words::refused(words::CLOSING, status));
                 }
             }
-            What::RemoveTemp => self.on_removed(core, reply),
+            RequestTag::RemoveTemp => self.on_removed(core, reply),
             _ => {}
         }
         Ok(self.settle(core))
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.on_disk(core, reply);
         }
@@ -265,7 +265,7 @@ impl Delta {
     }
 
     /// Goes on with whatever can be.
-    fn settle(&mut self, core: &mut Core) -> Step {
+    fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -287,7 +287,7 @@ impl Delta {
     }
 
     /// Its turn to send has come; false when there is nothing to send now.
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.stage {
             _ if self.fault.is_some() || self.plain => false,
             // What follows the last of it leaves with it.
@@ -299,7 +299,7 @@ impl Delta {
     }
 
     /// Fails it, unless the file is on its way to its name.
-    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault, leaving: bool) -> Step {
+    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault, leaving: bool) -> Step {
         if let Stage::Finishing(put) = &mut self.stage {
             put.cancel(fault, leaving);
             return put.settle(core);
@@ -322,7 +322,7 @@ impl Delta {
         self.source_open || self.disk_pending > 0
     }
 
-    fn on_removed(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_removed(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Some(temp) = self.temp.take() else { return };
         match words::status(reply) {
             Err(status) if status.code != StatusCode::NO_SUCH_FILE => {
@@ -346,7 +346,7 @@ impl Delta {
     }
 
     /// Closes what is open, waits until nothing is on its way, removes the temporary.
-    fn give_up(&mut self, core: &mut Core) -> Step {
+    fn give_up(&mut self, core: &mut LaneContext) -> Step {
         let withdrawn = core.withdraw_writes(self.id);
         self.pending -= withdrawn;
         self.moving -= withdrawn;
@@ -365,7 +365,11 @@ impl Delta {
         if let (true, false, Some(temp)) = (self.handles.created, self.removing, self.temp.clone())
         {
             self.removing = true;
-            self.send(core, What::RemoveTemp, &Request::Remove { path: &temp });
+            self.send(
+                core,
+                RequestTag::RemoveTemp,
+                &Request::Remove { path: &temp },
+            );
             return Step::Goes;
         }
         core.event(match self.fault.take() {
@@ -376,7 +380,7 @@ impl Delta {
     }
 
     /// Sends CLOSE of what is open and lets others open.
-    fn close(&mut self, core: &mut Core) {
+    fn close(&mut self, core: &mut LaneContext) {
         if std::mem::replace(&mut self.handles.closing, true) {
             return;
         }
@@ -385,24 +389,24 @@ impl Delta {
         let handles = [self.handles.new.take(), self.handles.old.take()];
         for handle in handles.into_iter().flatten() {
             let handle = handle.as_bytes();
-            self.send(core, What::Step(CLOSE), &Request::Close { handle });
+            self.send(core, RequestTag::Step(CLOSE), &Request::Close { handle });
         }
         if std::mem::take(&mut self.handles.turn) {
             core.closes(self.id);
         }
     }
 
-    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
-    fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    fn ask_disk(&mut self, core: &mut LaneContext, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }
 
-    fn reach(&self, core: &mut Core, state: FileState) {
+    fn reach(&self, core: &mut LaneContext, state: FileState) {
         core.event(LaneEvent::State(self.id, state));
     }
 }

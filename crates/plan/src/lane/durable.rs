@@ -3,9 +3,9 @@
 use sftp::{Reply, Request, Status, StatusCode};
 use wire::{Field as _, Rest};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::put::{Part, Put};
-use super::single::{ITSELF, Single};
+use super::single::{ITSELF, SimpleOp};
 use super::task::Step;
 use super::words::{self, refused};
 use crate::{LaneEvent, RemotePath, directory_of};
@@ -19,20 +19,20 @@ fn is_told_only(status: &Status) -> bool {
 
 impl Put {
     /// Whether its name is made durable as well, behind the rename.
-    pub(super) fn syncs_name(&self, core: &Core) -> bool {
+    pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
         let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
         named && self.options.fsync && core.server.fsync_set && core.server.in_order
     }
 
     /// Follows the rename: a server that carries out one request after the other has done that.
-    pub(super) fn sync_name(&mut self, core: &mut Core, path: &[u8]) {
+    pub(super) fn sync_name(&mut self, core: &mut LaneContext, path: &[u8]) {
         let mut paths = Vec::new();
         directory_of(path).as_slice().write(&mut paths);
         let paths = Rest(&paths);
-        self.send(core, What::SyncName, &Request::FsyncSet { paths });
+        self.send(core, RequestTag::SyncName, &Request::FsyncSet { paths });
     }
 
-    pub(super) fn on_name_synced(&mut self, core: &mut Core, reply: &Reply) {
+    pub(super) fn on_name_synced(&mut self, core: &mut LaneContext, reply: &Reply) {
         match words::status(reply) {
             Ok(()) => {}
             // Then the rename has failed, or something before it.
@@ -48,9 +48,9 @@ impl Put {
     }
 }
 
-impl Single {
+impl SimpleOp {
     /// Elsewhere there is nobody to ask.
-    pub(super) fn make_durable(&mut self, core: &mut Core, paths: &[RemotePath]) -> Step {
+    pub(super) fn make_durable(&mut self, core: &mut LaneContext, paths: &[RemotePath]) -> Step {
         if !core.server.fsync_set {
             return self.end(core);
         }
@@ -63,7 +63,7 @@ impl Single {
         Step::Goes
     }
 
-    pub(super) fn on_durable(&mut self, core: &mut Core, reply: &Reply) {
+    pub(super) fn on_durable(&mut self, core: &mut LaneContext, reply: &Reply) {
         match words::status(reply) {
             Ok(()) => {}
             Err(status) if is_told_only(status) => {

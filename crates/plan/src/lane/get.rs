@@ -3,12 +3,12 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use sftp::{Handle, OpenFlags, Reply, Request};
 
-use super::core::{Core, What};
-use super::task::{Step, Surprise, attributes};
+use super::core::{LaneContext, RequestTag};
+use super::task::{Misprediction, Step, attributes};
 use super::words::{refused, remote};
 use crate::{
-    Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, LocalPath,
-    PutOptions, Span,
+    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent,
+    LocalPath, PutOptions,
 };
 
 /// Largest file of any system: offsets are signed (off_t).
@@ -19,7 +19,7 @@ const LARGEST: u64 = i64::MAX as u64;
 pub(super) struct Get {
     pub(super) id: JobId,
     /// Whose target it is, and which bytes.
-    pub(super) part: Option<(JobId, Span)>,
+    pub(super) part: Option<(JobId, ByteRange)>,
     pub(super) source: Vec<u8>,
     pub(super) target: LocalPath,
     pub(super) options: PutOptions,
@@ -102,7 +102,7 @@ impl Get {
         file: JobId,
         source: Vec<u8>,
         known: Attributes,
-        span: Span,
+        span: ByteRange,
         sparse: bool,
     ) -> Self {
         let mut get = Self::new(
@@ -125,19 +125,19 @@ impl Get {
     }
 
     /// What is no regular file is never opened: OPEN of a FIFO would hold the server for good.
-    pub(super) fn start(&mut self, core: &mut Core) {
+    pub(super) fn start(&mut self, core: &mut LaneContext) {
         if self.may_go_whole(core) {
             core.wholes.push_back(self.id);
         } else if self.attrs.is_some() {
             core.openers.push_back(self.id);
         } else {
             let path = self.source.clone();
-            self.send(core, What::Look, &Request::Stat { path: &path });
+            self.send(core, RequestTag::Look, &Request::Stat { path: &path });
         }
     }
 
     /// Its turn to open has come.
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.given_up() || self.opening || self.handle.is_some() {
             return;
         }
@@ -151,14 +151,14 @@ impl Get {
             flags: OpenFlags::READ,
             attrs: sftp::Attrs::default(),
         };
-        self.send(core, What::Open, &open);
+        self.send(core, RequestTag::Open, &open);
         self.begin(core);
     }
 
-    pub(super) fn begin(&mut self, core: &mut Core) {
+    pub(super) fn begin(&mut self, core: &mut LaneContext) {
         if let Some(handle) = self.handle.clone() {
             let handle = handle.as_bytes();
-            self.send(core, What::Fstat, &Request::Fstat { handle });
+            self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
             core.stream(self.id);
         }
     }
@@ -169,18 +169,18 @@ impl Get {
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         let more = matches!(reply, Reply::Data { last: false, .. });
         if !more {
             self.pending -= 1;
         }
         match what {
-            What::Look => self.on_look(core, &reply),
-            What::Open => self.on_open(core, &reply)?,
-            What::Fstat => {
+            RequestTag::Look => self.on_look(core, &reply),
+            RequestTag::Open => self.on_open(core, &reply)?,
+            RequestTag::Fstat => {
                 let seen = match &reply {
                     Reply::Attrs(attrs) => attributes(attrs),
                     _ => Attributes::default(),
@@ -197,20 +197,20 @@ impl Get {
                     core.event(LaneEvent::Attributes(self.id, seen));
                 }
             }
-            What::Read { offset, len } => self.on_read(core, offset, len, reply),
-            What::GetFile { pack } => self.on_get_file(core, pack, reply),
-            What::ReadPacked { offset, len } => {
+            RequestTag::Read { offset, len } => self.on_read(core, offset, len, reply),
+            RequestTag::GetFile { pack } => self.on_get_file(core, pack, reply),
+            RequestTag::ReadPacked { offset, len } => {
                 core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
             // All data are here; what a read handle's CLOSE says changes nothing.
-            What::Close => self.closed = true,
+            RequestTag::Close => self.closed = true,
             _ => {}
         }
         Ok(self.settle(core))
     }
 
-    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         match reply {
             Reply::Attrs(attrs) => self.open_if_regular(core, attributes(attrs)),
             Reply::Status(status) => self.fail(remote(status.to_string())),
@@ -219,7 +219,7 @@ impl Get {
     }
 
     /// Nothing but a regular file is read.
-    pub(super) fn open_if_regular(&mut self, core: &mut Core, attrs: Attributes) {
+    pub(super) fn open_if_regular(&mut self, core: &mut LaneContext, attrs: Attributes) {
         let kind = attrs.kind();
         if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && kind != EntryKind::File {
             let what = match kind {
@@ -233,12 +233,12 @@ impl Get {
         }
     }
 
-    fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
+    fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
         self.opening = false;
         match reply {
             Reply::Handle(handle) => {
                 if self.handle.as_ref().is_some_and(|h| h != handle) {
-                    return Err(Surprise::Handle);
+                    return Err(Misprediction::Handle);
                 }
                 if self.handle.is_none() {
                     self.handle = Some(handle.clone());
@@ -277,7 +277,7 @@ impl Get {
         Ok(())
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Created { .. } | DiskReply::Adopted { .. } => {
@@ -318,7 +318,7 @@ impl Get {
         self.settle(core)
     }
 
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -342,7 +342,7 @@ impl Get {
 
     /// Once, and for a part as soon as it has let go of the target: the file need not wait for
     /// the answers to READs that others overtook, or to a CLOSE, which changes nothing.
-    fn tell_end(&mut self, core: &mut Core, event: LaneEvent) {
+    fn tell_end(&mut self, core: &mut LaneContext, event: LaneEvent) {
         if !std::mem::replace(&mut self.told, true) {
             core.event(event);
         }
@@ -355,7 +355,7 @@ impl Get {
         }
     }
 
-    fn finish(&mut self, core: &mut Core) {
+    fn finish(&mut self, core: &mut LaneContext) {
         if self.part.is_some() {
             return self.leave(core);
         }
@@ -378,7 +378,7 @@ impl Get {
         );
     }
 
-    pub(super) fn warn_if_shrunk(&self, core: &mut Core, end: u64) {
+    pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         if end < self.size() {
             let text = "the file shrank while it was read".to_owned();
             core.event(LaneEvent::Warning(self.id, text));
@@ -386,7 +386,7 @@ impl Get {
     }
 
     /// Its bytes are on their way to the disk: lets go of the target that others still fill.
-    fn leave(&mut self, core: &mut Core) {
+    fn leave(&mut self, core: &mut LaneContext) {
         if std::mem::replace(&mut self.finishing, true) {
             return;
         }
@@ -401,7 +401,7 @@ impl Get {
         }
     }
 
-    fn give_up(&mut self, core: &mut Core) -> Step {
+    fn give_up(&mut self, core: &mut LaneContext) -> Step {
         core.unwritten = core.unwritten.saturating_sub(self.unwritten);
         self.unwritten = 0;
         self.arriving.clear();
@@ -438,12 +438,12 @@ impl Get {
         self.created && !self.finished && !self.discarding
     }
 
-    pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    pub(super) fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
-    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    pub(super) fn ask_disk(&mut self, core: &mut LaneContext, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }

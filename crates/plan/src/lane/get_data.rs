@@ -2,14 +2,14 @@
 
 use sftp::{Handle, Reply, Request, StatusCode};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::get::Get;
 use super::words::{refused, remote};
 use crate::{DiskRequest, LaneEvent};
 
 impl Get {
     /// Sends the next READ, or CLOSE behind the last; false when there is nothing to send now.
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.handle.clone() else {
             return false;
         };
@@ -39,7 +39,7 @@ impl Get {
         true
     }
 
-    fn read(&mut self, core: &mut Core, handle: &Handle, offset: u64, len: u32) {
+    fn read(&mut self, core: &mut LaneContext, handle: &Handle, offset: u64, len: u32) {
         self.reads += 1;
         self.pending += 1;
         let expected = u64::from(len).min(self.size().saturating_sub(offset));
@@ -47,17 +47,17 @@ impl Get {
         core.send_read(self.id, handle, (offset, len), expected, how);
     }
 
-    pub(super) fn close(&mut self, core: &mut Core) {
+    pub(super) fn close(&mut self, core: &mut LaneContext) {
         let handle = self.handle.clone();
         if let (Some(handle), false) = (handle, self.closing) {
             self.closing = true;
             let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
+            self.send(core, RequestTag::Close, &Request::Close { handle });
             core.closes(self.id);
         }
     }
 
-    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, len: u32, reply: Reply) {
+    pub(super) fn on_read(&mut self, core: &mut LaneContext, offset: u64, len: u32, reply: Reply) {
         match reply {
             Reply::Data { at, bytes, last } => {
                 let got = at + bytes.len() as u32;
@@ -111,7 +111,7 @@ impl Get {
     }
 
     /// A READ of `len` at `offset` brought `got` bytes.
-    fn arrived(&mut self, core: &mut Core, offset: u64, len: u32, got: u32) {
+    fn arrived(&mut self, core: &mut LaneContext, offset: u64, len: u32, got: u32) {
         if self.given_up() {
             return;
         }
@@ -142,7 +142,7 @@ impl Get {
 
     /// Bytes at which the copy ends although the server has more: it stated fewer when the file was
     /// opened. A READ that is answered for ever would fill the disk.
-    fn most(&self, core: &Core) -> u64 {
+    fn most(&self, core: &LaneContext) -> u64 {
         match self.size() {
             0 => core.config.unstated,
             size => size.saturating_add(core.config.growth.max(size / 8)),
@@ -150,7 +150,7 @@ impl Get {
     }
 
     /// More than [`Get::most`] has come.
-    fn ends_beyond(&mut self, core: &mut Core, end: u64) {
+    fn ends_beyond(&mut self, core: &mut LaneContext, end: u64) {
         if self.end.is_some() {
             return;
         }
@@ -171,7 +171,7 @@ impl Get {
     }
 
     /// A READ of `len` at `offset` was answered with a hole of `hole` bytes.
-    fn on_hole(&mut self, core: &mut Core, offset: u64, len: u32, hole: u64) {
+    fn on_hole(&mut self, core: &mut LaneContext, offset: u64, len: u32, hole: u64) {
         if self.given_up() {
             return;
         }
@@ -196,7 +196,7 @@ impl Get {
         }
     }
 
-    fn skip(&mut self, core: &mut Core, offset: u64, len: u64) {
+    fn skip(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         let job = self.id;
         self.ask_disk(core, DiskRequest::Skip { job, offset, len });
     }

@@ -14,8 +14,8 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
 use self::blocks::Blocks;
 use self::rebuild::Search;
-use super::core::{Core, What};
-use super::task::{Step, Surprise, attributes};
+use super::core::{LaneContext, RequestTag};
+use super::task::{Misprediction, Step, attributes};
 use super::words::refused;
 use crate::delta::{Found, block_len, may_be_forms};
 use crate::{
@@ -45,7 +45,7 @@ pub(super) struct GetDelta {
     key: SumKey,
     /// The file's blocks and the sums of them.
     blocks: Blocks,
-    remote: Remote,
+    remote: RemoteFile,
     asked: u64,
     /// Questions for sums, and comparisons, without an answer.
     asking: usize,
@@ -90,7 +90,7 @@ enum Stage {
 
 /// The file at the far end.
 #[derive(Debug, Default)]
-struct Remote {
+struct RemoteFile {
     handle: Option<Handle>,
     opening: bool,
     closing: bool,
@@ -119,7 +119,7 @@ impl GetDelta {
             older: None,
             key: SumKey::default(),
             blocks: Blocks::default(),
-            remote: Remote::default(),
+            remote: RemoteFile::default(),
             asked: 0,
             asking: 0,
             comparing: 0,
@@ -144,7 +144,7 @@ impl GetDelta {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         let keep = self.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         if self.options.inplace || left || !core.server.sums {
@@ -155,7 +155,7 @@ impl GetDelta {
         let unknown = !self.always && !core.sends_slower_than_hashing();
         if self.attrs.is_none() || unknown {
             let path = self.source.clone();
-            self.send(core, What::Look, &Request::Stat { path: &path });
+            self.send(core, RequestTag::Look, &Request::Stat { path: &path });
         }
         let request = DiskRequest::OpenOlder {
             job: self.id,
@@ -168,7 +168,7 @@ impl GetDelta {
     }
 
     /// Its turn to open has come.
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.given_up() || self.remote.opening || self.remote.handle.is_some() {
             return;
         }
@@ -180,14 +180,14 @@ impl GetDelta {
             flags: OpenFlags::READ,
             attrs: Attrs::default(),
         };
-        self.send(core, What::Open, &open);
+        self.send(core, RequestTag::Open, &open);
         self.begin(core);
     }
 
-    fn begin(&mut self, core: &mut Core) {
+    fn begin(&mut self, core: &mut LaneContext) {
         if let Some(handle) = self.remote.handle.clone() {
             let handle = handle.as_bytes();
-            self.send(core, What::Fstat, &Request::Fstat { handle });
+            self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
             self.stage = Stage::Rebuilding;
             core.stream(self.id);
         }
@@ -195,21 +195,21 @@ impl GetDelta {
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         if !matches!(reply, Reply::Data { last: false, .. }) {
             self.pending -= 1;
         }
         match what {
-            What::Look => match &reply {
+            RequestTag::Look => match &reply {
                 Reply::Attrs(attrs) => self.attrs = Some(attributes(attrs)),
                 // Why, a plain download says.
                 _ => self.plain = true,
             },
-            What::Open => self.on_open(core, &reply)?,
-            What::Fstat => {
+            RequestTag::Open => self.on_open(core, &reply)?,
+            RequestTag::Fstat => {
                 if let Reply::Attrs(attrs) = &reply {
                     let seen = attributes(attrs);
                     // It is another than the one that was looked at.
@@ -217,30 +217,30 @@ impl GetDelta {
                     self.attrs = Some(seen);
                 }
             }
-            What::Sums { offset, len, .. } => {
+            RequestTag::Sums { offset, len, .. } => {
                 // Somebody who waits for it shall not take the lane for dead.
                 core.event(LaneEvent::Progress(self.id, 0));
                 self.on_sums(core, offset, len, &reply);
                 core.stream(self.id);
             }
-            What::Read { offset, len } => self.on_read(core, offset, len, reply),
-            What::ReadPacked { offset, len } => {
+            RequestTag::Read { offset, len } => self.on_read(core, offset, len, reply),
+            RequestTag::ReadPacked { offset, len } => {
                 core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
             // All data are here; what a read handle's CLOSE says changes nothing.
-            What::Close => self.remote.closed = true,
+            RequestTag::Close => self.remote.closed = true,
             _ => {}
         }
         Ok(self.settle(core))
     }
 
-    fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
+    fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
         self.remote.opening = false;
         match reply {
             Reply::Handle(handle) => {
                 if self.remote.handle.as_ref().is_some_and(|h| h != handle) {
-                    return Err(Surprise::Handle);
+                    return Err(Misprediction::Handle);
                 }
                 if self.remote.handle.is_none() {
                     self.remote.handle = Some(handle.clone());
@@ -262,7 +262,7 @@ impl GetDelta {
         Ok(())
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Older { size, .. } => {
@@ -316,7 +316,7 @@ impl GetDelta {
     }
 
     /// Goes on with whatever can be.
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if !self.given_up() {
             match self.stage {
                 Stage::Looking => self.decide(core),
@@ -336,7 +336,7 @@ impl GetDelta {
     }
 
     /// Both files were looked at.
-    fn decide(&mut self, core: &mut Core) {
+    fn decide(&mut self, core: &mut LaneContext) {
         let (Some(older), Some(attrs), 0) = (self.older, self.attrs, self.pending) else {
             return;
         };
@@ -359,12 +359,12 @@ impl GetDelta {
         self.created && !self.finished && !self.discarding
     }
 
-    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
-    fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    fn ask_disk(&mut self, core: &mut LaneContext, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }

@@ -3,7 +3,7 @@
 use sftp::packed::LEAST_FILE;
 use sftp::{Reply, Status, StatusCode, WholeFile};
 
-use super::core::Core;
+use super::core::LaneContext;
 use super::get::Get;
 use super::put_whole::{LONGEST_PATH, WHOLE};
 use super::task::attributes;
@@ -13,7 +13,7 @@ use crate::{DiskRequest, LaneEvent, LocalPath};
 impl Get {
     /// Whether the file comes in one request if it is as small as it seems. Of one that nothing is
     /// known of, the answer tells what it is.
-    pub(super) fn may_go_whole(&self, core: &Core) -> bool {
+    pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
         let small = self
             .attrs
             .is_none_or(|a| a.size.is_some_and(|s| s <= WHOLE as u64));
@@ -25,7 +25,7 @@ impl Get {
     }
 
     /// Its turn has come.
-    pub(super) fn go_whole(&mut self, core: &mut Core) {
+    pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         if self.given_up() {
             return;
         }
@@ -37,7 +37,7 @@ impl Get {
         core.send_get_file(self.id, &self.source, len, self.size(), pack);
     }
 
-    pub(super) fn on_get_file(&mut self, core: &mut Core, pack: bool, reply: Reply) {
+    pub(super) fn on_get_file(&mut self, core: &mut LaneContext, pack: bool, reply: Reply) {
         match reply {
             Reply::File(file) => {
                 if let (true, Some(data)) = (pack, &file.data) {
@@ -51,7 +51,7 @@ impl Get {
         }
     }
 
-    fn on_file(&mut self, core: &mut Core, file: WholeFile) {
+    fn on_file(&mut self, core: &mut LaneContext, file: WholeFile) {
         let attrs = attributes(&file.attrs);
         let Some(data) = file.data else {
             self.plain = true;
@@ -87,7 +87,7 @@ impl Get {
         self.ask_disk(core, request);
     }
 
-    fn on_refused(&mut self, core: &mut Core, status: &Status) {
+    fn on_refused(&mut self, core: &mut LaneContext, status: &Status) {
         match (status.code, self.attrs) {
             (StatusCode::OP_UNSUPPORTED, _) => {
                 self.plain = true;
@@ -99,7 +99,7 @@ impl Get {
     }
 
     /// What came in one piece is written.
-    pub(super) fn stored(&mut self, core: &mut Core) {
+    pub(super) fn stored(&mut self, core: &mut LaneContext) {
         let len = std::mem::take(&mut self.unwritten);
         if len > 0 {
             core.unwritten = core.unwritten.saturating_sub(len);

@@ -2,7 +2,7 @@
 
 use sftp::{Reply, Request, StatusCode, temp_name};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::replace::{Replace, Replaced};
 use super::task::{Step, attributes};
 use super::words::{self, refused, remote};
@@ -42,25 +42,34 @@ impl HardLink {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         if !core.server.hardlink {
             self.fault = Some(remote("the server makes no hard links"));
             return self.end(core);
         }
         let (from, to) = (&self.of, &self.path);
-        core.send(self.id, What::Step(ITSELF), &Request::Hardlink { from, to });
+        core.send(
+            self.id,
+            RequestTag::Step(ITSELF),
+            &Request::Hardlink { from, to },
+        );
         Step::Goes
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: &Reply) -> Step {
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Step {
         match (what, words::status(reply)) {
-            (What::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
+            (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
                 let path = &self.path;
                 self.fault = Some(refused(MAKING, status));
-                core.send(self.id, What::Step(LOOK), &Request::Lstat { path });
+                core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
                 return Step::Goes;
             }
-            (What::Step(LOOK), _) => {
+            (RequestTag::Step(LOOK), _) => {
                 // A directory is never moved aside.
                 let stands = match reply {
                     Reply::Attrs(attrs) => attributes(attrs).kind(),
@@ -72,21 +81,25 @@ impl HardLink {
                 self.fault = None;
                 let temp = temp_name(&self.path, &mut *core.config.random);
                 let (from, to) = (&self.of, &temp);
-                core.send(self.id, What::Step(BESIDE), &Request::Hardlink { from, to });
+                core.send(
+                    self.id,
+                    RequestTag::Step(BESIDE),
+                    &Request::Hardlink { from, to },
+                );
                 self.temp = Some(temp);
                 return Step::Goes;
             }
-            (What::Step(ITSELF | BESIDE), Err(status)) => {
+            (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
                 self.fault = Some(refused(MAKING, status));
             }
-            (What::Step(BESIDE), Ok(())) => {
+            (RequestTag::Step(BESIDE), Ok(())) => {
                 let from = self.temp.as_deref().unwrap_or_default();
                 let names = (from, self.path.as_slice());
                 self.replace = Some(Replace::begin(core, self.id, names, true));
                 return Step::Goes;
             }
-            (What::Replace, _) => {
+            (RequestTag::Replace, _) => {
                 let Some(mut replace) = self.replace.take() else {
                     return self.end(core);
                 };
@@ -101,11 +114,11 @@ impl HardLink {
                     core.event(LaneEvent::Warning(self.id, text));
                 }
                 if let Some(path) = &self.temp {
-                    core.send(self.id, What::Step(CLEAN), &Request::Remove { path });
+                    core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
                     return Step::Goes;
                 }
             }
-            (What::Step(CLEAN), done) => {
+            (RequestTag::Step(CLEAN), done) => {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
                 if let Some(temp) = self.temp.take().filter(|_| left) {
                     let name = sftp::printable(&temp, 4096);
@@ -118,7 +131,7 @@ impl HardLink {
         self.end(core)
     }
 
-    fn end(&mut self, core: &mut Core) -> Step {
+    fn end(&mut self, core: &mut LaneContext) -> Step {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),

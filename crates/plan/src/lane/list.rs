@@ -1,8 +1,8 @@
 use sftp::{Handle, Name, Reply, Request, StatusCode};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::listing_bounds::{ListingBounds, is_safe};
-use super::task::{Step, Surprise, attributes};
+use super::task::{Misprediction, Step, attributes};
 use super::words::{refused, remote};
 use crate::{Fault, JobId, LaneEvent};
 
@@ -50,14 +50,14 @@ impl List {
         }
     }
 
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.fault.is_some() {
             return;
         }
         self.opening = true;
         let predicted = core.opens(self.id);
         let path = std::mem::take(&mut self.path);
-        self.send(core, What::Open, &Request::Opendir { path: &path });
+        self.send(core, RequestTag::Open, &Request::Opendir { path: &path });
         self.path = path;
         if let Some(handle) = predicted {
             self.fly(core, handle);
@@ -65,48 +65,48 @@ impl List {
     }
 
     /// All of it behind the OPENDIR. Whatever comes of that, the table of handles is empty again.
-    fn fly(&mut self, core: &mut Core, handle: Handle) {
+    fn fly(&mut self, core: &mut LaneContext, handle: Handle) {
         self.one_flight = true;
         for _ in 0..FLIGHT {
             let handle = handle.as_bytes();
-            self.send(core, What::Readdir, &Request::Readdir { handle });
+            self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
         }
         self.closing = true;
         let bytes = handle.as_bytes();
-        self.send(core, What::Close, &Request::Close { handle: bytes });
+        self.send(core, RequestTag::Close, &Request::Close { handle: bytes });
         core.closes(self.id);
         self.handle = Some(handle);
     }
 
-    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
-            (What::Open, Reply::Handle(handle)) => {
+            (RequestTag::Open, Reply::Handle(handle)) => {
                 self.opening = false;
                 if self.one_flight && self.handle.as_ref() != Some(&handle) {
-                    return Err(Surprise::Handle);
+                    return Err(Misprediction::Handle);
                 }
                 self.handle = Some(handle);
             }
-            (What::Open, Reply::Status(status)) => {
+            (RequestTag::Open, Reply::Status(status)) => {
                 self.opening = false;
                 if !self.one_flight {
                     core.closes(self.id);
                 }
                 self.fail(refused("cannot list the directory", &status));
             }
-            (What::Readdir, Reply::Names(names)) => self.on_names(core, names),
-            (What::Readdir, Reply::Status(status)) => {
+            (RequestTag::Readdir, Reply::Names(names)) => self.on_names(core, names),
+            (RequestTag::Readdir, Reply::Status(status)) => {
                 self.at_end = true;
                 // Behind an OPENDIR that was refused, or the first error, there is no other cause.
                 if self.fault.is_none() && status.code != StatusCode::EOF {
@@ -118,7 +118,7 @@ impl List {
         Ok(self.settle(core))
     }
 
-    fn on_names(&mut self, core: &mut Core, names: Vec<Name>) {
+    fn on_names(&mut self, core: &mut LaneContext, names: Vec<Name>) {
         // A server that answers with no names would be asked for ever.
         if names.is_empty() {
             self.at_end = true;
@@ -148,16 +148,16 @@ impl List {
         }
     }
 
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
             while !ends && self.pending < AHEAD && !core.lists_held {
-                self.send(core, What::Readdir, &Request::Readdir { handle });
+                self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
             }
             if ends {
                 self.closing = true;
-                self.send(core, What::Close, &Request::Close { handle });
+                self.send(core, RequestTag::Close, &Request::Close { handle });
                 core.closes(self.id);
             }
         }

@@ -1,7 +1,7 @@
 use sftp::{Reply, Request, StatusCode, TreeFlags};
 
-use super::config::Pack;
-use super::core::{Core, What};
+use super::config::PackingMode;
+use super::core::{LaneContext, RequestTag};
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::task::{Step, attributes};
 use super::words::{left_out, refused, remote};
@@ -75,7 +75,7 @@ impl ListTree {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         if !core.server.list_tree {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
             return Step::Over;
@@ -87,7 +87,7 @@ impl ListTree {
         if self.count {
             flags = flags | TreeFlags::COUNT;
         }
-        if core.config.pack != Pack::Never {
+        if core.config.pack != PackingMode::Never {
             flags = flags | TreeFlags::PACK;
         }
         self.ask(core, flags, &path);
@@ -95,17 +95,17 @@ impl ListTree {
         self.settle(core)
     }
 
-    fn ask(&mut self, core: &mut Core, flags: TreeFlags, path: &[u8]) {
+    fn ask(&mut self, core: &mut LaneContext, flags: TreeFlags, path: &[u8]) {
         self.pending += 1;
         let tree = self.number;
         core.send(
             self.id,
-            What::Tree,
+            RequestTag::Tree,
             &Request::ListTree { tree, flags, path },
         );
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut Core, reply: Reply) -> Step {
+    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> Step {
         self.pending -= 1;
         self.answered += 1;
         match reply {
@@ -123,7 +123,7 @@ impl ListTree {
         self.settle(core)
     }
 
-    fn on_steps(&mut self, core: &mut Core, steps: Vec<sftp::TreeStep>) {
+    fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeStep>) {
         self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > MOST_EMPTY {
             self.fail(remote("the server answers without listing anything"));
@@ -218,7 +218,7 @@ impl ListTree {
         Name::Impossible(left_out(name))
     }
 
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.fault.is_some() && self.depth > 0 && !self.forgotten {
             self.forgotten = true;
             self.ask(core, TreeFlags::END, &[]);

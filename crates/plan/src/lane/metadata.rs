@@ -4,16 +4,16 @@ use sftp::xattrs::Xattr;
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request};
 use wire::Field as _;
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::put::Put;
-use super::single::{ITSELF, OWNER, Single};
+use super::single::{ITSELF, OWNER, SimpleOp};
 use super::task::Step;
 use super::words::{self, remote};
 use crate::{Attributes, JobId, JobKind, LaneEvent, Xattrs};
 
 impl Put {
     /// Sets `attrs`, and what the file is to have beside them, through its handle.
-    pub(super) fn set_metadata(&mut self, core: &mut Core, handle: &[u8], mut attrs: Attrs) {
+    pub(super) fn set_metadata(&mut self, core: &mut LaneContext, handle: &[u8], mut attrs: Attrs) {
         attrs.nanoseconds = attrs.nanoseconds.filter(|_| core.server.attributes);
         if let Some(size) = attrs.size.take() {
             let size = Attrs {
@@ -21,7 +21,7 @@ impl Put {
                 ..Attrs::default()
             };
             let attrs = size;
-            self.send(core, What::Size, &Request::Fsetstat { handle, attrs });
+            self.send(core, RequestTag::Size, &Request::Fsetstat { handle, attrs });
         }
         self.attempt.mode_set = attrs.permissions.is_some();
         let named = self.sets_attributes();
@@ -34,7 +34,7 @@ impl Put {
         {
             let request = (handle, MetadataFlags::HANDLE);
             self.pending += 1;
-            core.set_all(self.id, What::Metadata, request, attrs, xattrs);
+            core.set_all(self.id, RequestTag::Metadata, request, attrs, xattrs);
         } else {
             // In sftp-server.c the owner comes last of one request, and takes setuid away.
             if let Some(owner) = attrs.owner.take() {
@@ -42,21 +42,29 @@ impl Put {
                     owner: Some(owner),
                     ..Attrs::default()
                 };
-                self.send(core, What::Owner, &Request::Fsetstat { handle, attrs });
+                self.send(
+                    core,
+                    RequestTag::Owner,
+                    &Request::Fsetstat { handle, attrs },
+                );
             }
             if !attrs.is_empty() {
-                self.send(core, What::Attributes, &Request::Fsetstat { handle, attrs });
+                self.send(
+                    core,
+                    RequestTag::Attributes,
+                    &Request::Fsetstat { handle, attrs },
+                );
             }
             core.cannot_set(self.id, xattrs.as_deref());
         }
     }
 }
 
-impl Single {
+impl SimpleOp {
     /// Sets attributes of what is at `path`, or of what a symlink there points to.
     pub(super) fn set_attributes(
         &mut self,
-        core: &mut Core,
+        core: &mut LaneContext,
         (path, follow): (&[u8], bool),
         attributes: &Attributes,
         xattrs: Option<&Xattrs>,
@@ -72,7 +80,13 @@ impl Single {
         if let Some(xattrs) = xattrs.filter(|_| core.server.metadata) {
             let flags = MetadataFlags::default().with(MetadataFlags::FOLLOW, follow);
             self.pending += 1;
-            core.set_all(self.id, What::Step(ITSELF), (path, flags), attrs, xattrs);
+            core.set_all(
+                self.id,
+                RequestTag::Step(ITSELF),
+                (path, flags),
+                attrs,
+                xattrs,
+            );
             return Step::Goes;
         }
         core.cannot_set(self.id, xattrs);
@@ -106,12 +120,12 @@ impl Single {
     }
 
     /// What a set-metadata@longhaul came to.
-    pub(super) fn on_set(&self, core: &mut Core, reply: &Reply) {
-        core.on_set(self.id, What::Metadata, reply);
+    pub(super) fn on_set(&self, core: &mut LaneContext, reply: &Reply) {
+        core.on_set(self.id, RequestTag::Metadata, reply);
     }
 
     /// Asks what the server of ours tells beside what every one does.
-    pub(super) fn ask(&mut self, core: &mut Core) -> Step {
+    pub(super) fn ask(&mut self, core: &mut LaneContext) -> Step {
         let can = match &self.kind {
             JobKind::GetXattrs { .. } => core.server.xattrs,
             JobKind::Names { .. } => core.server.names_by_id,
@@ -143,7 +157,7 @@ impl Single {
     }
 
     /// Names that were not asked for are not set here: they could be ones that mean something.
-    pub(super) fn on_xattrs(&mut self, core: &mut Core, list: Vec<Xattr>) {
+    pub(super) fn on_xattrs(&mut self, core: &mut LaneContext, list: Vec<Xattr>) {
         let JobKind::GetXattrs { flags, .. } = self.kind else {
             return;
         };
@@ -165,12 +179,12 @@ fn strings(names: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-impl Core {
+impl LaneContext {
     /// Sends a set-metadata@longhaul.
     pub(super) fn set_all(
         &mut self,
         job: JobId,
-        what: What,
+        what: RequestTag,
         (of, flags): (&[u8], MetadataFlags),
         attrs: Attrs,
         xattrs: &Xattrs,
@@ -195,12 +209,12 @@ impl Core {
     }
 
     /// What came of setting an owner, or everything.
-    pub(super) fn on_set(&mut self, job: JobId, what: What, reply: &Reply) {
+    pub(super) fn on_set(&mut self, job: JobId, what: RequestTag, reply: &Reply) {
         let not_kept = match (reply, what) {
             (Reply::Set { not_kept, why }, _) if !not_kept.is_empty() => (*not_kept, why.clone()),
             (reply, what) => match (words::status(reply), what) {
                 (Ok(()), _) => return,
-                (Err(status), What::Metadata) => (EVERYTHING, status.to_string()),
+                (Err(status), RequestTag::Metadata) => (EVERYTHING, status.to_string()),
                 (Err(status), _) => (Parts::OWNER, status.to_string()),
             },
         };

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use sftp::{Output, Reply, ServerInfo};
 
-pub use config::{LaneConfig, LaneStats, Pack, Random};
+pub use config::{LaneConfig, LaneStats, PackingMode, Random};
 pub use ending::{LaneError, Unfinished};
 pub use list_tree::NO_TREES;
 pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
@@ -43,8 +43,8 @@ pub use refusals::Refusals;
 pub use words::left_out;
 
 use self::config::Server;
-use self::core::{Core, What};
-use self::task::{Step, Surprise, Task};
+use self::core::{LaneContext, RequestTag};
+use self::task::{Misprediction, Step, Task};
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -69,7 +69,7 @@ use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, Remot
 /// `OpenSource` a second time needs a second Get.
 #[derive(Debug)]
 pub struct Lane {
-    core: Core,
+    core: LaneContext,
     waiting: VecDeque<Job>,
     /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
     tasks: BTreeMap<JobId, Box<Task>>,
@@ -106,7 +106,7 @@ impl Lane {
     pub fn new(config: LaneConfig, now: Instant) -> Self {
         let early = config.early();
         let mut lane = Self {
-            core: Core::new(config, now),
+            core: LaneContext::new(config, now),
             waiting: VecDeque::new(),
             tasks: BTreeMap::new(),
             ready: early,
@@ -347,7 +347,7 @@ impl Lane {
     }
 
     /// The same, but what is written down and waits for its name only stays where it is
-    /// ([`crate::Spread::leave`]).
+    /// ([`crate::Scheduler::leave`]).
     pub fn leave(&mut self, now: Instant, reason: &str) {
         self.stop(now, reason, true);
     }
@@ -443,7 +443,7 @@ impl Lane {
             let Some((job, what)) = self.core.answered(id, last) else {
                 continue;
             };
-            if let (What::Limits, Reply::Limits(limits)) = (what, &reply) {
+            if let (RequestTag::Limits, Reply::Limits(limits)) = (what, &reply) {
                 self.core.server.apply(&self.core.config, *limits);
             }
             let Some(task) = job.and_then(|id| self.tasks.get_mut(&id)) else {
@@ -459,7 +459,7 @@ impl Lane {
     }
 
     /// VERSION, once.
-    fn greet(&mut self) -> Result<(), Surprise> {
+    fn greet(&mut self) -> Result<(), Misprediction> {
         if self.greeted {
             return Ok(());
         }
@@ -470,7 +470,7 @@ impl Lane {
         if self.ready {
             let expected = self.core.config.remembered.as_ref();
             if expected.is_none_or(|e| !e.same_set(&info)) {
-                return Err(Surprise::Extensions);
+                return Err(Misprediction::Extensions);
             }
         } else {
             self.ready = true;
@@ -596,9 +596,9 @@ impl Lane {
     }
 }
 
-fn surprise(surprise: Surprise) -> LaneError {
+fn surprise(surprise: Misprediction) -> LaneError {
     LaneError::Surprise(match surprise {
-        Surprise::Handle => "the server gave another file handle than OpenSSH would",
-        Surprise::Extensions => "the server announces other extensions than the last time",
+        Misprediction::Handle => "the server gave another file handle than OpenSSH would",
+        Misprediction::Extensions => "the server announces other extensions than the last time",
     })
 }

@@ -3,9 +3,9 @@
 use sftp::{Client, Handle, Reply};
 use wire::Block;
 
-use super::config::Pack;
-use super::core::{Core, What};
-use super::pays::Pays;
+use super::config::PackingMode;
+use super::core::{LaneContext, RequestTag};
+use super::pays::CompressionProbe;
 use crate::JobId;
 
 /// Where data did not become smaller, every so many blocks one is tried again.
@@ -22,7 +22,7 @@ pub(super) struct Packing {
     /// Blocks since.
     since: u32,
     /// Where the path is not so long that it pays in any case.
-    pub(super) pays: Pays,
+    pub(super) pays: CompressionProbe,
     /// Bytes of blocks that were tried, and what became of them.
     pub(super) tried: u64,
     pub(super) became: u64,
@@ -33,22 +33,22 @@ impl Packing {
         Self {
             in_vain: false,
             since: 0,
-            pays: Pays::new(believed),
+            pays: CompressionProbe::new(believed),
             tried: 0,
             became: 0,
         }
     }
 }
 
-impl Core {
+impl LaneContext {
     /// Whether the next block, of `len` bytes, is to be made smaller.
     pub(super) fn packs(&mut self, len: u64) -> bool {
         let pays = self.packing.pays.ask(len);
         let may = self.server.zstd
             && match self.config.pack {
-                Pack::Never => false,
-                Pack::Always => true,
-                Pack::Auto => pays || self.is_long(),
+                PackingMode::Never => false,
+                PackingMode::Always => true,
+                PackingMode::Auto => pays || self.is_long(),
             };
         // Before the first is known all are tried: on a long path they are what is under way.
         if !may || !self.packing.in_vain {
@@ -136,6 +136,6 @@ impl Core {
     ) {
         let data = block.len() as u64;
         let id = self.client.write_zstd(handle, offset, len as u32, block);
-        self.sent(id, Some(job), What::Write { offset, len }, data);
+        self.sent(id, Some(job), RequestTag::Write { offset, len }, data);
     }
 }

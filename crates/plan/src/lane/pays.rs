@@ -22,7 +22,7 @@ const BELIEVED: u64 = 256 << 20;
 /// What was asked for in one way is confirmed later, when the other has begun: nothing is measured
 /// until that is through.
 #[derive(Debug)]
-pub(super) struct Pays {
+pub(super) struct CompressionProbe {
     packs: bool,
     /// Bytes of files that were asked for, and those that were confirmed.
     asked: u64,
@@ -38,7 +38,7 @@ pub(super) struct Pays {
     wait: u64,
 }
 
-impl Pays {
+impl CompressionProbe {
     /// Begins with packing where the path was slow the last time.
     pub(super) fn new(believed: bool) -> Self {
         Self {
@@ -110,7 +110,7 @@ mod tests {
 
     /// Moves `total` bytes with 4 MiB under way, at one rate packed and at another without. How
     /// much went packed.
-    fn move_all(pays: &mut Pays, total: u64, packed: f64, plain: f64) -> u64 {
+    fn move_all(pays: &mut CompressionProbe, total: u64, packed: f64, plain: f64) -> u64 {
         let mut now = testkit::sftp_model::epoch();
         let mut flying = std::collections::VecDeque::new();
         let (mut asked, mut as_packed) = (0, 0);
@@ -133,38 +133,38 @@ mod tests {
 
     #[test]
     fn a_slow_path_is_packed_for_soon() {
-        let mut pays = Pays::new(false);
+        let mut pays = CompressionProbe::new(false);
         let packed = move_all(&mut pays, 256 * MIB, 37e6, 12.5e6);
         assert!(packed > 248 * MIB, "{packed}");
     }
 
     #[test]
     fn a_fast_one_is_left_alone() {
-        let mut pays = Pays::new(false);
+        let mut pays = CompressionProbe::new(false);
         assert_eq!(move_all(&mut pays, 1024 * MIB, 400e6, 900e6), 0);
     }
 
     #[test]
     fn where_something_else_is_slow_it_is_given_up_and_seldom_tried() {
         // A disk at the far end.
-        let mut pays = Pays::new(false);
+        let mut pays = CompressionProbe::new(false);
         let packed = move_all(&mut pays, 4096 * MIB, 100e6, 100e6);
         assert!(packed < 100 * MIB, "{packed}");
         // Our own processor.
-        let mut pays = Pays::new(false);
+        let mut pays = CompressionProbe::new(false);
         let packed = move_all(&mut pays, 4096 * MIB, 50e6, 100e6);
         assert!(packed < 100 * MIB, "{packed}");
     }
 
     #[test]
     fn what_was_believed_is_used_at_once_and_looked_into() {
-        let mut pays = Pays::new(true);
+        let mut pays = CompressionProbe::new(true);
         let packed = move_all(&mut pays, 128 * MIB, 37e6, 12.5e6);
         assert_eq!(packed, 128 * MIB);
-        let mut pays = Pays::new(true);
+        let mut pays = CompressionProbe::new(true);
         let packed = move_all(&mut pays, 2048 * MIB, 400e6, 900e6);
         assert!(packed < 350 * MIB, "{packed}");
-        let mut pays = Pays::new(true);
+        let mut pays = CompressionProbe::new(true);
         let packed = move_all(&mut pays, 2048 * MIB, 37e6, 12.5e6);
         assert!(packed > 2030 * MIB, "{packed}");
     }

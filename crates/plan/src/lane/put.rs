@@ -5,14 +5,14 @@ use sftp::packed::LEAST_FILE;
 use sftp::{Handle, OpenFlags, Reply, Request, Status};
 use wire::Block;
 
-use super::core::{Core, What};
-use super::put_owner::OwnerIs;
+use super::core::{LaneContext, RequestTag};
+use super::put_owner::OwnerOutcome;
 use super::replace::Replace;
-use super::task::{Step, Surprise};
+use super::task::{Misprediction, Step};
 use super::words::{self, refused, remote};
 use crate::{
-    Attributes, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions,
-    Span,
+    Attributes, ByteRange, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent,
+    PutOptions,
 };
 
 /// Uploads one file, or a part of one.
@@ -39,7 +39,7 @@ pub(super) struct Put {
     /// Another lane has done it.
     pub(super) abandoned: bool,
     /// Why to begin again once nothing of this attempt is left.
-    pub(super) redo: Option<Redo>,
+    pub(super) redo: Option<RetryReason>,
     /// OPEN of the temporary was refused for this reason, and the final name is tried.
     pub(super) refused_temp: Option<Status>,
     /// The server says that nothing stands at the target.
@@ -81,7 +81,7 @@ pub(super) enum Part {
     Range {
         file: JobId,
         attributes: Attributes,
-        span: Span,
+        span: ByteRange,
     },
     /// Nothing but fsync.
     Sync,
@@ -102,14 +102,14 @@ pub(super) enum Target {
     /// Nothing is there.
     New,
     /// A regular file. What it has stays, as scp leaves it.
-    Existing(Was),
+    Existing(ReplacedAttributes),
     /// To be written where it is, opened with these flags.
     Direct(OpenFlags),
 }
 
 /// What the file that is replaced has, as far as the server tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Was {
+pub(super) struct ReplacedAttributes {
     /// Permission bits.
     pub(super) mode: Option<u32>,
     pub(super) owner: Option<(u32, u32)>,
@@ -117,7 +117,7 @@ pub(super) struct Was {
 
 /// Why an attempt is given up for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Redo {
+pub(super) enum RetryReason {
     /// Perhaps the temporary's name was taken; the protocol does not tell.
     NewName,
     /// The target is a symlink.
@@ -169,7 +169,7 @@ pub(super) struct Attempt {
     pub(super) mode_set: bool,
     /// Permission bits in OPEN.
     pub(super) mode: u32,
-    pub(super) owner: OwnerIs,
+    pub(super) owner: OwnerOutcome,
     pub(super) removing: bool,
     pub(super) renaming: bool,
     pub(super) replace: Option<Replace>,
@@ -214,7 +214,7 @@ impl Put {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) {
+    pub(super) fn start(&mut self, core: &mut LaneContext) {
         match self.part {
             Part::Finish { .. } => return self.start_finish(core),
             Part::Sync => return self.start_sync(core),
@@ -258,55 +258,57 @@ impl Put {
     }
 
     /// Asks what stands at the target, where that is not known.
-    pub(super) fn look(&mut self, core: &mut Core) {
+    pub(super) fn look(&mut self, core: &mut LaneContext) {
         if self.target == Target::Unknown {
             let path = std::mem::take(&mut self.path);
-            self.send(core, What::Look, &Request::Lstat { path: &path });
+            self.send(core, RequestTag::Look, &Request::Lstat { path: &path });
             self.path = path;
         }
     }
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         self.pending -= 1;
-        if let What::PutFile { len } = what {
+        if let RequestTag::PutFile { len } = what {
             return Ok(self.on_put_file(core, len, reply));
         }
         match what {
-            What::Open => self.on_open(core, reply)?,
-            What::Write { .. }
-            | What::Size
-            | What::Owner
-            | What::OwnerIs
-            | What::Metadata
-            | What::Attributes
-            | What::Sync
-            | What::Close
+            RequestTag::Open => self.on_open(core, reply)?,
+            RequestTag::Write { .. }
+            | RequestTag::Size
+            | RequestTag::Owner
+            | RequestTag::OwnerIs
+            | RequestTag::Metadata
+            | RequestTag::Attributes
+            | RequestTag::Sync
+            | RequestTag::Close
                 if self.attempt.refused => {}
-            What::Write { offset, len } => self.on_write(core, offset, len, reply),
-            What::Fstat => self.on_stat(core, reply),
-            What::Attributes | What::Mode => {
+            RequestTag::Write { offset, len } => self.on_write(core, offset, len, reply),
+            RequestTag::Fstat => self.on_stat(core, reply),
+            RequestTag::Attributes | RequestTag::Mode => {
                 // scp complains and goes on as well; some file systems have no modes.
                 if let Err(status) = words::status(reply) {
                     self.attributes_refused(core, status);
                 }
             }
-            What::OwnerIs | What::KeepOwner | What::KeepGroup => self.on_owner(core, what, reply),
-            What::Owner | What::Metadata => core.on_set(self.id, what, reply),
-            What::Size => {
+            RequestTag::OwnerIs | RequestTag::KeepOwner | RequestTag::KeepGroup => {
+                self.on_owner(core, what, reply)
+            }
+            RequestTag::Owner | RequestTag::Metadata => core.on_set(self.id, what, reply),
+            RequestTag::Size => {
                 if let Err(status) = words::status(reply) {
                     self.fail(refused(words::WRITING, status));
                 }
             }
-            What::Sync => match words::status(reply) {
+            RequestTag::Sync => match words::status(reply) {
                 Ok(()) => self.attempt.synced = true,
                 Err(status) => self.fail(refused(words::SYNCING, status)),
             },
-            What::Close => match words::status(reply) {
+            RequestTag::Close => match words::status(reply) {
                 Err(status) if !self.probing => self.fail(refused(words::CLOSING, status)),
                 _ => self.attempt.closed = true,
             },
@@ -315,13 +317,13 @@ impl Put {
         Ok(self.settle(core))
     }
 
-    fn on_open(&mut self, core: &mut Core, reply: &Reply) -> Result<(), Surprise> {
+    fn on_open(&mut self, core: &mut LaneContext, reply: &Reply) -> Result<(), Misprediction> {
         self.attempt.opening = false;
         core.opens_succeed = matches!(reply, Reply::Handle(_));
         if let Reply::Handle(handle) = reply {
             self.attempt.opened = true;
             match &self.attempt.handle {
-                Some(predicted) if predicted != handle => return Err(Surprise::Handle),
+                Some(predicted) if predicted != handle => return Err(Misprediction::Handle),
                 Some(_) => {
                     if self.attempt.end.is_none() && !self.given_up() {
                         core.stream(self.id);
@@ -355,7 +357,7 @@ impl Put {
         Ok(())
     }
 
-    fn on_write(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+    fn on_write(&mut self, core: &mut LaneContext, offset: u64, len: u64, reply: &Reply) {
         self.attempt.writes -= 1;
         match words::status(reply) {
             Ok(()) => {
@@ -371,7 +373,7 @@ impl Put {
         }
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Opened {
@@ -423,7 +425,7 @@ impl Put {
     }
 
     /// Goes on where nothing is awaited any more: to the rename, to cleaning up, to the end.
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -457,7 +459,7 @@ impl Put {
         }
     }
 
-    pub(super) fn done(&mut self, core: &mut Core) -> Step {
+    pub(super) fn done(&mut self, core: &mut LaneContext) -> Step {
         if self.options.fsync && !self.attempt.synced {
             self.warn(core, "the server cannot be asked to make data durable");
         }
@@ -508,25 +510,25 @@ impl Put {
         self.fail(remote(what));
     }
 
-    pub(super) fn release_prefetch(&mut self, core: &mut Core) {
+    pub(super) fn release_prefetch(&mut self, core: &mut LaneContext) {
         if std::mem::take(&mut self.attempt.prefetched) {
             core.prefetched = core.prefetched.saturating_sub(1);
         }
     }
 
-    pub(super) fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    pub(super) fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
 
-    pub(super) fn ask_disk(&mut self, core: &mut Core, request: DiskRequest) {
+    pub(super) fn ask_disk(&mut self, core: &mut LaneContext, request: DiskRequest) {
         self.disk_pending += 1;
         core.disk.push_back(request);
     }
 
     /// So many bytes more are there. Those that an attempt before this one has told of are not told
     /// again.
-    pub(super) fn progress(&mut self, core: &mut Core, len: u64) {
+    pub(super) fn progress(&mut self, core: &mut LaneContext, len: u64) {
         self.attempt.confirmed += len;
         let news = self.attempt.confirmed.saturating_sub(self.told);
         if news > 0 {
@@ -535,11 +537,11 @@ impl Put {
         }
     }
 
-    pub(super) fn warn(&self, core: &mut Core, text: &str) {
+    pub(super) fn warn(&self, core: &mut LaneContext, text: &str) {
         core.event(LaneEvent::Warning(self.id, text.to_owned()));
     }
 
-    pub(super) fn reach(&mut self, core: &mut Core, state: FileState) {
+    pub(super) fn reach(&mut self, core: &mut LaneContext, state: FileState) {
         if state > self.state {
             self.state = state;
             core.event(LaneEvent::State(self.id, state));

@@ -3,13 +3,13 @@
 use sftp::{Attrs, OpenFlags, Request, temp_name};
 use wire::Block;
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::put::{FIRST, Part, Put, Target};
 use crate::{DiskRequest, LaneEvent};
 
 impl Put {
     /// Its turn to open has come.
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         let a = &self.attempt;
         if self.given_up() || a.opening || a.opened || a.first.is_none() {
             return;
@@ -48,7 +48,7 @@ impl Put {
             flags,
             attrs: Attrs::with_permissions(mode),
         };
-        self.send(core, What::Open, &open);
+        self.send(core, RequestTag::Open, &open);
         match self.probing {
             true => self.close(core),
             false => self.begin(core),
@@ -56,7 +56,7 @@ impl Put {
     }
 
     /// The handle is known or predicted.
-    pub(super) fn begin(&mut self, core: &mut Core) {
+    pub(super) fn begin(&mut self, core: &mut LaneContext) {
         if self.attempt.handle.is_none() {
             return;
         }
@@ -71,7 +71,7 @@ impl Put {
     }
 
     /// Asks for the next piece of the source; false when there is nothing to ask for now.
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         if self.given_up() {
             return false;
         }
@@ -113,14 +113,14 @@ impl Put {
     }
 
     /// Reads what is missing of a piece.
-    fn read(&mut self, core: &mut Core, offset: u64, len: u64) {
+    fn read(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         let size = self.attempt.meta.attributes.size.unwrap_or(0);
         let short = len <= core.server.write.into();
         let packs = short && core.packs(len.min(size.saturating_sub(offset)));
         self.ask(core, offset, len, packs);
     }
 
-    fn ask(&mut self, core: &mut Core, offset: u64, len: u64, packs: bool) {
+    fn ask(&mut self, core: &mut LaneContext, offset: u64, len: u64, packs: bool) {
         let Some(handle) = &self.attempt.handle else {
             return;
         };
@@ -151,7 +151,7 @@ impl Put {
 
     /// Holes are left out: what nobody writes of a new file reads as zeros. Of what is no file that
     /// is not so.
-    pub(super) fn may_skip(&self, core: &Core) -> bool {
+    pub(super) fn may_skip(&self, core: &LaneContext) -> bool {
         let new = match self.target {
             Target::Direct(flags) => flags.contains(OpenFlags::TRUNC),
             Target::Unknown | Target::New | Target::Existing(_) => true,
@@ -161,7 +161,7 @@ impl Put {
     }
 
     /// The source has a hole of `len` bytes at `offset`.
-    pub(super) fn on_hole(&mut self, core: &mut Core, offset: u64, len: u64) {
+    pub(super) fn on_hole(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         let Some(asked) = self.attempt.reads.remove(&offset) else {
             return;
         };
@@ -190,7 +190,7 @@ impl Put {
         self.finish_data(core);
     }
 
-    fn skip(&mut self, core: &mut Core, offset: u64, len: u64) {
+    fn skip(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         self.attempt.skipped = true;
         if self.is_piece() {
             core.event(LaneEvent::Written(self.id, offset, len));
@@ -199,7 +199,7 @@ impl Put {
     }
 
     /// `packed` is how many bytes `block` unpacks to.
-    fn write(&mut self, core: &mut Core, offset: u64, block: Block, packed: Option<u64>) {
+    fn write(&mut self, core: &mut LaneContext, offset: u64, block: Block, packed: Option<u64>) {
         let Some(handle) = self.attempt.handle.clone() else {
             return;
         };
@@ -218,7 +218,7 @@ impl Put {
     }
 
     /// Attributes, fsync and CLOSE, once all data have left.
-    pub(super) fn finish_data(&mut self, core: &mut Core) {
+    pub(super) fn finish_data(&mut self, core: &mut LaneContext) {
         let Some(end) = self.attempt.end else { return };
         let Some(handle) = self.attempt.handle.clone() else {
             return;
@@ -241,10 +241,10 @@ impl Put {
         self.ask_owner(core, handle);
         let syncs = self.sets_attributes() || matches!(self.part, Part::Sync);
         if self.options.fsync && core.server.fsync && syncs {
-            self.send(core, What::Sync, &Request::Fsync { handle });
+            self.send(core, RequestTag::Sync, &Request::Fsync { handle });
         }
         if matches!(self.part, Part::Sync) {
-            self.send(core, What::Fstat, &Request::Fstat { handle });
+            self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
         }
         self.close(core);
         self.tell_end(core, end);
@@ -254,14 +254,14 @@ impl Put {
         }
     }
 
-    pub(super) fn warn_if_shrunk(&self, core: &mut Core, end: u64) {
+    pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         let meta = &self.attempt.meta;
         if end < meta.attributes.size.unwrap_or(0) && !meta.stream {
             self.warn(core, "the file shrank while it was read");
         }
     }
 
-    fn final_attrs(&self, core: &Core, end: u64) -> Attrs {
+    fn final_attrs(&self, core: &LaneContext, end: u64) -> Attrs {
         if !self.sets_attributes() {
             return Attrs::default();
         }
@@ -287,18 +287,18 @@ impl Put {
     }
 
     /// Sends CLOSE and lets go of the source.
-    pub(super) fn close(&mut self, core: &mut Core) {
+    pub(super) fn close(&mut self, core: &mut LaneContext) {
         let handle = self.attempt.handle.clone();
         if let (Some(handle), false) = (handle, self.attempt.closing) {
             self.attempt.closing = true;
             let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
+            self.send(core, RequestTag::Close, &Request::Close { handle });
             core.closes(self.id);
         }
         self.close_source(core);
     }
 
-    pub(super) fn close_source(&mut self, core: &mut Core) {
+    pub(super) fn close_source(&mut self, core: &mut LaneContext) {
         if std::mem::take(&mut self.attempt.source_open) {
             self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
         }
@@ -306,7 +306,7 @@ impl Put {
 
     pub(super) fn on_read(
         &mut self,
-        core: &mut Core,
+        core: &mut LaneContext,
         offset: u64,
         block: Block,
         packed: Option<u64>,
@@ -338,7 +338,13 @@ impl Put {
 
     /// Writes, or holds back until all in front of it was written: a server that is not known may
     /// take data in order only, and several threads read the source.
-    fn write_in_turn(&mut self, core: &mut Core, offset: u64, block: Block, packed: Option<u64>) {
+    fn write_in_turn(
+        &mut self,
+        core: &mut LaneContext,
+        offset: u64,
+        block: Block,
+        packed: Option<u64>,
+    ) {
         if core.server.in_order || block.is_empty() {
             return self.write(core, offset, block, packed);
         }
@@ -353,14 +359,14 @@ impl Put {
         }
     }
 
-    fn drop_held(&mut self, core: &mut Core) {
+    fn drop_held(&mut self, core: &mut LaneContext) {
         for (block, _) in std::mem::take(&mut self.attempt.held).into_values() {
             core.reading = core.reading.saturating_sub(block.len() as u64);
         }
     }
 
     /// Reads that failed are no longer on their way.
-    pub(super) fn forget_reads(&mut self, core: &mut Core) {
+    pub(super) fn forget_reads(&mut self, core: &mut LaneContext) {
         self.drop_held(core);
         let asked: u64 = self.attempt.reads.values().sum();
         core.reading = core.reading.saturating_sub(asked);

@@ -6,14 +6,14 @@
 
 use sftp::{Attrs, Reply, Request};
 
-use super::core::{Core, What};
-use super::put::{Part, Put, Target, Was};
+use super::core::{LaneContext, RequestTag};
+use super::put::{Part, Put, ReplacedAttributes, Target};
 use super::words;
 use crate::{LaneEvent, directory_of};
 
 /// What was done about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OwnerIs {
+pub(super) struct OwnerOutcome {
     /// The temporary's own, and whether its name was asked for that.
     has: Option<(u32, u32)>,
     asked: bool,
@@ -30,7 +30,7 @@ enum Stage {
     Settled,
 }
 
-impl OwnerIs {
+impl OwnerOutcome {
     /// What was told of the temporary.
     pub(super) fn learn(&mut self, reply: &Reply) {
         if let Reply::Attrs(attrs) = reply {
@@ -46,30 +46,31 @@ impl Put {
         // Where it is to be somebody's, that is done. chown(2) would take setuid away.
         let said = self.options.beyond.owner.is_some() || self.options.special_bits;
         match self.target {
-            Target::Existing(Was { owner, .. }) if named && !said => owner,
+            Target::Existing(ReplacedAttributes { owner, .. }) if named && !said => owner,
             _ => None,
         }
     }
 
     /// Asks whose the open temporary is, where that may matter and is not known.
-    pub(super) fn ask_owner(&mut self, core: &mut Core, handle: &[u8]) {
+    pub(super) fn ask_owner(&mut self, core: &mut LaneContext, handle: &[u8]) {
         let may = self.target == Target::Unknown || self.owner_was().is_some();
         let whole = self.sets_attributes();
         let known = self.owner_here(core).is_some();
         if may && whole && !known && core.server.in_order {
-            self.send(core, What::OwnerIs, &Request::Fstat { handle });
+            self.send(core, RequestTag::OwnerIs, &Request::Fstat { handle });
         }
     }
 
     /// Whose files are that are made beside the target.
-    fn owner_here(&self, core: &Core) -> Option<(u32, u32)> {
+    fn owner_here(&self, core: &LaneContext) -> Option<(u32, u32)> {
         let (dir, owner) = core.owner_in.as_ref()?;
         (*dir == directory_of(&self.path)).then_some(*owner)
     }
 
     /// Before it gets its name: whether something was sent, whose answer has to come first.
-    pub(super) fn keep_owner(&mut self, core: &mut Core, temp: &[u8]) -> bool {
-        let (Some(was), OwnerIs { has, asked, stage }) = (self.owner_was(), self.attempt.owner)
+    pub(super) fn keep_owner(&mut self, core: &mut LaneContext, temp: &[u8]) -> bool {
+        let (Some(was), OwnerOutcome { has, asked, stage }) =
+            (self.owner_was(), self.attempt.owner)
         else {
             return false;
         };
@@ -83,17 +84,25 @@ impl Put {
             }
             (Stage::Untried, _) => {
                 let attrs = owner(was);
-                self.send(core, What::KeepOwner, &Request::Setstat { path, attrs });
+                self.send(
+                    core,
+                    RequestTag::KeepOwner,
+                    &Request::Setstat { path, attrs },
+                );
             }
             // It may be the same, at a server that never changes one.
             (Stage::Refused, None) if !asked => {
                 self.attempt.owner.asked = true;
-                self.send(core, What::OwnerIs, &Request::Lstat { path });
+                self.send(core, RequestTag::OwnerIs, &Request::Lstat { path });
             }
             (Stage::Refused, Some((user, group))) if group != was.1 => {
                 self.attempt.owner.stage = Stage::Settled;
                 let attrs = owner((user, was.1));
-                self.send(core, What::KeepGroup, &Request::Setstat { path, attrs });
+                self.send(
+                    core,
+                    RequestTag::KeepGroup,
+                    &Request::Setstat { path, attrs },
+                );
             }
             (Stage::Refused, _) => {
                 self.attempt.owner.stage = Stage::Settled;
@@ -104,16 +113,16 @@ impl Put {
         true
     }
 
-    pub(super) fn on_owner(&mut self, core: &mut Core, what: What, reply: &Reply) {
+    pub(super) fn on_owner(&mut self, core: &mut LaneContext, what: RequestTag, reply: &Reply) {
         match (what, words::status(reply)) {
-            (What::OwnerIs, _) => {
+            (RequestTag::OwnerIs, _) => {
                 self.attempt.owner.learn(reply);
                 if let Some(has) = self.attempt.owner.has {
                     core.owner_in = Some((directory_of(&self.path), has));
                 }
             }
-            (What::KeepOwner, Ok(())) => self.attempt.owner.stage = Stage::Settled,
-            (What::KeepOwner, Err(_)) => self.attempt.owner.stage = Stage::Refused,
+            (RequestTag::KeepOwner, Ok(())) => self.attempt.owner.stage = Stage::Settled,
+            (RequestTag::KeepOwner, Err(_)) => self.attempt.owner.stage = Stage::Refused,
             // With its group it is still not whose it was.
             _ => {
                 if let Some(was) = self.owner_was() {

@@ -1,9 +1,9 @@
 //! What an upload over several lanes does differently on each.
 
-use super::core::Core;
-use super::put::{Part, Put, Target, Was};
+use super::core::LaneContext;
+use super::put::{Part, Put, ReplacedAttributes, Target};
 use super::task::attributes;
-use crate::{Attributes, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Span, Temp};
+use crate::{Attributes, ByteRange, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Temp};
 
 use sftp::Reply;
 use wire::Block;
@@ -33,7 +33,7 @@ impl Put {
         file: JobId,
         attributes: Attributes,
         temp: Vec<u8>,
-        span: Span,
+        span: ByteRange,
     ) -> Self {
         let part = Part::Range {
             file,
@@ -62,7 +62,7 @@ impl Put {
         };
         let mut put = Self::new(id, part, temp.target.0, options);
         put.target = match temp.replaces {
-            true => Target::Existing(Was {
+            true => Target::Existing(ReplacedAttributes {
                 mode: temp.mode,
                 owner: temp.owner,
             }),
@@ -96,7 +96,7 @@ impl Put {
     }
 
     /// The source is there to be read.
-    pub(super) fn on_joined(&mut self, core: &mut Core) {
+    pub(super) fn on_joined(&mut self, core: &mut LaneContext) {
         let (attributes, offset) = match &self.part {
             Part::Head { attributes, .. } => (*attributes, 0),
             Part::Range {
@@ -119,7 +119,7 @@ impl Put {
     }
 
     /// Attributes that need a handle are set through one; else only the name is missing.
-    pub(super) fn start_finish(&mut self, core: &mut Core) {
+    pub(super) fn start_finish(&mut self, core: &mut LaneContext) {
         let Part::Finish {
             attributes,
             cut,
@@ -159,27 +159,27 @@ impl Put {
         Self::new(id, Part::Sync, temp, options)
     }
 
-    pub(super) fn start_sync(&mut self, core: &mut Core) {
+    pub(super) fn start_sync(&mut self, core: &mut LaneContext) {
         self.attempt.end = Some(0);
         self.attempt.first = Some(Block::default());
         core.openers.push_back(self.id);
     }
 
     /// What the open temporary is, behind its fsync.
-    pub(super) fn on_stat(&self, core: &mut Core, reply: &Reply) {
+    pub(super) fn on_stat(&self, core: &mut LaneContext, reply: &Reply) {
         if let Reply::Attrs(attrs) = reply {
             core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
         }
     }
 
     /// Tells of the temporary once it exists and nothing asks for another course.
-    pub(super) fn announce(&mut self, core: &mut Core) {
+    pub(super) fn announce(&mut self, core: &mut LaneContext) {
         let Part::Head { announced, .. } = &mut self.part else {
             return;
         };
         let (replaces, was) = match self.target {
             // A symlink that is to be replaced is moved aside as a file is.
-            Target::New => (self.is_link, Was::default()),
+            Target::New => (self.is_link, ReplacedAttributes::default()),
             Target::Existing(was) => (true, was),
             Target::Unknown | Target::Direct(_) => return,
         };
@@ -201,7 +201,7 @@ impl Put {
     }
 
     /// The source has ended at `end`, as far as this part read it.
-    pub(super) fn tell_end(&self, core: &mut Core, end: u64) {
+    pub(super) fn tell_end(&self, core: &mut LaneContext, end: u64) {
         if self.is_piece() && self.limit().is_none_or(|limit| end < limit) {
             core.event(LaneEvent::Ended(self.id, end));
         }

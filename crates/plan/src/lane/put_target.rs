@@ -4,8 +4,8 @@ use sftp::{Attrs, OpenFlags, Parts, Reply, Request, Status, StatusCode};
 use wire::Block;
 
 use super::Refusals;
-use super::core::{Core, What};
-use super::put::{Attempt, Part, Put, Redo, Target, Was};
+use super::core::{LaneContext, RequestTag};
+use super::put::{Attempt, Part, Put, ReplacedAttributes, RetryReason, Target};
 use super::replace::{Replace, Replaced};
 use super::task::Step;
 use super::words::{self, CREATING, READ_ONLY, RENAMING, refused};
@@ -23,14 +23,14 @@ const SHORT_NAME: usize = 64;
 
 impl Put {
     /// An answer about the target or its naming.
-    pub(super) fn on_target(&mut self, core: &mut Core, what: What, reply: &Reply) {
+    pub(super) fn on_target(&mut self, core: &mut LaneContext, what: RequestTag, reply: &Reply) {
         match what {
-            What::Look => self.on_look(core, reply),
-            What::Follow => self.on_follow(reply),
-            What::Resolve => self.on_resolve(reply),
-            What::Replace => self.on_replace(core, reply),
-            What::SyncName => self.on_name_synced(core, reply),
-            What::RemoveTemp => {
+            RequestTag::Look => self.on_look(core, reply),
+            RequestTag::Follow => self.on_follow(reply),
+            RequestTag::Resolve => self.on_resolve(reply),
+            RequestTag::Replace => self.on_replace(core, reply),
+            RequestTag::SyncName => self.on_name_synced(core, reply),
+            RequestTag::RemoveTemp => {
                 let gone = match words::status(reply) {
                     Ok(()) => true,
                     Err(status) => status.code == StatusCode::NO_SUCH_FILE,
@@ -45,7 +45,7 @@ impl Put {
     }
 
     /// LSTAT of the target.
-    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs),
             // Without an answer, as where only the file itself may not be looked at, the server
@@ -58,7 +58,7 @@ impl Put {
         }
         if std::mem::take(&mut self.waits) && !self.given_up() {
             if core.refusals.in_place() {
-                self.again(Redo::InPlace);
+                self.again(RetryReason::InPlace);
                 core.tell_in_place(self.id);
             } else {
                 core.openers.push_back(self.id);
@@ -70,7 +70,7 @@ impl Put {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes; all that is known is that something is there.
-            self.target = Target::Existing(Was { mode: None, owner });
+            self.target = Target::Existing(ReplacedAttributes { mode: None, owner });
             return;
         };
         match mode & TYPE {
@@ -80,19 +80,19 @@ impl Put {
                 // A whole archive replaces it, as rsync does.
                 let protected = mode & OWNER_WRITE == 0;
                 if protected && !self.writable && !self.options.special_bits {
-                    self.redo = Some(Redo::Probe);
+                    self.redo = Some(RetryReason::Probe);
                 }
                 let mode = Some(mode & 0o777);
-                self.target = Target::Existing(Was { mode, owner });
+                self.target = Target::Existing(ReplacedAttributes { mode, owner });
             }
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
             SYMLINK if self.options.replace_link => {
                 self.is_link = true;
                 self.target = Target::New;
             }
-            SYMLINK if self.hops == 0 => self.redo = Some(Redo::Follow),
-            SYMLINK => self.redo = Some(Redo::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
-            _ => self.redo = Some(Redo::Direct(OpenFlags::WRITE)),
+            SYMLINK if self.hops == 0 => self.redo = Some(RetryReason::Follow),
+            SYMLINK => self.redo = Some(RetryReason::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
+            _ => self.redo = Some(RetryReason::Direct(OpenFlags::WRITE)),
         }
     }
 
@@ -133,7 +133,7 @@ impl Put {
     }
 
     /// Where the server is known to take no temporaries, the file is written under its final name.
-    pub(super) fn go_in_place(&mut self, core: &mut Core) {
+    pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
         let decided = matches!(self.target, Target::Direct(_));
         // What a symlink points to is not written into where it is to be replaced: that is looked at.
         let looks = self.options.replace_link && !self.options.fresh;
@@ -145,7 +145,7 @@ impl Put {
     }
 
     /// It may open, when its turn comes, unless the answer about the target is needed first.
-    pub(super) fn queue_open(&mut self, core: &mut Core) {
+    pub(super) fn queue_open(&mut self, core: &mut LaneContext) {
         let needs = core.refusals.attributes || core.refusals.in_place();
         match needs && self.target == Target::Unknown {
             true => self.waits = true,
@@ -155,10 +155,10 @@ impl Put {
 
     /// Permission bits that a new file is created with. Where they cannot be set afterwards, it has
     /// those of the file that it replaces.
-    pub(super) fn mode_to_open_with(&self, core: &Core) -> u32 {
+    pub(super) fn mode_to_open_with(&self, core: &LaneContext) -> u32 {
         let source = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
         match self.target {
-            Target::Existing(Was {
+            Target::Existing(ReplacedAttributes {
                 mode: Some(mode), ..
             }) if core.refusals.attributes && !self.options.preserve => mode,
             _ => source,
@@ -166,7 +166,7 @@ impl Put {
     }
 
     /// OPEN was answered with a failure.
-    pub(super) fn open_refused(&mut self, core: &Core, status: &Status) {
+    pub(super) fn open_refused(&mut self, core: &LaneContext, status: &Status) {
         // A part opens what others have made; whoever names it removes it as well.
         match self.part {
             Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
@@ -192,7 +192,7 @@ impl Put {
             (_, StatusCode::OP_UNSUPPORTED) if exclusive => self.create_plainly(),
             (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {
                 self.tries += 1;
-                self.again(Redo::NewName);
+                self.again(RetryReason::NewName);
             }
             (_, StatusCode::FAILURE | StatusCode::NO_SUCH_FILE) if known => {
                 self.fail(refused(CREATING, status));
@@ -206,7 +206,7 @@ impl Put {
             // in a directory that may not: scp would have written into it.
             _ => {
                 self.refused_temp = Some(status.clone());
-                self.again(Redo::InPlace);
+                self.again(RetryReason::InPlace);
             }
         }
     }
@@ -214,11 +214,11 @@ impl Put {
     /// Not every server knows the flag EXCL. The name is random.
     fn create_plainly(&mut self) {
         self.unexclusive = true;
-        self.again(Redo::NewName);
+        self.again(RetryReason::NewName);
     }
 
     /// OPEN was answered with a handle.
-    pub(super) fn open_allowed(&mut self, core: &mut Core) {
+    pub(super) fn open_allowed(&mut self, core: &mut LaneContext) {
         if self.attempt.temp.is_some() && self.unexclusive {
             let found = Refusals {
                 exclusive: true,
@@ -251,7 +251,7 @@ impl Put {
     }
 
     /// Setting permissions and times was refused.
-    pub(super) fn attributes_refused(&mut self, core: &mut Core, status: &Status) {
+    pub(super) fn attributes_refused(&mut self, core: &mut LaneContext, status: &Status) {
         let found = Refusals {
             attributes: true,
             ..Refusals::default()
@@ -262,7 +262,7 @@ impl Put {
             let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
             return core.not_kept(self.id, vec![(parts, why)]);
         }
-        let Target::Existing(Was {
+        let Target::Existing(ReplacedAttributes {
             mode: Some(was), ..
         }) = self.target
         else {
@@ -276,20 +276,20 @@ impl Put {
         // permissions of the old one.
         let wider = has & !was != 0 && matches!(self.part, Part::Whole { .. });
         if wider {
-            self.again(Redo::NewName);
+            self.again(RetryReason::NewName);
         } else if has != was {
             core.not_kept(self.id, vec![(Parts::MODE, why)]);
         }
     }
 
     /// Begins again behind what is on its way.
-    fn again(&mut self, redo: Redo) {
+    fn again(&mut self, redo: RetryReason) {
         if self.fault.is_none() {
             self.redo.get_or_insert(redo);
         }
     }
 
-    fn on_replace(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_replace(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Some(mut replace) = self.attempt.replace.take() else {
             return;
         };
@@ -337,14 +337,14 @@ impl Put {
         }
     }
 
-    fn is_not_aside(&mut self, core: &mut Core) {
+    fn is_not_aside(&mut self, core: &mut LaneContext) {
         if std::mem::take(&mut self.attempt.aside) {
             core.event(LaneEvent::Path(self.id, Vec::new()));
         }
     }
 
     /// The new file is complete under its temporary name, and the old one as it was.
-    fn rename_refused(&mut self, core: &mut Core, status: &Status, always: bool) {
+    fn rename_refused(&mut self, core: &mut LaneContext, status: &Status, always: bool) {
         if self.is_link || words::says_full(status) {
             return self.fail(refused(RENAMING, status));
         }
@@ -363,19 +363,19 @@ impl Put {
         match self.part {
             // Whoever divides the file has it written anew.
             Part::Finish { .. } => self.abandoned = true,
-            _ => self.again(Redo::InPlace),
+            _ => self.again(RetryReason::InPlace),
         }
     }
 
     /// All data are confirmed and the file is closed: gives it its name.
-    pub(super) fn name(&mut self, core: &mut Core) -> Step {
+    pub(super) fn name(&mut self, core: &mut LaneContext) -> Step {
         let Some(temp) = self.attempt.temp.clone() else {
             return self.done(core);
         };
         let (from, to) = (temp.as_slice(), self.path.clone());
         let to = to.as_slice();
         let owner = self.keep_owner(core, from);
-        if let Target::Existing(Was {
+        if let Target::Existing(ReplacedAttributes {
             mode: Some(mode), ..
         }) = self.target
             && !self.attempt.mode_set
@@ -384,7 +384,11 @@ impl Put {
             // LSTAT's answer came after FSETSTAT had left.
             self.attempt.mode_set = true;
             let attrs = Attrs::with_permissions(mode);
-            self.send(core, What::Mode, &Request::Setstat { path: from, attrs });
+            self.send(
+                core,
+                RequestTag::Mode,
+                &Request::Setstat { path: from, attrs },
+            );
         } else if owner {
             // Behind its answer it is seen what is left to do.
         } else {
@@ -402,7 +406,7 @@ impl Put {
 
     /// Closes, waits until nothing is on its way, removes the temporary; then fails or begins
     /// again.
-    pub(super) fn give_up(&mut self, core: &mut Core) -> Step {
+    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
         self.release_prefetch(core);
         // Nobody will read it, and on a slow path it takes long to send.
         let withdrawn = core.withdraw_writes(self.id);
@@ -421,7 +425,11 @@ impl Put {
             self.attempt.temp.clone(),
         ) {
             self.attempt.removing = true;
-            self.send(core, What::RemoveTemp, &Request::Remove { path: &path });
+            self.send(
+                core,
+                RequestTag::RemoveTemp,
+                &Request::Remove { path: &path },
+            );
             return Step::Goes;
         }
         if let Some(mut fault) = self.fault.take() {
@@ -440,8 +448,11 @@ impl Put {
         self.begin_again(core)
     }
 
-    fn begin_again(&mut self, core: &mut Core) -> Step {
-        let in_place = matches!(self.redo, Some(Redo::Direct(_) | Redo::InPlace));
+    fn begin_again(&mut self, core: &mut LaneContext) -> Step {
+        let in_place = matches!(
+            self.redo,
+            Some(RetryReason::Direct(_) | RetryReason::InPlace)
+        );
         if in_place && self.is_link {
             let text = "cannot replace the symlink: the server takes no temporary beside it";
             core.event(LaneEvent::Failed(self.id, words::remote(text)));
@@ -452,17 +463,21 @@ impl Put {
             return Step::Over;
         }
         match self.redo.take() {
-            Some(Redo::Follow) => {
+            Some(RetryReason::Follow) => {
                 self.attempt = Attempt::default();
                 self.hops += 1;
                 self.target = Target::Unknown;
                 // Kept until both answers are there; the next attempt begins then.
-                self.redo = Some(Redo::NewName);
+                self.redo = Some(RetryReason::NewName);
                 let path = self.path.clone();
-                self.send(core, What::Follow, &Request::Stat { path: &path });
-                self.send(core, What::Resolve, &Request::Realpath { path: &path });
+                self.send(core, RequestTag::Follow, &Request::Stat { path: &path });
+                self.send(
+                    core,
+                    RequestTag::Resolve,
+                    &Request::Realpath { path: &path },
+                );
             }
-            Some(Redo::Probe) => {
+            Some(RetryReason::Probe) => {
                 self.probing = true;
                 self.attempt = Attempt {
                     first: Some(Block::default()),
@@ -474,9 +489,13 @@ impl Put {
             Some(redo) => {
                 let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
                 match (redo, self.target) {
-                    (Redo::Direct(flags), _) => self.target = Target::Direct(flags),
-                    (Redo::InPlace, Target::Existing(_)) => self.target = Target::Direct(flags),
-                    (Redo::InPlace, _) => self.target = Target::Direct(flags | OpenFlags::CREAT),
+                    (RetryReason::Direct(flags), _) => self.target = Target::Direct(flags),
+                    (RetryReason::InPlace, Target::Existing(_)) => {
+                        self.target = Target::Direct(flags)
+                    }
+                    (RetryReason::InPlace, _) => {
+                        self.target = Target::Direct(flags | OpenFlags::CREAT)
+                    }
                     _ => {}
                 }
                 self.attempt = Attempt::default();
@@ -488,7 +507,7 @@ impl Put {
     }
 
     /// The temporary could not be removed.
-    fn left_behind(&mut self, core: &mut Core) {
+    fn left_behind(&mut self, core: &mut LaneContext) {
         let Some(temp) = &self.attempt.temp else {
             return;
         };

@@ -3,8 +3,8 @@
 use sftp::{Attrs, Client, OWNER_NOT_SET, Parts, PutFlags, Reply, Request, StatusCode};
 use wire::Block;
 
-use super::core::Core;
-use super::put::{Part, Put, Redo, Target};
+use super::core::LaneContext;
+use super::put::{Part, Put, RetryReason, Target};
 use super::task::Step;
 use super::words::remote;
 use crate::{FileState, LaneEvent};
@@ -19,7 +19,7 @@ const SUCCESS: [&str; 2] = ["", "Success"];
 
 impl Put {
     /// Whether the file goes in one request if it turns out to be small.
-    pub(super) fn may_go_whole(&self, core: &Core) -> bool {
+    pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
         core.server.put_file
             && !self.plain
             && self.options.beyond.xattrs.is_none()
@@ -30,7 +30,7 @@ impl Put {
     }
 
     /// Room for a small file, and for any of the requests in front of it.
-    pub(super) fn whole_block(&self, core: &Core, handle: usize) -> Block {
+    pub(super) fn whole_block(&self, core: &LaneContext, handle: usize) -> Block {
         let largest = Attrs {
             size: None,
             owner: Some((0, 0)),
@@ -47,7 +47,7 @@ impl Put {
     }
 
     /// The source's first bytes are there; all of them if it is at its `end`.
-    pub(super) fn wait_to_open(&mut self, core: &mut Core, end: bool) {
+    pub(super) fn wait_to_open(&mut self, core: &mut LaneContext, end: bool) {
         if !self.may_go_whole(core) {
             self.queue_open(core);
         } else if end {
@@ -90,7 +90,7 @@ impl Put {
     }
 
     /// Its turn has come.
-    pub(super) fn go_whole(&mut self, core: &mut Core) {
+    pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         if self.given_up() {
             return;
         }
@@ -128,7 +128,7 @@ impl Put {
         core.send_put_file(self.id, &request, len, first);
     }
 
-    pub(super) fn on_put_file(&mut self, core: &mut Core, len: u64, reply: &Reply) -> Step {
+    pub(super) fn on_put_file(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) -> Step {
         self.attempt.renaming = false;
         let Reply::Status(status) = reply else {
             return Step::Goes;
@@ -155,7 +155,7 @@ impl Put {
             // A symlink, a device, a directory that is not writable: nothing was done.
             StatusCode::OP_UNSUPPORTED => {
                 self.plain = true;
-                self.redo = Some(Redo::Plainly);
+                self.redo = Some(RetryReason::Plainly);
                 self.settle(core)
             }
             _ => {

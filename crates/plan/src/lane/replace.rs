@@ -2,7 +2,7 @@
 
 use sftp::{Reply, Request, Status, temp_name};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::words::{self, refused};
 use crate::{Fault, JobId};
 
@@ -93,7 +93,7 @@ impl Replaced {
 impl Replace {
     /// Sends the first request.
     pub(super) fn begin(
-        core: &mut Core,
+        core: &mut LaneContext,
         job: JobId,
         (from, to): (&[u8], &[u8]),
         replaces: bool,
@@ -109,7 +109,7 @@ impl Replace {
         match core.server.posix_rename {
             true => {
                 let request = Request::PosixRename { from, to };
-                core.send(job, What::Replace, &request);
+                core.send(job, RequestTag::Replace, &request);
             }
             false => replace.rename(core, job, Stage::Plain),
         }
@@ -130,7 +130,7 @@ impl Replace {
         self.stage == Stage::Atomic
     }
 
-    fn rename(&mut self, core: &mut Core, job: JobId, stage: Stage) {
+    fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: Stage) {
         self.stage = stage;
         if matches!(stage, Stage::Aside | Stage::Probe) {
             self.aside = temp_name(&self.to, &mut *core.config.random);
@@ -143,11 +143,16 @@ impl Replace {
                 (&self.from, &self.to)
             }
         };
-        core.send(job, What::Replace, &Request::Rename { from, to });
+        core.send(job, RequestTag::Replace, &Request::Rename { from, to });
     }
 
     /// Takes the answer of the request that is on its way.
-    pub(super) fn on_reply(&mut self, core: &mut Core, job: JobId, reply: &Reply) -> Replaced {
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        job: JobId,
+        reply: &Reply,
+    ) -> Replaced {
         let done = words::status(reply);
         let next = match (self.stage, done) {
             (Stage::Atomic | Stage::Plain, Ok(())) => return Replaced::Done { left: None },
@@ -167,7 +172,7 @@ impl Replace {
             (Stage::Named, Ok(())) => {
                 self.stage = Stage::RemoveOld;
                 let path = &self.aside;
-                core.send(job, What::Replace, &Request::Remove { path });
+                core.send(job, RequestTag::Replace, &Request::Remove { path });
                 return Replaced::Goes;
             }
             (Stage::Named, Err(status)) => {

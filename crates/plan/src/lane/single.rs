@@ -1,15 +1,15 @@
 use sftp::{Attrs, Parts, Reply, Request, StatusCode, temp_name};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::replace::{Replace, Replaced};
 use super::task::{Step, attributes};
 use super::words::{self, refused, remote};
-use crate::journal::Seen;
+use crate::journal::ExistingFile;
 use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
 
 /// A job of one request, or of the few that a refusal leads to.
 #[derive(Debug)]
-pub(super) struct Single {
+pub(super) struct SimpleOp {
     pub(super) id: JobId,
     pub(super) kind: JobKind,
     pub(super) pending: usize,
@@ -32,7 +32,7 @@ const MAKING_SYMLINK: &str = "cannot make the symlink";
 /// The owner, before the rest.
 pub(super) const OWNER: u8 = 6;
 
-impl Single {
+impl SimpleOp {
     pub(super) fn new(id: JobId, kind: JobKind) -> Self {
         Self {
             id,
@@ -46,7 +46,7 @@ impl Single {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         match self.kind.clone() {
             JobKind::MakeDir { path, mode, .. } => {
                 let attrs = Attrs::with_permissions(mode & 0o777);
@@ -113,7 +113,7 @@ impl Single {
         Step::Goes
     }
 
-    fn real_path(&mut self, core: &mut Core, path: &[u8]) -> Step {
+    fn real_path(&mut self, core: &mut LaneContext, path: &[u8]) -> Step {
         let home = path.first() == Some(&b'~');
         if home && core.server.expand_path {
             self.send(core, ITSELF, &Request::ExpandPath { path });
@@ -133,12 +133,17 @@ impl Single {
         Step::Goes
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut Core, what: What, reply: Reply) -> Step {
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: Reply,
+    ) -> Step {
         self.pending -= 1;
-        if what == What::Replace {
+        if what == RequestTag::Replace {
             return self.on_replace(core, &reply);
         }
-        let What::Step(step) = what else {
+        let RequestTag::Step(step) = what else {
             return Step::Goes;
         };
         if let JobKind::AdoptTemp { .. } = self.kind {
@@ -159,7 +164,7 @@ impl Single {
             };
         }
         match (step, reply) {
-            (OWNER, reply) => core.on_set(self.id, What::Owner, &reply),
+            (OWNER, reply) => core.on_set(self.id, RequestTag::Owner, &reply),
             (ITSELF, reply @ Reply::Set { .. }) => self.on_set(core, &reply),
             (ITSELF, Reply::Xattrs(list)) => self.on_xattrs(core, list),
             (ITSELF, Reply::UsersGroups { users, groups }) => {
@@ -191,7 +196,7 @@ impl Single {
     }
 
     /// Both are known: tells of the temporary if it can be gone on with.
-    fn adopt(&mut self, core: &mut Core) -> Step {
+    fn adopt(&mut self, core: &mut LaneContext) -> Step {
         let JobKind::AdoptTemp {
             target,
             temp,
@@ -212,7 +217,7 @@ impl Single {
             _ => None,
         };
         let file = self.seen.filter(|seen| seen.kind() == EntryKind::File);
-        let seen = file.map(|seen| Seen {
+        let seen = file.map(|seen| ExistingFile {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
         });
@@ -231,7 +236,7 @@ impl Single {
         self.end(core)
     }
 
-    fn on_status(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_status(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Err(status) = words::status(reply) else {
             return;
         };
@@ -265,7 +270,7 @@ impl Single {
     }
 
     /// What stands where the server refused to make something.
-    fn on_look(&mut self, core: &mut Core, reply: &Reply) {
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Reply::Attrs(attrs) = reply else { return };
         let kind = attributes(attrs).kind();
         match self.kind.clone() {
@@ -290,7 +295,7 @@ impl Single {
         }
     }
 
-    fn on_symlink_step(&mut self, core: &mut Core, step: u8, reply: &Reply) {
+    fn on_symlink_step(&mut self, core: &mut LaneContext, step: u8, reply: &Reply) {
         let JobKind::MakeSymlink { path, .. } = self.kind.clone() else {
             return;
         };
@@ -310,7 +315,7 @@ impl Single {
         }
     }
 
-    fn on_replace(&mut self, core: &mut Core, reply: &Reply) -> Step {
+    fn on_replace(&mut self, core: &mut LaneContext, reply: &Reply) -> Step {
         if let Some(mut replace) = self.replace.take() {
             let replaced = replace.on_reply(core, self.id, reply);
             if let Replaced::Goes = replaced {
@@ -341,7 +346,7 @@ impl Single {
         }
     }
 
-    pub(super) fn end(&mut self, core: &mut Core) -> Step {
+    pub(super) fn end(&mut self, core: &mut LaneContext) -> Step {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
@@ -358,8 +363,8 @@ impl Single {
         self.temp.as_deref().map(|temp| (self.id, temp))
     }
 
-    pub(super) fn send(&mut self, core: &mut Core, step: u8, request: &Request<'_>) {
+    pub(super) fn send(&mut self, core: &mut LaneContext, step: u8, request: &Request<'_>) {
         self.pending += 1;
-        core.send(self.id, What::Step(step), request);
+        core.send(self.id, RequestTag::Step(step), request);
     }
 }

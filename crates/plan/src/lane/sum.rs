@@ -3,17 +3,17 @@
 use sftp::blocks::{LEAST_BLOCK, MOST_HASHED, SumKind};
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
-use super::core::{Core, What};
-use super::task::{Step, Surprise};
+use super::core::{LaneContext, RequestTag};
+use super::task::{Misprediction, Step};
 use super::words::{self, refused, remote};
-use crate::{Fault, JobId, LaneEvent, Span};
+use crate::{ByteRange, Fault, JobId, LaneEvent};
 
 /// Opens the file, asks for the sum and closes it: in one flight where handles are predicted.
 #[derive(Debug)]
 pub(super) struct Sum {
     id: JobId,
     path: Vec<u8>,
-    span: Span,
+    span: ByteRange,
     /// How long the file is to be.
     size: Option<u64>,
     handle: Option<Handle>,
@@ -24,7 +24,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub(super) fn new(id: JobId, path: Vec<u8>, span: Span, size: Option<u64>) -> Self {
+    pub(super) fn new(id: JobId, path: Vec<u8>, span: ByteRange, size: Option<u64>) -> Self {
         Self {
             id,
             path,
@@ -38,7 +38,7 @@ impl Sum {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.server.sums || !fits {
             self.fail(remote("the far end makes no sums of it"));
@@ -49,7 +49,7 @@ impl Sum {
     }
 
     /// Its turn to open has come.
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.pending > 0 {
             return;
         }
@@ -60,19 +60,19 @@ impl Sum {
             flags: OpenFlags::READ,
             attrs: Attrs::default(),
         };
-        self.send(core, What::Open, &open);
+        self.send(core, RequestTag::Open, &open);
         self.ask(core);
     }
 
     /// Everything that is asked by the handle, which may be a predicted one. It is let go of with it.
-    fn ask(&mut self, core: &mut Core) {
+    fn ask(&mut self, core: &mut LaneContext) {
         let Some(handle) = self.handle.clone() else {
             return;
         };
         let handle = handle.as_bytes();
         self.asked = true;
         if self.size.is_some() {
-            self.send(core, What::Fstat, &Request::Fstat { handle });
+            self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
         }
         let len = self.span.len.unwrap_or(0) as u32;
         if len > 0 {
@@ -84,35 +84,35 @@ impl Sum {
                 kind: SumKind::Blake3.name().as_bytes(),
                 key: &[],
             };
-            let what = What::Sums {
+            let what = RequestTag::Sums {
                 offset: self.span.offset,
                 len: len.into(),
                 rebuilt: true,
             };
             self.send(core, what, &request);
         }
-        self.send(core, What::Close, &Request::Close { handle });
+        self.send(core, RequestTag::Close, &Request::Close { handle });
         core.closes(self.id);
     }
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
-            (What::Open, Reply::Handle(handle)) => {
+            (RequestTag::Open, Reply::Handle(handle)) => {
                 if self.handle.as_ref().is_some_and(|h| h != handle) {
-                    return Err(Surprise::Handle);
+                    return Err(Misprediction::Handle);
                 }
                 self.handle = Some(handle.clone());
                 if !self.asked {
                     self.ask(core);
                 }
             }
-            (What::Open, _) => {
+            (RequestTag::Open, _) => {
                 if !self.asked {
                     core.closes(self.id);
                 }
@@ -122,12 +122,12 @@ impl Sum {
                     None => remote("the server answers an OPEN with something else"),
                 });
             }
-            (What::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
-            (What::Fstat, _) => self.fail(remote("it has another length")),
-            (What::Sums { .. }, Reply::Sums(sum)) if sum.len() == SumKind::Blake3.bytes() => {
+            (RequestTag::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
+            (RequestTag::Fstat, _) => self.fail(remote("it has another length")),
+            (RequestTag::Sums { .. }, Reply::Sums(sum)) if sum.len() == SumKind::Blake3.bytes() => {
                 self.sum = sum.to_vec();
             }
-            (What::Sums { .. }, _) => self.fail(remote("the far end made no sum of it")),
+            (RequestTag::Sums { .. }, _) => self.fail(remote("the far end made no sum of it")),
             _ => {}
         }
         Ok(self.settle(core))
@@ -137,7 +137,7 @@ impl Sum {
         self.fault.get_or_insert(fault);
     }
 
-    pub(super) fn settle(&mut self, core: &mut Core) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         let failed = self.fault.is_some();
         if self.pending > 0 || !self.asked && !failed {
             return Step::Goes;
@@ -153,7 +153,7 @@ impl Sum {
         Step::Over
     }
 
-    fn send(&mut self, core: &mut Core, what: What, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }

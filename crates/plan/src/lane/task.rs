@@ -1,6 +1,6 @@
 use sftp::{Attrs, Reply};
 
-use super::core::{Core, What};
+use super::core::{LaneContext, RequestTag};
 use super::delta::Delta;
 use super::get::Get;
 use super::get_delta::GetDelta;
@@ -8,7 +8,7 @@ use super::hard_link::HardLink;
 use super::list::List;
 use super::list_tree::ListTree;
 use super::put::{Part, Put};
-use super::single::Single;
+use super::single::SimpleOp;
 use super::sum::Sum;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
 
@@ -28,7 +28,7 @@ enum Machine {
     List(List),
     Tree(ListTree),
     HardLink(HardLink),
-    Single(Box<Single>),
+    Single(Box<SimpleOp>),
     Sum(Box<Sum>),
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Step {
 
 /// The server is not the one that handles were predicted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Surprise {
+pub(super) enum Misprediction {
     Handle,
     Extensions,
 }
@@ -131,12 +131,12 @@ impl Task {
             JobKind::Sum { path, span, size } => {
                 Machine::Sum(Box::new(Sum::new(id, path.0, span, size)))
             }
-            kind => Machine::Single(Box::new(Single::new(id, kind))),
+            kind => Machine::Single(Box::new(SimpleOp::new(id, kind))),
         };
         Self { job, machine }
     }
 
-    pub(super) fn start(&mut self, core: &mut Core) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.start(core),
             Machine::Delta(delta) => return delta.start(core),
@@ -152,7 +152,7 @@ impl Task {
         Step::Goes
     }
 
-    pub(super) fn open(&mut self, core: &mut Core) {
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
         match &mut self.machine {
             Machine::Put(put) => put.open(core),
             Machine::Delta(delta) => delta.open(core),
@@ -165,7 +165,7 @@ impl Task {
     }
 
     /// Its turn to be sent, or asked for, in one request has come.
-    pub(super) fn go_whole(&mut self, core: &mut Core) {
+    pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         match &mut self.machine {
             Machine::Put(put) => put.go_whole(core),
             Machine::Get(get) => get.go_whole(core),
@@ -180,7 +180,7 @@ impl Task {
     }
 
     /// Listings may go on.
-    pub(super) fn list_on(&mut self, core: &mut Core) -> Step {
+    pub(super) fn list_on(&mut self, core: &mut LaneContext) -> Step {
         match &mut self.machine {
             Machine::Tree(tree) => tree.settle(core),
             Machine::List(list) => list.settle(core),
@@ -193,7 +193,7 @@ impl Task {
         matches!(self.machine, Machine::Get(_) | Machine::GetDelta(_))
     }
 
-    pub(super) fn stream(&mut self, core: &mut Core) -> bool {
+    pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.machine {
             Machine::Put(put) => put.stream(core),
             Machine::Delta(delta) => delta.stream(core),
@@ -209,10 +209,10 @@ impl Task {
 
     pub(super) fn on_reply(
         &mut self,
-        core: &mut Core,
-        what: What,
+        core: &mut LaneContext,
+        what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Surprise> {
+    ) -> Result<Step, Misprediction> {
         match &mut self.machine {
             Machine::Put(put) => put.on_reply(core, what, &reply),
             Machine::Delta(delta) => delta.on_reply(core, what, &reply),
@@ -226,7 +226,7 @@ impl Task {
         }
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
         match &mut self.machine {
             Machine::Put(put) => put.on_disk(core, reply),
             Machine::Delta(delta) => delta.on_disk(core, reply),
@@ -241,7 +241,7 @@ impl Task {
     }
 
     /// Fails the job, after cleaning up behind it; what can be gone on with stays if `leaving`.
-    pub(super) fn cancel(&mut self, core: &mut Core, fault: Fault, leaving: bool) -> Step {
+    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault, leaving: bool) -> Step {
         match &mut self.machine {
             Machine::Put(put) => {
                 put.cancel(fault, leaving);
@@ -271,7 +271,7 @@ impl Task {
     }
 
     /// Ends a part of a file early; other jobs go on.
-    pub(super) fn abandon(&mut self, core: &mut Core) -> Step {
+    pub(super) fn abandon(&mut self, core: &mut LaneContext) -> Step {
         match &mut self.machine {
             Machine::Put(put) if put.is_piece() => {
                 put.abandoned = true;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::lanes::LaneState;
-use super::{Assigned, LaneId, Queued, Spread};
+use super::{Assigned, LaneId, Queued, Scheduler};
 use crate::{JobId, JobKind, LaneEvent, RemotePath};
 
 /// Old files under temporary names, and work that waits for lost lanes to be over.
@@ -88,7 +88,7 @@ impl Asides {
     }
 }
 
-impl Spread {
+impl Scheduler {
     /// Queues a job of a lost lane again; later, where the lane may have moved its old file aside.
     pub(super) fn queue_lost(&mut self, lane: (LaneId, &LaneState), queued: Queued) {
         match self.asides.lose(queued.job.id) {

@@ -5,7 +5,7 @@ use crate::{JobId, JobKind};
 
 /// Where something may go, as far as what it needs is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DirReadiness {
     /// What it needs is there.
     Anywhere,
     /// It is on its way on this lane.
@@ -17,12 +17,12 @@ pub(super) enum Place {
 /// Directories that are to be made. What goes into one waits until a lane has it, and before its
 /// answer came must follow it on the same lane, whose server takes one request after the other.
 #[derive(Debug, Default)]
-pub(super) struct Dirs {
+pub(super) struct PendingDirs {
     making: BTreeMap<Vec<u8>, (JobId, Option<LaneId>)>,
     begun: usize,
 }
 
-impl Dirs {
+impl PendingDirs {
     /// It is to be made, on no lane yet.
     pub(super) fn wanted(&mut self, path: &[u8], job: JobId) {
         let before = self.making.insert(trimmed(path).to_vec(), (job, None));
@@ -51,18 +51,18 @@ impl Dirs {
     }
 
     /// Where `path` may go, by the nearest directory above it that is to be made.
-    pub(super) fn place(&self, path: &[u8]) -> Place {
+    pub(super) fn place(&self, path: &[u8]) -> DirReadiness {
         if self.making.is_empty() {
-            return Place::Anywhere;
+            return DirReadiness::Anywhere;
         }
         let mut path = trimmed(path);
         while let Some(at) = path.iter().rposition(|b| *b == b'/') {
             path = path.get(..at).unwrap_or_default();
             if let Some((_, lane)) = self.making.get(path) {
-                return lane.map_or(Place::NotYet, Place::Behind);
+                return lane.map_or(DirReadiness::NotYet, DirReadiness::Behind);
             }
         }
-        Place::Anywhere
+        DirReadiness::Anywhere
     }
 }
 
@@ -88,8 +88,8 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
 }
 
 /// Where a job may go.
-pub(super) fn place(dirs: &Dirs, kind: &JobKind) -> Place {
-    target(kind).map_or(Place::Anywhere, |path| dirs.place(path))
+pub(super) fn place(dirs: &PendingDirs, kind: &JobKind) -> DirReadiness {
+    target(kind).map_or(DirReadiness::Anywhere, |path| dirs.place(path))
 }
 
 #[cfg(test)]
@@ -99,27 +99,31 @@ mod tests {
     #[test]
     fn what_is_in_a_directory_follows_it() {
         let lane = LaneId::default();
-        let mut dirs = Dirs::default();
-        assert_eq!(dirs.place(b"a/b/c"), Place::Anywhere);
+        let mut dirs = PendingDirs::default();
+        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Anywhere);
         dirs.wanted(b"a/b", JobId(1));
-        assert_eq!(dirs.place(b"a/b/c/d"), Place::NotYet);
+        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::NotYet);
         assert_eq!(dirs.begun(), 0);
         dirs.begin(b"a/b/", JobId(1), lane);
         assert_eq!(dirs.begun(), 1);
-        assert_eq!(dirs.place(b"a/b/c/d"), Place::Behind(lane));
-        assert_eq!(dirs.place(b"a/b"), Place::Anywhere, "not itself");
-        assert_eq!(dirs.place(b"a/bc/d"), Place::Anywhere);
+        assert_eq!(dirs.place(b"a/b/c/d"), DirReadiness::Behind(lane));
+        assert_eq!(dirs.place(b"a/b"), DirReadiness::Anywhere, "not itself");
+        assert_eq!(dirs.place(b"a/bc/d"), DirReadiness::Anywhere);
         dirs.end(b"a/b", JobId(2));
-        assert_eq!(dirs.place(b"a/b/c"), Place::Behind(lane), "another job's");
+        assert_eq!(
+            dirs.place(b"a/b/c"),
+            DirReadiness::Behind(lane),
+            "another job's"
+        );
         dirs.end(b"a/b", JobId(1));
-        assert_eq!(dirs.place(b"a/b/c"), Place::Anywhere);
+        assert_eq!(dirs.place(b"a/b/c"), DirReadiness::Anywhere);
         assert_eq!(dirs.begun(), 0);
         dirs.wanted(b"a", JobId(3));
         dirs.begin(b"a", JobId(3), lane);
         dirs.wanted(b"a", JobId(4));
         assert_eq!(
             (dirs.place(b"a/b"), dirs.begun()),
-            (Place::NotYet, 0),
+            (DirReadiness::NotYet, 0),
             "once more"
         );
         dirs.end(b"a", JobId(3));

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use super::dirs;
 use super::file::Stage;
 use super::lanes::LaneState;
-use super::spans::Spans;
-use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Spread, SpreadEvent};
+use super::spans::ByteRanges;
+use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Scheduler, SchedulerEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
 /// A file of no more bytes is no more work than a question.
 const LITTLE: u64 = 4096;
 
 /// Whom an event is for.
-enum Of {
+enum EventOwner {
     Whole(JobId),
     Other,
     Part(JobId),
@@ -25,7 +25,7 @@ enum Of {
     Removed(JobId),
 }
 
-impl Spread {
+impl Scheduler {
     pub(super) fn on_lane(&mut self, lane: LaneId, event: LaneEvent) {
         let id = event.job();
         let Some((at, assigned)) = self.assigned.get(&id) else {
@@ -46,17 +46,17 @@ impl Spread {
                 }
                 // Of others a path is the answer to a question.
                 match is_upload(&queued.job.kind) {
-                    true => Of::Whole(id),
-                    false => Of::Other,
+                    true => EventOwner::Whole(id),
+                    false => EventOwner::Other,
                 }
             }
-            Assigned::Part(file) => Of::Part(*file),
-            Assigned::Finish(file) => Of::Finish(*file),
-            Assigned::Check(file) => Of::Check(*file),
-            Assigned::Clean(file) => Of::Clean(*file),
-            Assigned::Adopt(file) => Of::Adopt(*file),
-            Assigned::Sync(file) => Of::Sync(*file),
-            Assigned::Remove(of, _) => Of::Removed(*of),
+            Assigned::Part(file) => EventOwner::Part(*file),
+            Assigned::Finish(file) => EventOwner::Finish(*file),
+            Assigned::Check(file) => EventOwner::Check(*file),
+            Assigned::Clean(file) => EventOwner::Clean(*file),
+            Assigned::Adopt(file) => EventOwner::Adopt(*file),
+            Assigned::Sync(file) => EventOwner::Sync(*file),
+            Assigned::Remove(of, _) => EventOwner::Removed(*of),
         };
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
             state.spoke = true;
@@ -69,19 +69,21 @@ impl Spread {
                 _ => state.heard = self.now,
             }
         }
-        if let (LaneEvent::Path(_, path), Of::Whole(id) | Of::Finish(id)) = (&event, &of) {
+        if let (LaneEvent::Path(_, path), EventOwner::Whole(id) | EventOwner::Finish(id)) =
+            (&event, &of)
+        {
             self.asides.told(*id, path);
         }
         let mut over = None;
         if event.is_last() {
-            if let Of::Whole(id) | Of::Finish(id) = &of {
+            if let EventOwner::Whole(id) | EventOwner::Finish(id) = &of {
                 self.asides.over(*id);
             }
             self.dirty = true;
             over = self.assigned.remove(&id);
         }
         match of {
-            Of::Whole(_) | Of::Other => match (&event, over) {
+            EventOwner::Whole(_) | EventOwner::Other => match (&event, over) {
                 // It cannot be rebuilt from what is there, or that does not pay.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
                     if rebuilds(&queued.job.kind) =>
@@ -95,13 +97,13 @@ impl Spread {
                 }
                 _ => self.tell(event),
             },
-            Of::Part(file) => self.on_part(file, id, event),
-            Of::Finish(file) => self.on_finish(file, event),
-            Of::Check(file) => self.on_checked(file, &event),
-            Of::Clean(file) => self.on_cleaned(file, event),
-            Of::Adopt(file) => self.on_adopt(file, event),
-            Of::Sync(file) => self.on_sync(file, event),
-            Of::Removed(of) => {
+            EventOwner::Part(file) => self.on_part(file, id, event),
+            EventOwner::Finish(file) => self.on_finish(file, event),
+            EventOwner::Check(file) => self.on_checked(file, &event),
+            EventOwner::Clean(file) => self.on_cleaned(file, event),
+            EventOwner::Adopt(file) => self.on_adopt(file, event),
+            EventOwner::Sync(file) => self.on_sync(file, event),
+            EventOwner::Removed(of) => {
                 if event.is_last() {
                     self.on_removed(of);
                 }
@@ -189,7 +191,7 @@ impl Spread {
             self.tell(LaneEvent::Failed(id, fault));
         } else {
             if self.cancelled.is_none() {
-                self.events.push_back(SpreadEvent::Restarted(id));
+                self.events.push_back(SchedulerEvent::Restarted(id));
             }
             if let JobKind::Put { options, .. }
             | JobKind::PutDelta { options, .. }
@@ -231,7 +233,7 @@ impl Spread {
             kind => kind,
         };
         if self.cancelled.is_none() {
-            self.events.push_back(SpreadEvent::Restarted(id));
+            self.events.push_back(SchedulerEvent::Restarted(id));
         }
         self.queue(queued, true);
     }
@@ -246,7 +248,7 @@ impl Spread {
             file.headed = false;
             file.end = None;
             if file.stage == Stage::Moving {
-                file.unclaimed = Spans::all();
+                file.unclaimed = ByteRanges::all();
             }
         }
         let began = had.is_some_and(|part| part.progress > 0);

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::keeping::Keeping;
-use super::late::Late;
-use super::spans::{OPEN, Spans};
+use super::keeping::SplitFileRecord;
+use super::late::WriteFence;
+use super::spans::{ByteRanges, OPEN};
 use super::{Hint, LaneId};
-use crate::{Attributes, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Span, Temp};
+use crate::{Attributes, ByteRange, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Temp};
 
 /// One file that is cut over lanes.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub(super) struct SplitFile {
     /// The part that creates the temporary and sets its attributes, and whether it has.
     pub(super) alone: Option<JobId>,
     pub(super) set: bool,
-    pub(super) unclaimed: Spans,
+    pub(super) unclaimed: ByteRanges,
     /// Written, and closed without an error.
-    pub(super) safe: Spans,
-    pub(super) running: BTreeMap<JobId, Running>,
+    pub(super) safe: ByteRanges,
+    pub(super) running: BTreeMap<JobId, RunningPart>,
     /// Where it ends, as far as anybody saw; and whether that was said more than once.
     pub(super) end: Option<u64>,
     pub(super) ends_differ: bool,
@@ -43,13 +43,13 @@ pub(super) struct SplitFile {
     pub(super) finish_lost: bool,
     /// Times that a lane was lost with a part of it.
     pub(super) losses: u32,
-    pub(super) keeping: Keeping,
-    pub(super) late: Late,
+    pub(super) keeping: SplitFileRecord,
+    pub(super) late: WriteFence,
 }
 
 /// A part of it on a lane.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Running {
+pub(super) struct RunningPart {
     pub(super) lane: LaneId,
     pub(super) from: u64,
     pub(super) to: u64,
@@ -71,12 +71,12 @@ pub(super) enum Stage {
     /// Parts end, then the temporary goes.
     GivingUp,
     /// The temporary is being removed, or the disk lets go, and then it is over.
-    Cleaning(Then),
+    Cleaning(AfterDisk),
 }
 
 /// What follows when the disk has let go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterDisk {
     /// It has failed.
     Fail,
     /// One lane does all of it.
@@ -99,8 +99,8 @@ impl SplitFile {
             one_handle: false,
             alone: None,
             set: false,
-            unclaimed: Spans::all(),
-            safe: Spans::default(),
+            unclaimed: ByteRanges::all(),
+            safe: ByteRanges::default(),
             running: BTreeMap::new(),
             end: None,
             ends_differ: false,
@@ -109,8 +109,8 @@ impl SplitFile {
             held: true,
             finish_lost: false,
             losses: 0,
-            keeping: Keeping::default(),
-            late: Late::default(),
+            keeping: SplitFileRecord::default(),
+            late: WriteFence::default(),
         }
     }
 
@@ -175,7 +175,7 @@ impl SplitFile {
     /// The job for what was claimed.
     pub(super) fn part(&self, from: u64, to: u64) -> Option<JobKind> {
         let file = self.job.id;
-        let span = Span {
+        let span = ByteRange {
             offset: from,
             len: (to != OPEN).then(|| to - from),
         };
@@ -239,7 +239,7 @@ impl SplitFile {
     }
 
     /// A part of it is done or not; what is not must be done again.
-    pub(super) fn part_over(&mut self, job: JobId, done: bool) -> Option<Running> {
+    pub(super) fn part_over(&mut self, job: JobId, done: bool) -> Option<RunningPart> {
         let part = self.running.remove(&job)?;
         let to = part.to.min(self.end.unwrap_or(OPEN));
         if done {
@@ -256,7 +256,7 @@ impl SplitFile {
         if from >= to {
             return;
         }
-        let mut again = Spans::default();
+        let mut again = ByteRanges::default();
         again.insert(from, to);
         for (from, to) in self.safe.iter() {
             again.remove(from, to);
@@ -289,7 +289,7 @@ impl SplitFile {
         if !self.late.is_over(now) {
             return None;
         }
-        let mut settled = Spans::default();
+        let mut settled = ByteRanges::default();
         settled.insert(from, to);
         for part in self.running.values() {
             settled.remove(part.from, part.to);
@@ -300,7 +300,7 @@ impl SplitFile {
     /// Bytes confirmed that have not been told.
     pub(super) fn news(&mut self) -> u64 {
         let most = self.end.unwrap_or(0).max(self.size());
-        let of_part = |r: &Running| {
+        let of_part = |r: &RunningPart| {
             let len = r.to.min(most).saturating_sub(r.from);
             r.progress.min(len)
         };
@@ -320,7 +320,7 @@ impl SplitFile {
         if matches!(self.stage, Stage::Moving | Stage::Opening) {
             self.stage = Stage::GivingUp;
         }
-        self.unclaimed = Spans::default();
+        self.unclaimed = ByteRanges::default();
     }
 
     /// It will be written under its final name. A symlink there, which is to be replaced and not

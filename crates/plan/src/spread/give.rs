@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::dirs::Place;
-use super::file::{Running, SplitFile, Stage};
+use super::dirs::DirReadiness;
+use super::file::{RunningPart, SplitFile, Stage};
 use super::lanes::{LaneState, Lanes};
-use super::{Assigned, LaneId, Order, Queued, Spread, dirs};
+use super::{Assigned, LaneId, Order, Queued, Scheduler, dirs};
 use crate::{DiskRequest, Job, JobId, JobKind};
 
 use wire::Block;
@@ -20,7 +20,7 @@ const PIECES: u64 = 3;
 /// 800 a second on loopback, each of which is opened, closed and logged.
 const LASTS: f64 = 0.1;
 
-impl Spread {
+impl Scheduler {
     pub(super) fn give(&mut self) {
         self.give_urgent();
         self.give_syncs();
@@ -74,7 +74,7 @@ impl Spread {
         }
     }
 
-    fn place(&self, kind: &JobKind) -> Place {
+    fn place(&self, kind: &JobKind) -> DirReadiness {
         dirs::place(&self.dirs, kind)
     }
 
@@ -82,14 +82,14 @@ impl Spread {
     /// and `may`, or the `best`.
     fn lane_for(
         &self,
-        place: Place,
+        place: DirReadiness,
         may: impl Fn(&LaneState) -> bool,
         best: impl FnOnce(&Lanes) -> Option<LaneId>,
     ) -> Option<LaneId> {
         match place {
-            Place::Anywhere => best(&self.lanes),
-            Place::NotYet => None,
-            Place::Behind(lane) => {
+            DirReadiness::Anywhere => best(&self.lanes),
+            DirReadiness::NotYet => None,
+            DirReadiness::Behind(lane) => {
                 let state = self.lanes.by_id.get(&lane)?;
                 (state.report.in_order && may(state)).then_some(lane)
             }
@@ -127,7 +127,10 @@ impl Spread {
         while let Some(queued) = self.waiting.front() {
             let sets = matches!(queued.job.kind, JobKind::SetAttributes { .. });
             let place = match sets {
-                true => self.settings.lane().map_or(Place::Anywhere, Place::Behind),
+                true => self
+                    .settings
+                    .lane()
+                    .map_or(DirReadiness::Anywhere, DirReadiness::Behind),
                 false => self.place(&queued.job.kind),
             };
             let best = |lanes: &Lanes| lanes.best(self.now, LaneState::takes_more);
@@ -169,7 +172,7 @@ impl Spread {
     fn has_place(&self, file: &SplitFile) -> bool {
         match self.place(&file.job.kind) {
             _ if file.headed => true,
-            Place::Anywhere => true,
+            DirReadiness::Anywhere => true,
             place => self.lane_for(place, LaneState::is_open, |_| None).is_some(),
         }
     }
@@ -208,7 +211,7 @@ impl Spread {
             return;
         };
         if !file.headed
-            && let Place::Behind(above) = dirs::place(&self.dirs, &file.job.kind)
+            && let DirReadiness::Behind(above) = dirs::place(&self.dirs, &file.job.kind)
         {
             lane = above;
         }
@@ -229,7 +232,7 @@ impl Spread {
         };
         let bytes = to.min(file.size()).saturating_sub(from);
         let part = self.own_id();
-        let running = Running {
+        let running = RunningPart {
             lane,
             from,
             to,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
-use super::spans::Spans;
-use super::{Assigned, Spread, SpreadEvent};
+use super::spans::ByteRanges;
+use super::{Assigned, Scheduler, SchedulerEvent};
 use crate::{DiskRequest, Fault, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
 
 /// Bytes over all files that may be answered and not durable before they are synced. A machine
@@ -30,15 +30,15 @@ const MOST: usize = crate::journal::MOST_RANGES;
 
 /// How a file that is cut is kept.
 #[derive(Debug, Default)]
-pub(super) struct Keeping {
+pub(super) struct SplitFileRecord {
     /// Answered OK by the receiving end.
-    written: Spans,
+    written: ByteRanges,
     /// Of them, bytes since the last sync began.
     fresh: u64,
     /// Of them, what nobody was told.
-    untold: Spans,
+    untold: ByteRanges,
     /// Being synced: by which job, and what of it was written when that began.
-    syncing: Option<(JobId, Spans)>,
+    syncing: Option<(JobId, ByteRanges)>,
     /// The receiving end can sync, and has.
     durable: bool,
     /// What the temporary had then.
@@ -47,7 +47,7 @@ pub(super) struct Keeping {
     pub(super) adopted: bool,
 }
 
-impl Keeping {
+impl SplitFileRecord {
     pub(super) fn wrote(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
         self.written.insert(offset, end);
@@ -107,7 +107,7 @@ impl SplitFile {
     }
 }
 
-impl Spread {
+impl Scheduler {
     /// Whether a large file is under way whose copy is written down.
     pub fn keeps(&self) -> bool {
         self.files.values().any(SplitFile::is_kept)
@@ -186,7 +186,7 @@ impl Spread {
         if self.cancelled.is_some() {
             return;
         }
-        self.events.push_back(SpreadEvent::Restarted(id));
+        self.events.push_back(SchedulerEvent::Restarted(id));
         self.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
     }
 

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::meter::Meter;
+use super::meter::RateMeter;
 use super::{LaneId, LaneReport};
 use crate::JobId;
 
@@ -30,7 +30,7 @@ pub(super) struct LaneState {
     load: u128,
     /// Its ranges have been given to others as well.
     pub(super) overtaken: BTreeSet<JobId>,
-    meter: Meter,
+    meter: RateMeter,
     /// Since when it has nothing but parts that others have done.
     pub(super) losing_since: Option<Instant>,
     /// When it last told of anything, or got its first job.
@@ -39,7 +39,7 @@ pub(super) struct LaneState {
 
 /// What a lane may be given: one that has room for a range takes whole jobs too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Room {
+pub(super) enum LaneRoom {
     None,
     Jobs,
     Ranges,
@@ -68,7 +68,7 @@ impl LaneState {
             load: 0,
             overtaken: BTreeSet::new(),
             losing_since: None,
-            meter: Meter::default(),
+            meter: RateMeter::default(),
             heard: now,
         }
     }
@@ -160,11 +160,11 @@ impl LaneState {
     }
 
     /// What it may be given now.
-    pub(super) fn room(&self) -> Room {
+    pub(super) fn room(&self) -> LaneRoom {
         match self.has_room() {
-            true => Room::Ranges,
-            false if self.takes_more() => Room::Jobs,
-            false => Room::None,
+            true => LaneRoom::Ranges,
+            false if self.takes_more() => LaneRoom::Jobs,
+            false => LaneRoom::None,
         }
     }
 

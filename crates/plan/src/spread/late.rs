@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
-use super::{LaneId, Spread};
+use super::{LaneId, Scheduler};
 use crate::JobId;
 
 /// How long the name waits for a server that does not say that a channel has ended: its processes
@@ -24,11 +24,11 @@ const CUT_TRIPS: u32 = 3;
 
 /// Lanes that were lost with a part of a file and may still write it.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(super) struct WriteFence {
     lanes: BTreeMap<LaneId, Instant>,
 }
 
-impl Late {
+impl WriteFence {
     pub(super) fn lost(&mut self, lane: LaneId, until: Instant) {
         self.lanes.insert(lane, until);
     }
@@ -43,10 +43,10 @@ impl Late {
     }
 }
 
-impl Spread {
+impl Scheduler {
     /// The server has said that the lane's channel is at its end (sshd does when the SFTP server on
     /// it has exited): nothing more of what was sent there is carried out. To be called before
-    /// [`Spread::lane_lost`] where that is known by then, and else as soon as it is.
+    /// [`Scheduler::lane_lost`] where that is known by then, and else as soon as it is.
     pub fn lane_is_over(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
@@ -62,13 +62,13 @@ impl Spread {
         self.go_on_behind_lost();
     }
 
-    /// Whether [`Spread::lane_is_cut`] is to be had for the lanes there are.
+    /// Whether [`Scheduler::lane_is_cut`] is to be had for the lanes there are.
     pub fn set_cuts(&mut self, cuts: bool) {
         self.options.cuts = cuts;
     }
 
     /// The lane's connection was cut at this end, with what had not left yet. To be called before
-    /// [`Spread::lane_lost`] where the lane has just ended.
+    /// [`Scheduler::lane_lost`] where the lane has just ended.
     pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
         let until = now + self.late_when_cut();

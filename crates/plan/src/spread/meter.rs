@@ -11,7 +11,7 @@ const KNOWN_AFTER: Duration = Duration::from_millis(500);
 
 /// Bytes a second of late.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct RateMeter {
     /// Since when there is something to move that has not been counted.
     since: Option<Instant>,
     /// Counted, and not in the rate yet.
@@ -24,7 +24,7 @@ pub(super) struct Meter {
     known: bool,
 }
 
-impl Meter {
+impl RateMeter {
     /// There is something to move, or nothing any more: that time does not count.
     pub(super) fn works(&mut self, now: Instant, works: bool) {
         self.count(now);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// Moves `bytes` in `steps` of 10 ms each.
-    fn move_on(meter: &mut Meter, now: &mut Instant, steps: u64, bytes: u64) {
+    fn move_on(meter: &mut RateMeter, now: &mut Instant, steps: u64, bytes: u64) {
         for _ in 0..steps {
             *now += ms(10);
             meter.moved(*now, bytes);
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn time_without_anything_to_move_does_not_count() {
         let mut now = testkit::sftp_model::epoch();
-        let mut meter = Meter::default();
+        let mut meter = RateMeter::default();
         for _ in 0..10 {
             meter.works(now, true);
             move_on(&mut meter, &mut now, 10, MB);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn how_a_lane_begins_is_not_its_rate() {
         let mut now = testkit::sftp_model::epoch();
-        let mut meter = Meter::default();
+        let mut meter = RateMeter::default();
         meter.works(now, true);
         move_on(&mut meter, &mut now, 30, 30_000);
         assert_eq!(meter.rate(), None);
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_fast_lane_shows_it_within_the_first_span() {
         let mut now = testkit::sftp_model::epoch();
-        let mut meter = Meter::default();
+        let mut meter = RateMeter::default();
         meter.works(now, true);
         move_on(&mut meter, &mut now, 3, MB);
         assert_eq!(meter.so_far(), None);
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_slow_lane_is_known_to_be_slow_after_half_a_second() {
         let mut now = testkit::sftp_model::epoch();
-        let mut meter = Meter::default();
+        let mut meter = RateMeter::default();
         meter.works(now, true);
         move_on(&mut meter, &mut now, 49, 1000);
         assert_eq!(meter.rate(), None);

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use self::asides::Asides;
-use self::dirs::Dirs;
+use self::dirs::PendingDirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
 use self::settings::Settings;
-pub(crate) use self::spans::Spans;
-use self::strays::Strays;
+pub(crate) use self::spans::ByteRanges;
+use self::strays::OrphanedTemps;
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
@@ -104,22 +104,22 @@ pub enum Order {
     /// [`Lane::abandon`]. Its job still ends with an event.
     Abandon(LaneId, JobId),
     /// The lane has stalled while others work: close its channel, and as for every lane that
-    /// ends, [`Spread::lane_lost`].
+    /// ends, [`Scheduler::lane_lost`].
     Close(LaneId),
 }
 
 /// What became of the jobs that were pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpreadEvent {
+pub enum SchedulerEvent {
     /// As a single lane would tell it.
     Lane(LaneEvent),
     /// It is done again from its beginning; the progress told of it is void.
     Restarted(JobId),
 }
 
-/// Choices of a [`Spread`].
+/// Choices of a [`Scheduler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpreadOptions {
+pub struct SchedulerOptions {
     /// Cut files at all; not where there can only ever be one lane.
     pub split: bool,
     /// Smaller files go whole. A cut file costs one or two round trips more.
@@ -136,11 +136,11 @@ pub struct SpreadOptions {
     /// it is, since what is done twice takes from the rate that was set.
     pub overtake: bool,
     /// What was sent on a lane can be called back by cutting its connection. Not behind a jump host
-    /// or a command, which pass on what they have; [`Spread::set_cuts`] says it once that is known.
+    /// or a command, which pass on what they have; [`Scheduler::set_cuts`] says it once that is known.
     pub cuts: bool,
 }
 
-impl Default for SpreadOptions {
+impl Default for SchedulerOptions {
     fn default() -> Self {
         Self {
             split: true,
@@ -157,7 +157,7 @@ impl Default for SpreadOptions {
 
 /// How it stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpreadStats {
+pub struct SchedulerStats {
     /// Jobs pushed and not over.
     pub jobs: usize,
     /// Of them, those that no lane has.
@@ -177,18 +177,18 @@ pub struct SpreadStats {
 /// Divides the jobs of a session over its lanes: many files, one large file by offset, or both.
 ///
 /// What comes out for a job is what one lane would have told, in the same order. The owner pushes
-/// jobs, reports what lanes can take and tells, drains [`Spread::poll_order`],
-/// [`Spread::poll_disk`] and [`Spread::poll_event`] after each, and calls
-/// [`Spread::handle_timeout`] at [`Spread::poll_timeout`].
+/// jobs, reports what lanes can take and tells, drains [`Scheduler::poll_order`],
+/// [`Scheduler::poll_disk`] and [`Scheduler::poll_event`] after each, and calls
+/// [`Scheduler::handle_timeout`] at [`Scheduler::poll_timeout`].
 ///
-/// Lanes come and go. One that ends is told by [`Spread::lane_lost`], when the disk has answered
+/// Lanes come and go. One that ends is told by [`Scheduler::lane_lost`], when the disk has answered
 /// all that the lane asked of it; its work goes to others. Only when the owner has no lane left
-/// and will get none is the session lost: [`Spread::lose`].
+/// and will get none is the session lost: [`Scheduler::lose`].
 ///
 /// Job ids from 2^63 on are its own.
 #[derive(Debug)]
-pub struct Spread {
-    options: SpreadOptions,
+pub struct Scheduler {
+    options: SchedulerOptions,
     now: Instant,
     lanes: Lanes,
     /// Directories.
@@ -204,15 +204,15 @@ pub struct Spread {
     /// Who does what.
     assigned: BTreeMap<JobId, (LaneId, Assigned)>,
     files: BTreeMap<JobId, SplitFile>,
-    dirs: Dirs,
+    dirs: PendingDirs,
     settings: Settings,
     own: u64,
     orders: VecDeque<Order>,
-    events: VecDeque<SpreadEvent>,
+    events: VecDeque<SchedulerEvent>,
     disk: VecDeque<DiskRequest>,
     /// Something may be given out.
     dirty: bool,
-    stats: SpreadStats,
+    stats: SchedulerStats,
     /// When stalled lanes were last looked for.
     looked: Instant,
     /// Why nothing is begun any more.
@@ -223,7 +223,7 @@ pub struct Spread {
     syncs: VecDeque<(JobId, JobKind, JobId)>,
     /// Bytes of kept files that were answered since the last sync.
     fresh: u64,
-    strays: Strays,
+    strays: OrphanedTemps,
     asides: Asides,
     /// And those that nobody was told of.
     untold: u64,
@@ -275,9 +275,9 @@ const MOST_PART_LOSSES: u32 = 40;
 /// With so many jobs under way a listing waits noticeably behind their data.
 const MANY: usize = 64;
 
-impl Spread {
+impl Scheduler {
     /// No lanes yet.
-    pub fn new(options: SpreadOptions, now: Instant) -> Self {
+    pub fn new(options: SchedulerOptions, now: Instant) -> Self {
         Self {
             options,
             now,
@@ -290,20 +290,20 @@ impl Spread {
             urgent: VecDeque::new(),
             assigned: BTreeMap::new(),
             files: BTreeMap::new(),
-            dirs: Dirs::default(),
+            dirs: PendingDirs::default(),
             settings: Settings::default(),
             own: 0,
             orders: VecDeque::new(),
             events: VecDeque::new(),
             disk: VecDeque::new(),
             dirty: false,
-            stats: SpreadStats::default(),
+            stats: SchedulerStats::default(),
             looked: now,
             cancelled: None,
             leaving: false,
             syncs: VecDeque::new(),
             fresh: 0,
-            strays: Strays::default(),
+            strays: OrphanedTemps::default(),
             asides: Asides::default(),
             untold: 0,
             synced_at: now,
@@ -338,8 +338,8 @@ impl Spread {
         self.lanes.reports(lane, report);
     }
 
-    /// The lane gets no more jobs; see [`Spread::lane_is_free`]. Also to be called when a lane has
-    /// ended and the disk still works on what it asked for, until [`Spread::lane_lost`]; orders
+    /// The lane gets no more jobs; see [`Scheduler::lane_is_free`]. Also to be called when a lane has
+    /// ended and the disk still works on what it asked for, until [`Scheduler::lane_lost`]; orders
     /// that come for it meanwhile are void.
     pub fn retire(&mut self, lane: LaneId) {
         self.revision += 1;
@@ -408,13 +408,13 @@ impl Spread {
     }
 
     /// What became of jobs.
-    pub fn poll_event(&mut self) -> Option<SpreadEvent> {
+    pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
         let event = self.events.pop_front()?;
         self.revision += 1;
         Some(event)
     }
 
-    /// Whether [`Spread::poll_order`], [`Spread::poll_disk`] or [`Spread::poll_event`] has something to tell, as
+    /// Whether [`Scheduler::poll_order`], [`Scheduler::poll_disk`] or [`Scheduler::poll_event`] has something to tell, as
     /// far as that is known before it is asked.
     pub fn has_more(&self) -> bool {
         self.dirty || !self.orders.is_empty() || !self.disk.is_empty() || !self.events.is_empty()
@@ -425,7 +425,7 @@ impl Spread {
         self.revision
     }
 
-    /// When to call [`Spread::handle_timeout`].
+    /// When to call [`Scheduler::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let looks = self.next_look().into_iter().chain(self.next_sync());
         let late = self.next_name().into_iter().chain(self.strays.until());
@@ -444,7 +444,7 @@ impl Spread {
         self.look_for_stalls();
     }
 
-    /// Takes what became of a request of [`Spread::poll_disk`].
+    /// Takes what became of a request of [`Scheduler::poll_disk`].
     pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
         self.at(now);
         self.on_disk(reply);
@@ -475,7 +475,7 @@ impl Spread {
         self.on_lost(lane, temporaries, why);
     }
 
-    /// The same as [`Spread::cancel`], but the temporaries of large files whose copies are written
+    /// The same as [`Scheduler::cancel`], but the temporaries of large files whose copies are written
     /// down stay, to be gone on with.
     pub fn leave(&mut self, now: Instant, reason: &str) {
         self.leaving = true;
@@ -522,7 +522,7 @@ impl Spread {
     }
 
     /// How it stands.
-    pub fn stats(&self) -> SpreadStats {
+    pub fn stats(&self) -> SchedulerStats {
         let mut stats = self.stats;
         stats.waiting = self.waiting.len() + self.large.len() + self.lists.len();
         stats.waiting += self.long_lists.len() + self.makes.len();
@@ -573,7 +573,7 @@ impl Spread {
             self.stats.jobs = self.stats.jobs.saturating_sub(1);
             self.stats.done += u64::from(matches!(event, LaneEvent::Done(_)));
         }
-        self.events.push_back(SpreadEvent::Lane(event));
+        self.events.push_back(SchedulerEvent::Lane(event));
     }
 
     fn own_id(&mut self) -> JobId {

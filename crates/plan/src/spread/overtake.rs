@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::file::{SplitFile, Stage};
 use super::lanes::LaneState;
-use super::{Assigned, LaneId, Order, Spread};
+use super::{Assigned, LaneId, Order, Scheduler};
 use crate::{JobId, JobKind};
 
 /// How often to compare lanes while one of them has nothing to do.
@@ -33,7 +33,7 @@ const SENT: Duration = Duration::from_secs(4);
 /// In units of what a lane's requests take.
 const LATENCIES: u32 = 20;
 
-impl Spread {
+impl Scheduler {
     /// Gives idle lanes what others will not have done soon; true if there is something to give.
     pub(super) fn overtake(&mut self) -> bool {
         let nothing = self.waits_for_nothing();

@@ -1,11 +1,11 @@
 //! The life of a file that is cut over lanes.
 
-use super::file::{SplitFile, Stage, Then};
-use super::spans::Spans;
-use super::{Assigned, Order, Queued, Spread, SpreadEvent};
+use super::file::{AfterDisk, SplitFile, Stage};
+use super::spans::ByteRanges;
+use super::{Assigned, Order, Queued, Scheduler, SchedulerEvent};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent};
 
-impl Spread {
+impl Scheduler {
     pub(super) fn on_disk(&mut self, reply: DiskReply) {
         let id = reply.job();
         let Some(file) = self.files.get_mut(&id) else {
@@ -126,7 +126,7 @@ impl Spread {
                 let part = file.part_over(part, true);
                 // The target is no place for a temporary.
                 if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
-                    file.safe = Spans::default();
+                    file.safe = ByteRanges::default();
                     self.do_whole(id);
                     return;
                 }
@@ -284,8 +284,8 @@ impl Spread {
                 file.temp = None;
                 file.write_in_place();
                 file.stage = Stage::Cleaning(match file.fault {
-                    Some(_) => Then::Fail,
-                    None => Then::Whole,
+                    Some(_) => AfterDisk::Fail,
+                    None => AfterDisk::Whole,
                 });
                 self.go_on(id);
             }
@@ -299,7 +299,7 @@ impl Spread {
                 // The temporary is gone, or the text tells of it.
                 file.temp = None;
                 file.fault.get_or_insert(fault);
-                file.stage = Stage::Cleaning(Then::Fail);
+                file.stage = Stage::Cleaning(AfterDisk::Fail);
                 self.go_on(id);
             }
             _ => {}
@@ -323,8 +323,8 @@ impl Spread {
         file.finish_lost = false;
         file.temp = None;
         file.stage = Stage::Cleaning(match file.fault {
-            Some(_) => Then::Fail,
-            None => Then::Again,
+            Some(_) => AfterDisk::Fail,
+            None => AfterDisk::Again,
         });
         self.go_on(id);
     }
@@ -350,7 +350,7 @@ impl Spread {
             // Once the name is on its way, only its answer tells.
             file.fail(fault);
             if let Stage::Cleaning(then) = &mut file.stage {
-                *then = Then::Fail;
+                *then = AfterDisk::Fail;
             }
             self.go_on(id);
         }
@@ -359,7 +359,7 @@ impl Spread {
     /// One lane shall do it.
     pub(super) fn do_whole(&mut self, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
-            file.unclaimed = Spans::default();
+            file.unclaimed = ByteRanges::default();
             file.stage = Stage::GivingUp;
             self.go_on(id);
         }
@@ -371,11 +371,11 @@ impl Spread {
             return;
         };
         let then = match file.fault {
-            Some(_) => Then::Fail,
-            None => Then::Whole,
+            Some(_) => AfterDisk::Fail,
+            None => AfterDisk::Whole,
         };
         file.stage = Stage::Cleaning(then);
-        if then == Then::Fail && file.stays(self.leaving) {
+        if then == AfterDisk::Fail && file.stays(self.leaving) {
             file.temp = None;
             // What was answered since it was left: its parts had to come to their ends.
             self.tell_written();
@@ -440,7 +440,7 @@ impl Spread {
         });
     }
 
-    fn over(&mut self, id: JobId, then: Then) {
+    fn over(&mut self, id: JobId, then: AfterDisk) {
         if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
             return;
         }
@@ -448,18 +448,18 @@ impl Spread {
             return;
         };
         file.another_name();
-        if let (Then::Fail, Some(fault)) = (then, file.fault) {
+        if let (AfterDisk::Fail, Some(fault)) = (then, file.fault) {
             self.tell(LaneEvent::Failed(id, fault));
             return;
         }
-        if file.told > 0 || then == Then::Again {
-            self.events.push_back(SpreadEvent::Restarted(id));
+        if file.told > 0 || then == AfterDisk::Again {
+            self.events.push_back(SchedulerEvent::Restarted(id));
         }
         let queued = Queued {
             job: file.job,
             hint: file.hint,
             losses: file.losses.min(1),
-            whole: then == Then::Whole,
+            whole: then == AfterDisk::Whole,
         };
         self.queue(queued, true);
     }

@@ -3,14 +3,14 @@ use std::collections::BTreeMap;
 /// Bytes of a file, as ranges that neither touch nor overlap: first byte to the one behind the
 /// last. `u64::MAX` as the end is wherever the file ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spans {
+pub(crate) struct ByteRanges {
     ranges: BTreeMap<u64, u64>,
 }
 
 /// The end of what goes on to where the file ends.
 pub(crate) const OPEN: u64 = u64::MAX;
 
-impl Spans {
+impl ByteRanges {
     /// All of a file.
     pub(crate) fn all() -> Self {
         let ranges = BTreeMap::from([(0, OPEN)]);
@@ -93,8 +93,8 @@ impl Spans {
 mod tests {
     use super::*;
 
-    fn spans(ranges: &[(u64, u64)]) -> Spans {
-        let mut spans = Spans::default();
+    fn spans(ranges: &[(u64, u64)]) -> ByteRanges {
+        let mut spans = ByteRanges::default();
         for (from, to) in ranges {
             spans.insert(*from, *to);
         }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_out_is_gone() {
-        let mut s = Spans::all();
+        let mut s = ByteRanges::all();
         s.remove(10, 20);
         s.remove(15, 30);
         s.remove(100, OPEN);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn it_agrees_with_a_set_of_bytes() {
         let mut rng = testkit::sftp_model::Rng::new(4);
-        let (mut spans, mut bytes) = (Spans::default(), [false; 64]);
+        let (mut spans, mut bytes) = (ByteRanges::default(), [false; 64]);
         for _ in 0..4000 {
             let (a, b) = (rng.below(64), rng.below(64));
             let (from, to) = (a.min(b), a.max(b));

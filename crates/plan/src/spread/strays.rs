@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::lanes::LaneState;
-use super::{Assigned, LaneId, Spread};
+use super::{Assigned, LaneId, Scheduler};
 use crate::{JobId, JobKind, LaneEvent, RemotePath};
 
 /// What lost lanes may have left.
 #[derive(Debug, Default)]
-pub(super) struct Strays {
-    waiting: Vec<Stray>,
+pub(super) struct OrphanedTemps {
+    waiting: Vec<OrphanedTemp>,
     /// How many of a job there are, removed or not yet.
     of: BTreeMap<JobId, u32>,
     /// What is told of jobs when theirs are gone.
@@ -21,14 +21,14 @@ pub(super) struct Strays {
 }
 
 #[derive(Debug)]
-struct Stray {
+struct OrphanedTemp {
     of: JobId,
     path: RemotePath,
     lane: LaneId,
     until: Instant,
 }
 
-impl Strays {
+impl OrphanedTemps {
     fn count(&mut self, of: JobId) {
         *self.of.entry(of).or_default() += 1;
     }
@@ -39,7 +39,7 @@ impl Strays {
 
     /// The lane's connection was cut: what there is of it comes until then.
     pub(super) fn cut(&mut self, lane: LaneId, until: Instant) {
-        let of = |stray: &&mut Stray| stray.lane == lane;
+        let of = |stray: &&mut OrphanedTemp| stray.lane == lane;
         for stray in self.waiting.iter_mut().filter(of) {
             stray.until = stray.until.min(until);
         }
@@ -68,12 +68,12 @@ impl Strays {
     }
 }
 
-impl Spread {
+impl Scheduler {
     /// `lane`, which is lost, may have made `path` for the job `of`.
     pub(super) fn strayed(&mut self, lane: LaneId, state: &LaneState, of: JobId, path: RemotePath) {
         self.strays.count(of);
         let until = self.late_until(state);
-        self.strays.waiting.push(Stray {
+        self.strays.waiting.push(OrphanedTemp {
             of,
             path,
             lane,
@@ -86,7 +86,7 @@ impl Spread {
     pub(super) fn remove_strays(&mut self) {
         let now = self.now;
         let due = self.strays.waiting.extract_if(.., |s| s.until <= now);
-        let due: Vec<Stray> = due.collect();
+        let due: Vec<OrphanedTemp> = due.collect();
         for stray in due {
             self.remove(stray.of, stray.path);
         }

@@ -1,14 +1,14 @@
 //! What is no reason to grow, and what is.
 
-use plan::{Change, Direction, GrowthConfig, Limiter};
+use plan::{ConcurrencyChange, ConcurrencyConfig, Direction, Limiter};
 
 use crate::path::{Path, Run, transatlantic};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1 << 20) as f64;
 
-fn config(direction: Direction) -> GrowthConfig {
-    let mut config = GrowthConfig::new(direction);
+fn config(direction: Direction) -> ConcurrencyConfig {
+    let mut config = ConcurrencyConfig::new(direction);
     config.buffer = Some(4 << 20);
     config
 }
@@ -63,7 +63,9 @@ fn on_a_satellite_logins_and_slow_starts_overlap() {
     };
     let mut opened = Vec::new();
     let out = Run::new(path, config(Direction::Up), GIB, 5).observed(&mut opened);
-    let logins = opened.iter().filter(|(_, c)| *c == Change::AddConnection);
+    let logins = opened
+        .iter()
+        .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
     let first: Vec<f64> = logins.map(|(at, _)| *at).collect();
     // Six at once, and the next as soon as those are in: not one trial after the other.
     assert!(first.len() >= 12, "{first:?}");
@@ -78,7 +80,9 @@ fn losses_are_met_within_seconds_and_no_server_is_pressed() {
         let mut changes = Vec::new();
         let run = Run::new(lossy(direction), config(direction), 32.0 * MIB, 7);
         let out = run.observed(&mut changes);
-        let logins = changes.iter().filter(|(_, c)| *c == Change::AddConnection);
+        let logins = changes
+            .iter()
+            .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
         let last = logins.map(|(at, _)| *at).fold(0.0, f64::max);
         println!(
             "{direction:?}: {} connections after {last:.1} s",
@@ -88,7 +92,7 @@ fn losses_are_met_within_seconds_and_no_server_is_pressed() {
         assert_eq!((out.refused, out.limiter), (0, Limiter::Loss));
         let back = changes
             .iter()
-            .any(|(_, c)| matches!(c, Change::RetireConnection(_)));
+            .any(|(_, c)| matches!(c, ConcurrencyChange::RetireConnection(_)));
         assert!(!back, "{changes:?}");
     }
 }

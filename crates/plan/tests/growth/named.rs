@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use plan::{
-    Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId,
-    LaneSample, Learned, Limiter, TcpSample,
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
+    Direction, Evidence, LaneId, LaneSample, Learned, Limiter, TcpSample,
 };
 
 const RTT: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
 
 /// What holds it back; `lost` says how many of the 300 segments of each look were sent again.
 fn looks(lost: &[u64], bears_losses: bool) -> Limiter {
-    let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
     let mut again = 0;
     for (look, lost) in (1..).zip(lost) {
         again += lost;
@@ -86,12 +86,12 @@ fn what_waits_for_lost_packets_is_no_slow_server() {
 /// had its name before that was through.
 #[test]
 fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
-    let mut config = GrowthConfig::new(Direction::Up);
+    let mut config = ConcurrencyConfig::new(Direction::Up);
     config.connections = Some(2);
     for (left, another) in [(0, false), (100 << 20, true)] {
-        let mut growth = Growth::new(config);
+        let mut growth = ConcurrencyController::new(config);
         let first = growth.sample(&evidence(1, 0, false, 100 << 20));
-        assert_eq!(first, [Change::AddConnection]);
+        assert_eq!(first, [ConcurrencyChange::AddConnection]);
         let _ = growth.connection_opened(testkit::sftp_model::epoch(), ConnectionId(1));
         for look in 2..8 {
             let mut both = evidence(look, 0, false, 100 << 20);
@@ -101,7 +101,11 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
             assert_eq!(growth.sample(&both), []);
         }
         let changes = growth.sample(&evidence(8, 0, false, left));
-        assert_eq!(changes.contains(&Change::AddConnection), another, "{left}");
+        assert_eq!(
+            changes.contains(&ConcurrencyChange::AddConnection),
+            another,
+            "{left}"
+        );
     }
 }
 
@@ -117,8 +121,8 @@ fn near(look: u64, idle: f64) -> Evidence {
     evidence
 }
 
-fn logins(changes: &[Change]) -> usize {
-    let login = |c: &&Change| matches!(c, Change::AddConnection);
+fn logins(changes: &[ConcurrencyChange]) -> usize {
+    let login = |c: &&ConcurrencyChange| matches!(c, ConcurrencyChange::AddConnection);
     changes.iter().filter(login).count()
 }
 
@@ -127,9 +131,9 @@ fn logins(changes: &[Change]) -> usize {
 #[test]
 fn a_busy_machine_is_no_long_path() {
     let asked = |idle| {
-        let mut config = GrowthConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(Direction::Up);
         config.buffer = Some(4 << 20);
-        let mut growth = Growth::new(config);
+        let mut growth = ConcurrencyController::new(config);
         (1..4)
             .map(|look| logins(&growth.sample(&near(look, idle))))
             .sum::<usize>()
@@ -140,7 +144,7 @@ fn a_busy_machine_is_no_long_path() {
 
 #[test]
 fn a_short_path_is_begun_with_few_whatever_was_learned() {
-    let mut config = GrowthConfig::new(Direction::Up);
+    let mut config = ConcurrencyConfig::new(Direction::Up);
     let learned = Learned {
         direction: Direction::Up,
         connections: 13,
@@ -150,12 +154,12 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
         at: 1000,
     };
     config.learned = Some((learned, 2000));
-    let mut growth = Growth::new(config);
+    let mut growth = ConcurrencyController::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 1);
 
     // Two that had paid beside a slow disk took a quarter off the rate of a copy within memory.
     config.one_machine = true;
-    let mut growth = Growth::new(config);
+    let mut growth = ConcurrencyController::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 0);
 }
 
@@ -163,7 +167,7 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
 /// begun for that.
 #[test]
 fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
-    let mut growth = Growth::new(GrowthConfig::new(Direction::Up));
+    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
     for look in 1..8 {
         let mut evidence = near(look, 0.0);
         for on in &mut evidence.connections {
@@ -179,10 +183,10 @@ fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
 #[test]
 fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
     let asked_of = |one_machine, processors, used: f64, idle| {
-        let mut config = GrowthConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(Direction::Up);
         config.processors = processors;
         config.one_machine = one_machine;
-        let mut growth = Growth::new(config);
+        let mut growth = ConcurrencyController::new(config);
         (1..8)
             .map(|look| {
                 let mut evidence = near(look, idle);
@@ -207,7 +211,7 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
 /// Looks at a transfer that `change` makes of [`evidence`], over a path of 20 ms; more connections
 /// bring nothing, whatever holds it back.
 fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
-    let mut growth = Growth::new(GrowthConfig::new(direction));
+    let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(direction));
     for look in 1..60 {
         let mut evidence = evidence(look, 0, false, 1 << 30);
         for on in &mut evidence.connections {
@@ -219,7 +223,7 @@ fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
         evidence.lanes[0].in_flight = 64 << 10;
         change(&mut evidence, look);
         for added in growth.sample(&evidence) {
-            if added == Change::AddConnection {
+            if added == ConcurrencyChange::AddConnection {
                 let _ = growth.connection_opened(evidence.now, ConnectionId(0));
             }
         }
@@ -299,9 +303,9 @@ fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_th
 #[test]
 fn a_login_shell_that_is_slow_to_start_is_started_for_what_is_worth_it() {
     let asked = |left: u64, starting, start_up| {
-        let mut config = GrowthConfig::new(Direction::Up);
+        let mut config = ConcurrencyConfig::new(Direction::Up);
         config.buffer = Some(4 << 20);
-        let mut growth = Growth::new(config);
+        let mut growth = ConcurrencyController::new(config);
         let mut all = 0;
         for look in 1..5 {
             let mut evidence = evidence(look, 0, false, left);

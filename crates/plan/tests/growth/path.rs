@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use plan::{
-    Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, LaneId,
-    LaneSample, Learned, Limiter, Refusal, TcpSample,
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
+    Direction, Evidence, LaneId, LaneSample, Learned, Limiter, Refusal, TcpSample,
 };
 use testkit::sftp_model::Rng;
 
@@ -85,7 +85,7 @@ struct Flow {
 
 pub(crate) struct Run {
     path: Path,
-    growth: Growth,
+    growth: ConcurrencyController,
     start: Instant,
     pub(crate) now: f64,
     flows: Vec<Flow>,
@@ -101,7 +101,7 @@ pub(crate) struct Run {
     pub(crate) most_connections: usize,
     pub(crate) refused: u32,
     idle: f64,
-    pub(crate) changes: Vec<(f64, Change)>,
+    pub(crate) changes: Vec<(f64, ConcurrencyChange)>,
 }
 
 pub(crate) struct Outcome {
@@ -121,10 +121,10 @@ pub(crate) struct Outcome {
 }
 
 impl Run {
-    pub(crate) fn new(path: Path, config: GrowthConfig, total: f64, seed: u64) -> Self {
+    pub(crate) fn new(path: Path, config: ConcurrencyConfig, total: f64, seed: u64) -> Self {
         let mut run = Self {
             path,
-            growth: Growth::new(config),
+            growth: ConcurrencyController::new(config),
             start: testkit::sftp_model::epoch(),
             now: 0.0,
             flows: Vec::new(),
@@ -183,7 +183,7 @@ impl Run {
     }
 
     /// The same, and what was decided when.
-    pub(crate) fn observed(mut self, changes: &mut Vec<(f64, Change)>) -> Outcome {
+    pub(crate) fn observed(mut self, changes: &mut Vec<(f64, ConcurrencyChange)>) -> Outcome {
         let step = (self.path.rtt / 20.0).clamp(0.0002, 0.005);
         while self.moved < self.total && self.now < 600.0 {
             self.step(step);
@@ -312,10 +312,10 @@ impl Run {
         self.sample_at = self.now + self.growth.interval().as_secs_f64();
     }
 
-    fn apply(&mut self, now: Instant, change: Change) {
+    fn apply(&mut self, now: Instant, change: ConcurrencyChange) {
         match change {
-            Change::AddConnection => self.connect(),
-            Change::AddChannel(id) => {
+            ConcurrencyChange::AddConnection => self.connect(),
+            ConcurrencyChange::AddChannel(id) => {
                 let most = self.path.max_sessions;
                 let Some(flow) = self.flows.iter_mut().find(|f| f.id == id) else {
                     return;
@@ -328,12 +328,12 @@ impl Run {
                     flow.next_channel += 1;
                 }
             }
-            Change::RetireConnection(id) => {
+            ConcurrencyChange::RetireConnection(id) => {
                 for flow in self.flows.iter_mut().filter(|f| f.id == id) {
                     flow.retired = true;
                 }
             }
-            Change::RetireLane(lane) => {
+            ConcurrencyChange::RetireLane(lane) => {
                 for flow in self.flows.iter_mut().filter(|f| f.id == lane.connection) {
                     flow.channels -= 1;
                 }

@@ -1,12 +1,12 @@
-use plan::{Change, Direction, GrowthConfig, Learned, Limiter};
+use plan::{ConcurrencyChange, ConcurrencyConfig, Direction, Learned, Limiter};
 
 use crate::path::{Outcome, Path, Run, transatlantic};
 
 const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1 << 20) as f64;
 
-fn config(path: &Path) -> GrowthConfig {
-    let mut config = GrowthConfig::new(path.direction);
+fn config(path: &Path) -> ConcurrencyConfig {
+    let mut config = ConcurrencyConfig::new(path.direction);
     config.buffer = Some(match path.direction {
         Direction::Up => (path.sndbuf / 0.75) as u64,
         Direction::Down => (path.rcvbuf * 2.0) as u64,
@@ -251,7 +251,9 @@ fn no_connection_is_tried_that_cannot_pay_any_more() {
         let mut changes = Vec::new();
         let run = Run::new(path, config(&path), f64::from(megabytes) * 1e6, 5);
         let out = run.observed(&mut changes);
-        let added = changes.iter().filter(|(_, c)| *c == Change::AddConnection);
+        let added = changes
+            .iter()
+            .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
         // Those that come with the first are planned, and not tried.
         for (at, _) in added.filter(|(at, _)| *at > 1.0) {
             let left = out.took - at;

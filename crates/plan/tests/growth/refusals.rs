@@ -1,9 +1,9 @@
-use plan::{Direction, GrowthConfig};
+use plan::{ConcurrencyConfig, Direction};
 
 use crate::path::{Path, Run, transatlantic};
 
-fn config() -> GrowthConfig {
-    let mut config = GrowthConfig::new(Direction::Up);
+fn config() -> ConcurrencyConfig {
+    let mut config = ConcurrencyConfig::new(Direction::Up);
     config.buffer = Some(4 << 20);
     config
 }

@@ -1,6 +1,8 @@
 //! What is read of a journal that is whole, torn, damaged or foreign.
 
-use plan::journal::{HEADER, Record, Seen, SourceId, State, Unusable, Writer, replay};
+use plan::journal::{
+    ExistingFile, HEADER, Record, SourceId, State, UnusableJournal, Writer, replay,
+};
 use plan::tagged_name;
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -164,7 +166,7 @@ fn damage_to_what_was_synced_is_told() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         match replay(&damaged) {
-            Err(Unusable::Damaged { at: found }) => assert!(found <= at),
+            Err(UnusableJournal::Damaged { at: found }) => assert!(found <= at),
             other => panic!("byte {at}: {other:?}"),
         }
     }
@@ -174,19 +176,19 @@ fn damage_to_what_was_synced_is_told() {
 fn another_version_and_other_files_are_told_apart() {
     let mut bytes = written(&some());
     bytes[HEADER - 1] = 9;
-    assert_eq!(replay(&bytes).err(), Some(Unusable::Version(9)));
+    assert_eq!(replay(&bytes).err(), Some(UnusableJournal::Version(9)));
     assert_eq!(
         replay(b"something else entirely").err(),
-        Some(Unusable::Foreign)
+        Some(UnusableJournal::Foreign)
     );
-    assert_eq!(replay(b"some").err(), Some(Unusable::Foreign));
+    assert_eq!(replay(b"some").err(), Some(UnusableJournal::Foreign));
     assert_eq!(replay(b"").expect("nothing yet").good, 0);
     // Records in an order that no writer has.
     let mut records = some();
     records.remove(0);
     assert!(matches!(
         replay(&written(&records)),
-        Err(Unusable::Damaged { .. })
+        Err(UnusableJournal::Damaged { .. })
     ));
 }
 
@@ -197,7 +199,7 @@ fn a_target_that_was_changed_does_not_stand() {
         .file(b"to/a/one")
         .and_then(|(_, e)| e.done)
         .expect("done");
-    let seen = |size, seconds: u64| Seen {
+    let seen = |size, seconds: u64| ExistingFile {
         size,
         mtime: seconds * 1_000_000_000,
     };

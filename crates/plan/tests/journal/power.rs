@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::journal::{Record, Seen, SourceId, State, Writer, replay};
+use plan::journal::{ExistingFile, Record, SourceId, State, Writer, replay};
 use plan::tagged_name;
 use testkit::sftp_model::Rng;
 
@@ -61,8 +61,8 @@ impl Disk {
         self.starts.to_be_bytes().to_vec()
     }
 
-    fn seen(&self, name: &[u8]) -> Option<Seen> {
-        self.files.get(name).map(|file| Seen {
+    fn seen(&self, name: &[u8]) -> Option<ExistingFile> {
+        self.files.get(name).map(|file| ExistingFile {
             size: file.size(),
             mtime: file.mtime,
         })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::delta::compare;
-use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, Stored};
+use plan::{Attributes, DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
 use sftp::packed::{Packer, Unpacker};
 use testkit::sftp_model::Rng;
 
@@ -528,10 +528,10 @@ impl Disk {
     }
 
     fn finished(&self, job: JobId) -> DiskReply {
-        let stored = Stored {
+        let stored = StoredTarget {
             in_place: self.unwritable,
             unwritable: self.unwritable,
-            ..Stored::default()
+            ..StoredTarget::default()
         };
         DiskReply::Finished { job, stored }
     }

@@ -1,6 +1,6 @@
 //! Holes that stay holes, and other names of files.
 
-use plan::{JobKind, Pack, PutOptions};
+use plan::{JobKind, PackingMode, PutOptions};
 use testkit::sftp_model::Personality;
 
 use crate::world::{MODES, Mode, World, bytes, config, link, remote};
@@ -61,7 +61,7 @@ fn holes_are_not_sent_to_any_server() {
 
 #[test]
 fn holes_of_a_server_of_ours_are_not_received() {
-    for pack in [Pack::Never, Pack::Always] {
+    for pack in [PackingMode::Never, PackingMode::Always] {
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
         config.pack = pack;

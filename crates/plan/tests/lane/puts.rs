@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plan::{FileState, JobKind, LaneEvent, Pack, PutOptions};
+use plan::{FileState, JobKind, LaneEvent, PackingMode, PutOptions};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
@@ -430,7 +430,7 @@ fn long_writes_leave_nothing_out() {
     data.extend(line.iter().copied().cycle().take(9_000_001));
     data.extend(bytes(5_000_000, 7));
     data[20_300_000..25_777_777].fill(0);
-    for pack in [Pack::Never, Pack::Auto, Pack::Always] {
+    for pack in [PackingMode::Never, PackingMode::Auto, PackingMode::Always] {
         let link = LinkOptions {
             delay: Duration::from_micros(50),
             ..link()
@@ -447,7 +447,7 @@ fn long_writes_leave_nothing_out() {
         w.run();
         assert!(w.done(put), "{:?}", w.events);
         assert!(w.model.fs.data("up") == Some(data.as_slice()), "{pack:?}");
-        assert!(w.model.writes.contains(&(1 << 20)) || pack == Pack::Always);
+        assert!(w.model.writes.contains(&(1 << 20)) || pack == PackingMode::Always);
         assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
     }
 }

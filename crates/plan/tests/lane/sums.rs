@@ -1,6 +1,6 @@
 //! Sums of ranges of files at the far end.
 
-use plan::{JobId, JobKind, LaneEvent, Span};
+use plan::{ByteRange, JobId, JobKind, LaneEvent};
 use testkit::sftp_model::{Act, Inject, Personality};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
@@ -18,7 +18,7 @@ fn world(mode: Mode) -> World {
 fn sum(w: &mut World, path: &str, len: u64, size: Option<u64>) -> JobId {
     w.job(JobKind::Sum {
         path: remote(path),
-        span: Span {
+        span: ByteRange {
             offset: 1000,
             len: Some(len),
         },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::{FileState, JobKind, LaneEvent, PutOptions, SpreadEvent};
+use plan::{FileState, JobKind, LaneEvent, PutOptions, SchedulerEvent};
 
 use crate::world::{World, bytes, link, remote, small};
 
@@ -22,7 +22,7 @@ fn one_file_goes_up_over_four_lanes() {
         .events
         .iter()
         .filter_map(|(_, e)| match e {
-            SpreadEvent::Lane(LaneEvent::State(_, state)) => Some(*state),
+            SchedulerEvent::Lane(LaneEvent::State(_, state)) => Some(*state),
             _ => None,
         })
         .collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use plan::{JobKind, Keep, LaneEvent, Left, PutOptions, SpreadEvent};
+use plan::{JobKind, Keep, LaneEvent, Left, PutOptions, SchedulerEvent};
 use testkit::sftp_model::Kind;
 
 use crate::world::{World, bytes};
@@ -61,11 +61,11 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         assert!(w.failed(job).is_some(), "{ms} ms");
         let mut told = Vec::new();
         for (_, event) in &w.events {
-            if let SpreadEvent::Lane(LaneEvent::Kept(_, kept)) = event {
+            if let SchedulerEvent::Lane(LaneEvent::Kept(_, kept)) = event {
                 told.extend(kept.ranges.iter().copied());
             }
         }
-        let made = |e: &SpreadEvent| matches!(e, SpreadEvent::Lane(LaneEvent::Temp(..)));
+        let made = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Temp(..)));
         let left = w.temporaries();
         if !w.events.iter().any(|(_, event)| made(event)) {
             // It was only being created: its lane has taken it away.
@@ -134,8 +134,8 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
             up[..MB] == *begins_with && up[MB..] == data[MB..],
             "{source:?}"
         );
-        let restarted = |e: &SpreadEvent| matches!(e, SpreadEvent::Restarted(_));
-        let told = |e: &SpreadEvent| matches!(e, SpreadEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("anew"));
+        let restarted = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Restarted(_));
+        let told = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("anew"));
         for said in [restarted, told] {
             let said = w.events.iter().any(|(_, event)| said(event));
             assert_eq!(said, !goes_on, "{there} {source:?}");

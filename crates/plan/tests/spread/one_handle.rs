@@ -1,7 +1,7 @@
 //! Servers of which it is not known that they bear several handles on one file.
 
 use plan::LaneEvent;
-use plan::{JobKind, PutOptions, SpreadEvent};
+use plan::{JobKind, PutOptions, SchedulerEvent};
 use sftp::StatusCode;
 use std::time::Duration;
 use testkit::sftp_model::{Personality, Restrictions};
@@ -93,7 +93,7 @@ fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
         assert!(w.done(job), "{:?}", w.failed(job));
         assert!(w.fs.data(name) == Some(&data), "{name}");
     }
-    let told = |(_, event): &(_, SpreadEvent)| matches!(event, SpreadEvent::Lane(LaneEvent::Refused(_, found, _)) if found.renames);
+    let told = |(_, event): &(_, SchedulerEvent)| matches!(event, SchedulerEvent::Lane(LaneEvent::Refused(_, found, _)) if found.renames);
     assert!(w.events.iter().any(told));
     w.assert_clean();
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use plan::{
     Attributes, ConnectionId, DiskReply, DiskRequest, Hint, Job, JobId, JobKind, Keep, LaneEvent,
-    LaneId, LaneReport, Order, PutOptions, Spread, SpreadEvent, SpreadOptions,
+    LaneId, LaneReport, Order, PutOptions, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 
 use crate::world::{remote, small};
 
 const MB: u64 = 1 << 20;
 
-fn pushed(spread: &mut Spread) -> Vec<JobId> {
+fn pushed(spread: &mut Scheduler) -> Vec<JobId> {
     std::iter::from_fn(|| spread.poll_order())
         .filter_map(|order| match order {
             Order::Push(_, job) => Some(job.id),
@@ -25,11 +25,11 @@ fn pushed(spread: &mut Spread) -> Vec<JobId> {
 /// A file of `size` bytes is to be read over one lane, and its target is there.
 fn a_download(
     now: Instant,
-    options: SpreadOptions,
+    options: SchedulerOptions,
     size: u64,
     put: PutOptions,
-) -> (Spread, LaneId) {
-    let mut spread = Spread::new(options, now);
+) -> (Scheduler, LaneId) {
+    let mut spread = Scheduler::new(options, now);
     let lane = LaneId {
         connection: ConnectionId(0),
         channel: 0,
@@ -98,7 +98,7 @@ fn two_gib_at(rate: u64) -> Moved {
         keep: Some(Box::new(Keep::default())),
         ..PutOptions::default()
     };
-    let (mut spread, lane) = a_download(now, SpreadOptions::default(), SIZE, kept);
+    let (mut spread, lane) = a_download(now, SchedulerOptions::default(), SIZE, kept);
     let (mut moved, mut left) = (Moved::default(), SIZE);
     let mut given: VecDeque<(JobId, u64, u64)> = VecDeque::new();
     while left > 0 {
@@ -134,7 +134,7 @@ fn two_gib_at(rate: u64) -> Moved {
             }
         }
         while let Some(event) = spread.poll_event() {
-            let told = matches!(event, SpreadEvent::Lane(LaneEvent::Kept(..)));
+            let told = matches!(event, SchedulerEvent::Lane(LaneEvent::Kept(..)));
             moved.told += usize::from(told);
         }
         assert!(moved.took < 600_000, "{left} bytes left: {moved:?}");
@@ -168,7 +168,7 @@ fn whole_files_do_not_pile_up_on_one_lane() {
     let mut options = small();
     options.split = false;
     for (size, at_once) in [(256 << 10, 16), (4 << 10, 64)] {
-        let mut spread = Spread::new(options, now);
+        let mut spread = Scheduler::new(options, now);
         let report = LaneReport {
             wants: 64,
             predicts: true,
@@ -181,7 +181,7 @@ fn whole_files_do_not_pile_up_on_one_lane() {
             connection: ConnectionId(0),
             channel,
         });
-        let mut open = |spread: &mut Spread| {
+        let mut open = |spread: &mut Scheduler| {
             let lane = lanes.next().expect("one of two");
             spread.lane_opened(now, lane, false, report);
             lane

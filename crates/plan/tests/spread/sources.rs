@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plan::{LaneEvent, PutOptions, SpreadEvent};
+use plan::{LaneEvent, PutOptions, SchedulerEvent};
 use testkit::sftp_model::Kind;
 
 use crate::world::{World, bytes};
@@ -12,7 +12,7 @@ const MB: usize = 1 << 20;
 
 fn warned(w: &World, text: &str) -> bool {
     w.events.iter().any(
-        |(_, e)| matches!(e, SpreadEvent::Lane(LaneEvent::Warning(_, said)) if said.contains(text)),
+        |(_, e)| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, said)) if said.contains(text)),
     )
 }
 

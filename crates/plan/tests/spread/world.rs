@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plan::{
-    Attributes, ConnectionId, Hint, Job, JobId, JobKind, Lane, LaneConfig, LaneEvent, LaneId,
-    LaneReport, Order, PutOptions, RemotePath, Span, Spread, SpreadEvent, SpreadOptions,
+    Attributes, ByteRange, ConnectionId, Hint, Job, JobId, JobKind, Lane, LaneConfig, LaneEvent,
+    LaneId, LaneReport, Order, PutOptions, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::Output;
 use testkit::sftp_model::{
@@ -42,17 +42,17 @@ struct Writing {
     lane: LaneId,
     file: JobId,
     temp: RemotePath,
-    span: Span,
+    span: ByteRange,
 }
 
 pub(crate) struct World {
     pub(crate) start: Instant,
     pub(crate) now: Instant,
-    pub(crate) spread: Spread,
+    pub(crate) spread: Scheduler,
     pub(crate) lanes: BTreeMap<LaneId, At>,
     pub(crate) fs: Fs,
     pub(crate) disk: Disk,
-    pub(crate) events: Vec<(Duration, SpreadEvent)>,
+    pub(crate) events: Vec<(Duration, SchedulerEvent)>,
     /// What lanes were given, in order.
     pub(crate) given: Vec<(LaneId, Job)>,
     /// What lost lanes have sent is still carried out.
@@ -98,8 +98,8 @@ pub(crate) fn config(predict: bool, seed: u64) -> LaneConfig {
 }
 
 /// Pieces that make a cut of what tests can afford.
-pub(crate) fn small() -> SpreadOptions {
-    SpreadOptions {
+pub(crate) fn small() -> SchedulerOptions {
+    SchedulerOptions {
         split: true,
         split_from: 256 << 10,
         least: 64 << 10,
@@ -122,12 +122,12 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
 }
 
 impl World {
-    pub(crate) fn new(options: SpreadOptions, seed: u64) -> Self {
+    pub(crate) fn new(options: SchedulerOptions, seed: u64) -> Self {
         let now = testkit::sftp_model::epoch();
         Self {
             start: now,
             now,
-            spread: Spread::new(options, now),
+            spread: Scheduler::new(options, now),
             lanes: BTreeMap::new(),
             fs: Fs::default(),
             disk: Disk::default(),
@@ -425,8 +425,8 @@ impl World {
     }
 
     /// Nothing under way writes what is said to be safe.
-    fn assert_settled(&self, event: &SpreadEvent) {
-        let SpreadEvent::Lane(LaneEvent::Safe(job, from, to)) = event else {
+    fn assert_settled(&self, event: &SchedulerEvent) {
+        let SchedulerEvent::Lane(LaneEvent::Safe(job, from, to)) = event else {
             return;
         };
         let writes = |part: &&Writing| {
@@ -570,7 +570,7 @@ impl World {
     }
 
     pub(crate) fn at(&self, event: &LaneEvent) -> Option<Duration> {
-        let told = |e: &SpreadEvent| matches!(e, SpreadEvent::Lane(e) if e == event);
+        let told = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(e) if e == event);
         let found = self.events.iter().find(|(_, e)| told(e));
         found.map(|(at, _)| *at)
     }
@@ -581,7 +581,7 @@ impl World {
 
     pub(crate) fn failed(&self, job: JobId) -> Option<&str> {
         self.events.iter().find_map(|(_, e)| match e {
-            SpreadEvent::Lane(LaneEvent::Failed(id, fault)) if *id == job => {
+            SchedulerEvent::Lane(LaneEvent::Failed(id, fault)) if *id == job => {
                 Some(fault.what.as_str())
             }
             _ => None,
@@ -593,8 +593,8 @@ impl World {
         let mut sum = 0;
         for (_, event) in &self.events {
             match event {
-                SpreadEvent::Lane(LaneEvent::Progress(id, n)) if *id == job => sum += n,
-                SpreadEvent::Restarted(id) if *id == job => sum = 0,
+                SchedulerEvent::Lane(LaneEvent::Progress(id, n)) if *id == job => sum += n,
+                SchedulerEvent::Restarted(id) if *id == job => sum = 0,
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@ use crate::own_addresses::is_special;
 
 /// `HOST:PORT`, of which HOST is a name, `*.example.com`, a network or `*`, and PORT a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permit {
+pub struct TargetRule {
     host: Pattern,
     /// Any, if there is none.
     port: Option<u16>,
@@ -36,7 +36,7 @@ pub enum Verdict {
 }
 
 /// Whether a target is among what may be connected to.
-pub fn verdict(permits: &[Permit], target: &Target) -> Verdict {
+pub fn verdict(permits: &[TargetRule], target: &Target) -> Verdict {
     let Place::Tcp { host, port } = &target.place else {
         return Verdict::No;
     };
@@ -53,12 +53,12 @@ pub fn verdict(permits: &[Permit], target: &Target) -> Verdict {
 
 /// Whether a rule names this address and port, be it this machine's own: an address or a network does,
 /// a `*` and a network of all addresses do not.
-pub(crate) fn names_address(permits: &[Permit], to: SocketAddr) -> bool {
-    let named = |permit: &Permit| match &permit.host {
+pub(crate) fn names_address(permits: &[TargetRule], to: SocketAddr) -> bool {
+    let named = |permit: &TargetRule| match &permit.host {
         Pattern::Net(network) => !network.has_all() && network.contains(to.ip()),
         _ => false,
     };
-    let of_port = |permit: &&Permit| permit.port.is_none_or(|own| own == to.port());
+    let of_port = |permit: &&TargetRule| permit.port.is_none_or(|own| own == to.port());
     permits.iter().filter(of_port).any(named)
 }
 
@@ -80,7 +80,7 @@ fn is_own_name(name: &str) -> bool {
     is_first_label(&name, &host) || is_first_label(&host, &name)
 }
 
-impl Permit {
+impl TargetRule {
     /// The addresses and the port that it names, all where it names none; no addresses have names.
     pub(crate) fn addresses(&self) -> (Option<&Network>, Option<u16>) {
         match &self.host {
@@ -123,7 +123,7 @@ impl Pattern {
     }
 }
 
-impl FromStr for Permit {
+impl FromStr for TargetRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -159,7 +159,7 @@ mod tests {
             texts
                 .iter()
                 .map(|t| t.parse().unwrap())
-                .collect::<Vec<Permit>>()
+                .collect::<Vec<TargetRule>>()
         };
         for (list, target, expected) in [
             (
@@ -208,7 +208,7 @@ mod tests {
     fn an_own_address_is_let_in_by_a_rule_that_names_it() {
         let permits = |texts: &[&str]| {
             let parsed = texts.iter().map(|text| text.parse().unwrap());
-            parsed.collect::<Vec<Permit>>()
+            parsed.collect::<Vec<TargetRule>>()
         };
         for (list, to, named) in [
             (&["192.0.2.1:22"][..], "192.0.2.1:22", true),
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_is_no_permit() {
         for text in ["", "host", "host:", "a b:22", ":22", "host:x", "-x:22"] {
-            assert!(text.parse::<Permit>().is_err(), "{text}");
+            assert!(text.parse::<TargetRule>().is_err(), "{text}");
         }
     }
 }

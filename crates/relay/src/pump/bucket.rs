@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// A rate, kept to over any span but for one burst.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TokenBucket {
     /// Bytes a second.
     rate: u64,
     /// Bytes that may go now.
@@ -12,7 +12,7 @@ pub(crate) struct Bucket {
     filled: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full one.
     pub(crate) fn new(rate: u64, now: Instant) -> Self {
         let rate = rate.max(1);
@@ -75,7 +75,7 @@ mod tests {
         arbtest::arbtest(|u| {
             let begin = Instant::now();
             let rate = u.int_in_range(1..=10_000_000_u64)?;
-            let mut bucket = Bucket::new(rate, begin);
+            let mut bucket = TokenBucket::new(rate, begin);
             let (mut now, mut taken) = (begin, 0_u64);
             for _ in 0..u.int_in_range(1..=100)? {
                 let level = bucket.level(now);
@@ -100,7 +100,7 @@ mod tests {
     fn a_rate_is_reached() {
         for rate in [1, 7, 1000, 1_000_003, 5_000_000_000] {
             let begin = Instant::now();
-            let mut bucket = Bucket::new(rate, begin);
+            let mut bucket = TokenBucket::new(rate, begin);
             let (mut now, mut taken) = (begin, 0);
             while now < begin + Duration::from_secs(20) {
                 let level = bucket.level(now);

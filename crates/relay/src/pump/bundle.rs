@@ -1,6 +1,6 @@
 //! The legs of a pair: several connections to the other half, which together are one leg of ours.
 //!
-//! What is sent when, and put together how, is `pair::Session`'s; here are its sockets.
+//! What is sent when, and put together how, is `pair::StripedConnection`'s; here are its sockets.
 
 mod keeping;
 mod member;
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{Config, Frame, Growth, LegId, Parser, Session, TOKEN, Why};
+use pair::{Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN, Why};
 use socket2::SockRef;
 use sys::Tuning;
 
-use member::Member;
+use member::Stripe;
 
 use super::leg::{Leg, Received};
-use super::{Means, Turn};
-use crate::facing::Facing;
-use crate::server::crowd::Guest;
+use super::{TurnResult, WorkerResources};
+use crate::facing::PeerConfig;
+use crate::server::crowd::ConnectionPermit;
 use crate::strategy::{self, Learned};
 use crate::uplinks::Uplinks;
 
@@ -44,10 +44,10 @@ const DEAD: Duration = Duration::from_secs(15);
 
 /// The legs of a pair.
 #[derive(Debug)]
-pub(crate) struct Bundle {
-    session: Session,
+pub(crate) struct StripeSet {
+    session: StripedConnection,
     token: [u8; TOKEN],
-    members: [Option<Box<Member>>; MOST_LEGS],
+    members: [Option<Box<Stripe>>; MOST_LEGS],
     /// Legs there have been.
     count: u32,
     now: Instant,
@@ -68,8 +68,8 @@ struct Asks {
     target: String,
     /// The round trip in which the first leg was made, when nothing stood in queues.
     rtt: Duration,
-    facing: Facing,
-    growth: Growth,
+    facing: PeerConfig,
+    growth: StripeController,
     uplinks: Arc<Uplinks>,
     /// Bytes on legs that are gone, by each way.
     carried: Vec<u64>,
@@ -82,9 +82,9 @@ struct Asks {
 }
 
 /// What a bundle needs of its connection.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StripeContext<'a> {
     pub(crate) registry: &'a Registry,
-    pub(crate) means: &'a mut Means,
+    pub(crate) means: &'a mut WorkerResources,
     /// Of the first leg.
     pub(crate) token: usize,
     /// Begins to connect, by one of several ways.
@@ -93,15 +93,15 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) tuning: &'a Tuning,
 }
 
-impl Bundle {
+impl StripeSet {
     /// Of the half that answers.
-    pub(crate) fn answering(facing: &Facing, token: [u8; TOKEN], now: Instant) -> Self {
+    pub(crate) fn answering(facing: &PeerConfig, token: [u8; TOKEN], now: Instant) -> Self {
         Self::new(facing, token, None, now)
     }
 
     /// Of the half that asks.
     pub(crate) fn asking(
-        facing: &Facing,
+        facing: &PeerConfig,
         (target, to): (String, SocketAddr),
         (rtt, uplinks): (Duration, Arc<Uplinks>),
         now: Instant,
@@ -127,9 +127,9 @@ impl Bundle {
         Ok(Self::new(facing, token, Some(asks), now))
     }
 
-    fn new(facing: &Facing, token: [u8; TOKEN], asks: Option<Asks>, now: Instant) -> Self {
+    fn new(facing: &PeerConfig, token: [u8; TOKEN], asks: Option<Asks>, now: Instant) -> Self {
         Self {
-            session: Session::new(Config {
+            session: StripedConnection::new(Config {
                 most: facing.most as u64,
                 zstd: facing.zstd,
                 answers: asks.is_none(),
@@ -152,7 +152,7 @@ impl Bundle {
         mut leg: Leg,
         open: bool,
         begun: Parser,
-        guest: Option<Guest>,
+        guest: Option<ConnectionPermit>,
         (registry, token): (&Registry, usize),
     ) -> io::Result<()> {
         let Some(nth) = self.members.iter().position(Option::is_none) else {
@@ -173,7 +173,7 @@ impl Bundle {
             self.alone = None;
         }
         if let Some(place) = self.members.get_mut(nth) {
-            *place = Some(Box::new(Member {
+            *place = Some(Box::new(Stripe {
                 id,
                 leg,
                 parser: begun,
@@ -196,7 +196,7 @@ impl Bundle {
     }
 
     /// Takes in what has come, opens and closes legs, and sends what there is.
-    pub(crate) fn turn(&mut self, around: &mut Surroundings<'_>) -> io::Result<Turn> {
+    pub(crate) fn turn(&mut self, around: &mut StripeContext<'_>) -> io::Result<TurnResult> {
         self.now = around.means.now;
         self.timeout = around.timeout;
         let mut left = TURN;
@@ -237,8 +237,8 @@ impl Bundle {
         let mut members = self.members.iter().flatten();
         Ok(
             match members.any(|member| member.open && member.leg.is_readable()) {
-                true => Turn::More,
-                false => Turn::Still,
+                true => TurnResult::More,
+                false => TurnResult::Still,
             },
         )
     }
@@ -281,7 +281,7 @@ impl Bundle {
         Ok(())
     }
 
-    fn gone(&mut self, nth: usize) -> Option<Box<Member>> {
+    fn gone(&mut self, nth: usize) -> Option<Box<Stripe>> {
         let member = self.members.get_mut(nth).and_then(Option::take)?;
         self.session.remove(member.id);
         let carried = self.asks.as_mut().map(|asks| &mut asks.carried);
@@ -301,7 +301,7 @@ impl Bundle {
     /// silent takes a while to be found out.
     pub(crate) fn flush(&mut self) {
         let last = self.session.heard_last(None);
-        let is_last = |member: &Member| Some(member.id) == last;
+        let is_last = |member: &Stripe| Some(member.id) == last;
         let mut members = self.members.iter();
         let first = members.position(|member| member.as_deref().is_some_and(is_last));
         let first = first.unwrap_or_default();
@@ -425,7 +425,7 @@ impl Bundle {
         if let Some(asks) = asks.filter(|_| !self.session.is_over()) {
             let recent = |full: Instant| self.now < full + Duration::from_secs(2);
             if asks.growth.looks() && self.session.full().is_some_and(recent) {
-                times.push(Some(asks.looked + Growth::interval(self.rtt())));
+                times.push(Some(asks.looked + StripeController::interval(self.rtt())));
             }
             let missing = asks.growth.wanted() > self.members.iter().flatten().count();
             times.push(missing.then_some(asks.not_before.max(self.now)));
@@ -469,7 +469,7 @@ impl Bundle {
 }
 
 /// What was decided for a connection, where somebody wants to know.
-fn explain(facing: &Facing, target: &str, what: &str) {
+fn explain(facing: &PeerConfig, target: &str, what: &str) {
     match facing.explain {
         true => tracing::info!("pair with {target}: {what}"),
         false => tracing::debug!("pair with {target}: {what}"),

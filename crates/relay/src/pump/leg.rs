@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::bundle::Bundle;
+use super::bundle::StripeSet;
 use super::pipes::Pipe;
 use super::tls::{Plain, Tls};
 use crate::tls::{TlsClient, TlsServer};
@@ -51,7 +51,7 @@ enum Channel {
         output: Option<OwnedFd>,
     },
     /// Connections to the other half of a pair.
-    Pair(Box<Bundle>),
+    Pair(Box<StripeSet>),
 }
 
 /// What came of reading.
@@ -79,7 +79,7 @@ impl Leg {
     }
 
     /// The legs of a pair.
-    pub(crate) fn pair(bundle: Bundle) -> Self {
+    pub(crate) fn pair(bundle: StripeSet) -> Self {
         Self {
             unspliceable: true,
             ..Self::new(Channel::Pair(Box::new(bundle)))
@@ -87,7 +87,7 @@ impl Leg {
     }
 
     /// The legs of a pair, if it is one.
-    pub(crate) fn bundle(&mut self) -> Option<&mut Bundle> {
+    pub(crate) fn bundle(&mut self) -> Option<&mut StripeSet> {
         match &mut self.channel {
             Channel::Pair(bundle) => Some(bundle),
             Channel::Socket { .. } | Channel::Streams { .. } => None,

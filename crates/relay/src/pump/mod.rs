@@ -18,7 +18,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-pub(crate) use bucket::Bucket;
+pub(crate) use bucket::TokenBucket;
 pub(crate) use leg::{Leg, Received};
 pub(crate) use pages::Pages;
 pub(crate) use pipes::Pipes;
@@ -38,7 +38,7 @@ const WORTH_A_PIPE: usize = 16 << 10;
 
 /// What the connections of a worker share.
 #[derive(Debug)]
-pub(crate) struct Means {
+pub(crate) struct WorkerResources {
     pub(crate) scratch: Pages,
     pub(crate) pipes: Pipes,
     pub(crate) now: Instant,
@@ -58,7 +58,7 @@ pub(crate) struct Flow {
     /// What comes is more than a message.
     bulk: bool,
     /// The rate of this direction alone.
-    bucket: Option<Box<Bucket>>,
+    bucket: Option<Box<TokenBucket>>,
     /// Until then the rate says to wait.
     pub(crate) paused: Option<Instant>,
 }
@@ -90,12 +90,12 @@ pub(crate) struct Rules<'a> {
     /// The most that is held, in bytes.
     pub(crate) buffer: usize,
     /// Of this direction of all connections.
-    pub(crate) all: Option<&'a Mutex<Bucket>>,
+    pub(crate) all: Option<&'a Mutex<TokenBucket>>,
 }
 
 /// What came of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum TurnResult {
     /// Nothing moves until something is told.
     Still,
     /// The turn is over and there may be more.
@@ -104,7 +104,7 @@ pub(crate) enum Turn {
 
 /// Which leg broke, seen from the flow.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum BrokenLeg {
     Source(io::Error),
     Sink(io::Error),
 }
@@ -112,7 +112,7 @@ pub(crate) enum Broken {
 impl Flow {
     pub(crate) fn new(rate: Option<u64>, now: Instant) -> Self {
         Self {
-            bucket: rate.map(|rate| Box::new(Bucket::new(rate, now))),
+            bucket: rate.map(|rate| Box::new(TokenBucket::new(rate, now))),
             ..Self::default()
         }
     }
@@ -138,20 +138,20 @@ impl Flow {
         source: &mut Leg,
         sink: &mut Leg,
         rules: &Rules<'_>,
-        means: &mut Means,
-    ) -> Result<Turn, Broken> {
+        means: &mut WorkerResources,
+    ) -> Result<TurnResult, BrokenLeg> {
         let before = self.bytes;
         for _ in 0..ROUNDS {
-            if !self.drain(sink, means).map_err(Broken::Sink)? {
-                return Ok(Turn::Still);
+            if !self.drain(sink, means).map_err(BrokenLeg::Sink)? {
+                return Ok(TurnResult::Still);
             }
             match self.at {
-                At::Finished => return Ok(Turn::Still),
+                At::Finished => return Ok(TurnResult::Still),
                 At::Ending => {
-                    if sink.finish().map_err(Broken::Sink)? {
+                    if sink.finish().map_err(BrokenLeg::Sink)? {
                         self.at = At::Finished;
                     }
-                    return Ok(Turn::Still);
+                    return Ok(TurnResult::Still);
                 }
                 At::Open => {}
             }
@@ -169,16 +169,16 @@ impl Flow {
                 break;
             }
             if self.bytes - before >= TURN as u64 {
-                sink.push().map_err(Broken::Sink)?;
-                return Ok(Turn::More);
+                sink.push().map_err(BrokenLeg::Sink)?;
+                return Ok(TurnResult::More);
             }
         }
-        sink.push().map_err(Broken::Sink)?;
+        sink.push().map_err(BrokenLeg::Sink)?;
         let more = self.paused.is_none() && source.is_readable() && sink.is_writable();
         Ok(if more && self.at == At::Open {
-            Turn::More
+            TurnResult::More
         } else {
-            Turn::Still
+            TurnResult::Still
         })
     }
 
@@ -194,7 +194,7 @@ impl Flow {
     }
 
     /// Writes what is held; whether nothing is left.
-    fn drain(&mut self, sink: &mut Leg, means: &mut Means) -> io::Result<bool> {
+    fn drain(&mut self, sink: &mut Leg, means: &mut WorkerResources) -> io::Result<bool> {
         match std::mem::take(&mut self.held) {
             Held::Nothing => {}
             Held::Bytes { bytes, gone } => {
@@ -234,15 +234,15 @@ impl Flow {
         source: &mut Leg,
         sink: &mut Leg,
         most: usize,
-        means: &mut Means,
-    ) -> Result<Option<usize>, Broken> {
+        means: &mut WorkerResources,
+    ) -> Result<Option<usize>, BrokenLeg> {
         if self.bulk
             && source.splices()
             && sink.splices()
             && most >= WORTH_A_PIPE
             && let Some(pipe) = means.pipes.take()
         {
-            let moved = source.splice_in(&pipe, most).map_err(Broken::Source)?;
+            let moved = source.splice_in(&pipe, most).map_err(BrokenLeg::Source)?;
             if let Received::Bytes(n @ 1..) = moved {
                 self.bulk = n >= WORTH_A_PIPE;
                 self.held = Held::Pipe(pipe, n);
@@ -258,7 +258,7 @@ impl Flow {
         let Some(into) = means.scratch.get_mut(..most) else {
             return Ok(None);
         };
-        match source.receive(into).map_err(Broken::Source)? {
+        match source.receive(into).map_err(BrokenLeg::Source)? {
             Received::Nothing => Ok(None),
             Received::End => {
                 self.end(means.now);
@@ -268,7 +268,7 @@ impl Flow {
                 self.bulk = n >= WORTH_A_PIPE;
                 let bytes = into.get(..n).unwrap_or_default();
                 let sent = sink.send(bytes, n == most && most < SMALL);
-                let sent = sent.map_err(Broken::Sink)?;
+                let sent = sent.map_err(BrokenLeg::Sink)?;
                 self.bytes += sent as u64;
                 let rest = bytes.get(sent..).unwrap_or_default();
                 if !rest.is_empty() {

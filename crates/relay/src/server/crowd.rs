@@ -8,7 +8,7 @@ use crate::settings::Limits;
 
 /// Those who are there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Crowd(Arc<Mutex<Count>>);
+pub(crate) struct ConnectionLimiter(Arc<Mutex<Count>>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -18,14 +18,14 @@ struct Count {
 
 /// One of them; dropped when it goes.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    crowd: Crowd,
+pub(crate) struct ConnectionPermit {
+    crowd: ConnectionLimiter,
     source: Option<IpAddr>,
     /// Where else it counts.
     too: Option<Box<Self>>,
 }
 
-impl Guest {
+impl ConnectionPermit {
     /// The same, which counts elsewhere too.
     pub(crate) fn with(mut self, too: Self) -> Self {
         self.too = Some(Box::new(too));
@@ -33,14 +33,14 @@ impl Guest {
     }
 }
 
-impl Crowd {
+impl ConnectionLimiter {
     /// Lets somebody in; else the reason why not. Whoever comes from this machine without an
     /// address is counted with all, and not by source.
     pub(crate) fn enter(
         &self,
         from: Option<IpAddr>,
         limits: &Limits,
-    ) -> Result<Guest, &'static str> {
+    ) -> Result<ConnectionPermit, &'static str> {
         let source = from.map(|ip| limits.source_block.of(ip));
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.all >= limits.connections {
@@ -55,7 +55,7 @@ impl Crowd {
         }
         count.all += 1;
         drop(count);
-        Ok(Guest {
+        Ok(ConnectionPermit {
             crowd: self.clone(),
             source,
             too: None,
@@ -68,7 +68,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut count = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
         count.all -= 1;
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn limits_hold_until_somebody_goes() {
-        let crowd = Crowd::default();
+        let crowd = ConnectionLimiter::default();
         let limits = Limits {
             connections: 3,
             per_source: 2,

@@ -14,14 +14,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use slab::Slab;
 
-use super::crowd::Crowd;
+use super::crowd::ConnectionLimiter;
 use super::listener::{Inherited, Listener, ListeningSocket, listen};
 use super::running::{Listening, Running};
-use super::{Crew, Roll, StartError, health};
+use super::{RunningRelays, StartError, WorkerThreads, health};
 use crate::network::is_allowed;
 use crate::settings::Relay;
 use crate::worker::connection::Client;
-use crate::worker::inbox::{Arrival, Inbox, Message};
+use crate::worker::inbox::{Accepted, Inbox, Message};
 
 const WAKE: Token = Token(usize::MAX);
 /// So many are let in before another entrance is looked at.
@@ -42,13 +42,13 @@ pub(super) enum Order {
 
 /// Where it is told.
 #[derive(Debug)]
-pub(super) struct Orders {
+pub(super) struct AcceptorHandle {
     /// None once the door is closed.
     orders: Mutex<Option<Vec<Order>>>,
     waker: Waker,
 }
 
-impl Orders {
+impl AcceptorHandle {
     /// A door that is closed drops it: whoever waits for an answer sees that.
     pub(super) fn give(&self, order: Order) {
         if let Some(orders) = &mut *self.lock() {
@@ -68,46 +68,49 @@ impl Orders {
 }
 
 /// The thread that lets connections in.
-pub(super) struct Door {
+pub(super) struct Acceptor {
     pub(super) poll: Poll,
-    orders: Arc<Orders>,
-    crew: Crew,
-    crowds: Vec<Crowd>,
+    orders: Arc<AcceptorHandle>,
+    crew: WorkerThreads,
+    crowds: Vec<ConnectionLimiter>,
     pub(super) listeners: Slab<Listener>,
     pub(super) listening: Listening,
-    pub(super) roll: Roll,
+    pub(super) roll: RunningRelays,
     /// Whoever is turned away again and again is told of once a second.
-    complaints: Complaints,
+    complaints: ErrorThrottle,
 }
 
 #[derive(Default)]
-struct Complaints {
+struct ErrorThrottle {
     last: Option<Instant>,
     unsaid: u64,
 }
 
-impl Door {
+impl Acceptor {
     /// Listens at all entrances; at sockets that were handed on where there are any for them.
     pub(super) fn open(
         relays: Vec<Relay>,
         workers: Vec<Arc<Inbox>>,
         inherited: &mut Inherited,
-    ) -> Result<(Self, Arc<Orders>, Roll), StartError> {
+    ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), StartError> {
         let poll = Poll::new()?;
-        let orders = Arc::new(Orders {
+        let orders = Arc::new(AcceptorHandle {
             orders: Mutex::new(Some(Vec::new())),
             waker: Waker::new(poll.registry(), WAKE)?,
         });
-        let crowds = workers.iter().map(|_| Crowd::default()).collect();
+        let crowds = workers
+            .iter()
+            .map(|_| ConnectionLimiter::default())
+            .collect();
         let mut door = Self {
             poll,
             orders: Arc::clone(&orders),
-            crew: Crew(workers),
+            crew: WorkerThreads(workers),
             crowds,
             listeners: Slab::new(),
             listening: Listening::default(),
-            roll: Roll::default(),
-            complaints: Complaints::default(),
+            roll: RunningRelays::default(),
+            complaints: ErrorThrottle::default(),
         };
         for relay in relays {
             let running = Arc::new(Running::new(relay, door.listening.clone()));
@@ -117,7 +120,7 @@ impl Door {
             door.share_crowd(&running);
         }
         door.enrol();
-        let roll = Roll::clone(&door.roll);
+        let roll = RunningRelays::clone(&door.roll);
         Ok((door, orders, roll))
     }
 
@@ -239,7 +242,7 @@ impl Door {
                 listener.close();
             }
         }
-        let there: usize = self.crowds.iter().map(Crowd::len).sum();
+        let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
         tracing::info!("nobody is let in any more, {there} connections are served to the end");
         for inbox in &self.crew.0 {
             inbox.put(Message::Drain);
@@ -331,7 +334,7 @@ impl Door {
             return;
         };
         listener.running.figures.accepted();
-        let arrival = Arrival {
+        let arrival = Accepted {
             relay: Arc::clone(&listener.running),
             client: from.map_or(Client::Unix, Client::Tcp),
             input: socket,
@@ -344,7 +347,7 @@ impl Door {
     }
 }
 
-impl Complaints {
+impl ErrorThrottle {
     fn tell(&mut self, from: Option<SocketAddr>, why: &str) {
         let now = Instant::now();
         if self

@@ -15,10 +15,10 @@ use socket2::{SockRef, Socket};
 use sys::Tuning;
 
 use super::StartError;
-use super::crowd::Crowd;
+use super::crowd::ConnectionLimiter;
 use super::running::Running;
 use crate::address::{Host, Place};
-use crate::settings::{Diverted, Relay};
+use crate::settings::{RedirectKind, Relay};
 
 /// As many as the kernel lets wait (net.core.somaxconn cuts it).
 const BACKLOG: i32 = 4096;
@@ -28,7 +28,7 @@ pub(super) struct Listener {
     pub(super) socket: Socket,
     pub(super) at: At,
     pub(super) running: Arc<Running>,
-    pub(super) crowd: Crowd,
+    pub(super) crowd: ConnectionLimiter,
     pub(super) ready: bool,
     /// Which it is of ours that listen at its address, as the kernel counts them.
     pub(super) nth: u32,
@@ -106,7 +106,7 @@ impl Listener {
             socket: opened.socket,
             at: opened.at,
             running: Arc::clone(running),
-            crowd: Crowd::default(),
+            crowd: ConnectionLimiter::default(),
             ready: false,
             nth: 0,
             retires: opened.retires,
@@ -177,7 +177,7 @@ pub(super) fn tuning(relay: &Relay) -> Tuning {
             false => relay.sockopts.for_all().client,
         },
         fastopen: relay.fastopen,
-        transparent: relay.speaks.diverted == Some(Diverted::Tproxy),
+        transparent: relay.speaks.diverted == Some(RedirectKind::Tproxy),
         bind: None,
         interface: None,
         ..relay.tuning.clone()

@@ -19,9 +19,9 @@ use crate::address::Place;
 use crate::settings::Relay;
 use crate::status::Watch;
 use crate::worker::connection::Client;
-use crate::worker::inbox::{Arrival, Inbox, Message};
+use crate::worker::inbox::{Accepted, Inbox, Message};
 use crate::worker::resolve::Resolver;
-use door::{Door, Order};
+use door::{Acceptor, Order};
 pub(crate) use health::Health;
 use listener::Inherited;
 pub use listener::ListeningSocket;
@@ -29,7 +29,7 @@ use running::Listening;
 pub(crate) use running::Running;
 
 /// The relays that run now.
-pub(crate) type Roll = Arc<RwLock<Vec<Arc<Running>>>>;
+pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<Running>>>>;
 
 /// Relays that run.
 #[derive(Debug)]
@@ -43,14 +43,14 @@ pub struct Relays {
 /// What can be told to relays that run.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    orders: Arc<door::Orders>,
+    orders: Arc<door::AcceptorHandle>,
     workers: Vec<Arc<Inbox>>,
-    roll: Roll,
+    roll: RunningRelays,
 }
 
 /// Sockets that listen already, for relays to listen at.
 #[derive(Debug)]
-pub enum HandedOn {
+pub enum InheritedSockets {
     /// By whoever started this process: each is for a relay.
     ByStarter(Vec<OwnedFd>),
     /// By a predecessor, which may have had others.
@@ -85,17 +85,17 @@ impl Relays {
     pub fn start(
         relays: Vec<Relay>,
         workers: usize,
-        handed_on: HandedOn,
+        handed_on: InheritedSockets,
     ) -> Result<Self, StartError> {
         let (sockets, all) = match handed_on {
-            HandedOn::ByStarter(sockets) => {
+            InheritedSockets::ByStarter(sockets) => {
                 let stay = |socket| ListeningSocket {
                     socket,
                     retires_in: None,
                 };
                 (sockets.into_iter().map(stay).collect(), true)
             }
-            HandedOn::ByPredecessor(sockets) => (sockets, false),
+            InheritedSockets::ByPredecessor(sockets) => (sockets, false),
         };
         let mut inherited = Inherited::new(sockets)?;
         let resolver = Resolver::default();
@@ -106,7 +106,7 @@ impl Relays {
             inboxes.push(inbox);
             threads.push(thread);
         }
-        let (door, orders, roll) = Door::open(relays, inboxes.clone(), &mut inherited)?;
+        let (door, orders, roll) = Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
             let why = format!("a socket was handed on that listens at {at}, which no relay does");
             return Err(StartError(why));
@@ -200,7 +200,7 @@ fn closed() -> StartError {
 }
 
 /// The relays that run now.
-pub(crate) fn enrolled(roll: &Roll) -> Vec<Arc<Running>> {
+pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<Running>> {
     roll.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -213,9 +213,9 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
     let running = Arc::new(Running::new(relay, Listening::default()));
-    let guest = crowd::Crowd::default().enter(None, &limits);
+    let guest = crowd::ConnectionLimiter::default().enter(None, &limits);
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
-    let arrival = Arrival {
+    let arrival = Accepted {
         relay: Arc::clone(&running),
         client: Client::Streams,
         input,
@@ -234,4 +234,4 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
 
 /// Those who move the bytes, each with what it has been given.
 #[derive(Debug)]
-struct Crew(Vec<Arc<Inbox>>);
+struct WorkerThreads(Vec<Arc<Inbox>>);

@@ -22,9 +22,9 @@ pub(crate) struct Place {
 
 /// A pair that can be joined; dropped with it.
 #[derive(Debug)]
-pub(crate) struct Registered([u8; TOKEN]);
+pub(crate) struct RegisteredPair([u8; TOKEN]);
 
-impl Registered {
+impl RegisteredPair {
     /// None if there is one with this name.
     pub(crate) fn new(token: [u8; TOKEN], place: Place) -> Option<Self> {
         let mut pairs = lock();
@@ -36,7 +36,7 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredPair {
     fn drop(&mut self) {
         lock().remove(&self.0);
     }

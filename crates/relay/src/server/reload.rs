@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::StartError;
-use super::door::Door;
+use super::door::Acceptor;
 use super::listener::{At, Inherited, Listener, beside, listen, tuning};
 use super::running::Running;
 use crate::settings::Relay;
@@ -30,7 +30,7 @@ struct Change {
     replaced: Vec<usize>,
 }
 
-impl Door {
+impl Acceptor {
     /// Runs these relays in place of the others.
     pub(super) fn replace(&mut self, relays: Vec<Relay>) -> Result<(), StartError> {
         let mut changes = Vec::new();
@@ -274,7 +274,7 @@ mod tests {
     use sys::Tuning;
 
     use super::*;
-    use crate::settings::{Limits, Speaks};
+    use crate::settings::{ClientProtocols, Limits};
     use crate::sockopt::SockOpts;
 
     fn free() -> SocketAddr {
@@ -303,7 +303,7 @@ mod tests {
             keep_address: false,
             fastopen: false,
             limits: Limits::default(),
-            speaks: Speaks::default(),
+            speaks: ClientProtocols::default(),
             permits: Vec::new(),
             tls_client: None,
             facing: None,
@@ -311,13 +311,13 @@ mod tests {
         }]
     }
 
-    fn retiring(door: &Door) -> usize {
+    fn retiring(door: &Acceptor) -> usize {
         let all = door.listeners.iter();
         all.filter(|(_, l)| l.retires.is_some()).count()
     }
 
     /// All that retire have been there for long enough.
-    fn time_goes_by(door: &mut Door) {
+    fn time_goes_by(door: &mut Acceptor) {
         for (_, listener) in &mut door.listeners {
             listener.retires = listener.retires.map(|_| Instant::now());
         }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     /// Whoever comes now comes to the one socket that stays.
-    fn newcomers_come_to_the_current(door: &Door, at: SocketAddr) {
+    fn newcomers_come_to_the_current(door: &Acceptor, at: SocketAddr) {
         let current = door.current(&At::Tcp(at)).expect("one stays");
         for _ in 0..16 {
             let client = TcpStream::connect(at).expect("it listens");
@@ -338,7 +338,7 @@ mod tests {
     fn changes_that_come_faster_than_sockets_retire_leave_none_behind() {
         let at = free();
         let (mut door, ..) =
-            Door::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+            Acceptor::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
         for nth in 1..40 {
             door.replace(relays(at, nth)).expect("it is replaced");
             if nth % 4 == 0 {
@@ -358,12 +358,13 @@ mod tests {
     fn sockets_that_retire_go_on_doing_so_at_a_successor() {
         let at = free();
         let (mut door, ..) =
-            Door::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
+            Acceptor::open(relays(at, 0), Vec::new(), &mut Inherited::default()).expect("it opens");
         for nth in 1..4 {
             door.replace(relays(at, nth)).expect("it is replaced");
         }
         let mut handed = Inherited::new(door.sockets().expect("descriptors")).expect("sockets");
-        let (mut next, ..) = Door::open(relays(at, 3), Vec::new(), &mut handed).expect("it opens");
+        let (mut next, ..) =
+            Acceptor::open(relays(at, 3), Vec::new(), &mut handed).expect("it opens");
         drop(door);
         assert_eq!((next.listeners.len(), retiring(&next)), (4, 3));
         assert_eq!(next.listening(), [at.to_string()]);

@@ -12,7 +12,7 @@ use socket2::Socket;
 
 use crate::address::Target;
 use crate::own_addresses::is_delivered_here;
-use crate::pump::Bucket;
+use crate::pump::TokenBucket;
 use crate::settings::Relay;
 use crate::uplinks::Uplinks;
 use crate::worker::connection::End;
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     /// By which ways its connections leave.
     pub(crate) uplinks: Arc<Uplinks>,
     /// Of all connections together: to the server, and to the client.
-    pub(crate) rates: Arc<[Option<Mutex<Bucket>>; 2]>,
+    pub(crate) rates: Arc<[Option<Mutex<TokenBucket>>; 2]>,
     listening: Listening,
     /// Connections of its own that a rule may lead back to it.
     pub(crate) outgoing: Outgoing,
@@ -58,18 +58,22 @@ pub(crate) struct Outgoing(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
 
 /// One of them, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OnItsWay(Outgoing, (SocketAddr, SocketAddr));
+pub(crate) struct OutgoingConnection(Outgoing, (SocketAddr, SocketAddr));
 
 impl Outgoing {
     /// Connects, and knows of it before anybody else can: whoever asks waits for it.
-    pub(crate) fn connect(&self, socket: &Socket, to: SocketAddr) -> (io::Result<()>, OnItsWay) {
+    pub(crate) fn connect(
+        &self,
+        socket: &Socket,
+        to: SocketAddr,
+    ) -> (io::Result<()>, OutgoingConnection) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let done = socket.connect(&to.into());
         let from = socket.local_addr().ok().and_then(|from| from.as_socket());
         // One that has no address has not gone.
         let both = (without_scope(from.unwrap_or(to)), to);
         all.insert(both);
-        (done, OnItsWay(self.clone(), both))
+        (done, OutgoingConnection(self.clone(), both))
     }
 
     /// Whether the relay has made this one itself.
@@ -84,7 +88,7 @@ fn without_scope(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(at.ip().to_canonical(), at.port())
 }
 
-impl Drop for OnItsWay {
+impl Drop for OutgoingConnection {
     fn drop(&mut self) {
         let mut all = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.1);
@@ -99,7 +103,7 @@ impl Running {
         let now = Instant::now();
         let bucket = || {
             let rate = relay.limits.rate_all;
-            rate.map(|rate| Mutex::new(Bucket::new(rate, now)))
+            rate.map(|rate| Mutex::new(TokenBucket::new(rate, now)))
         };
         Self {
             health: Arc::new(Health::new(relay.targets.len(), relay.health)),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::history::History;
 use super::{LISTED, Moved, RelayStatus, Status, TargetStatus};
 use crate::server::figures::EndKind;
-use crate::server::{Roll, Running, enrolled};
+use crate::server::{Running, RunningRelays, enrolled};
 use crate::worker::inbox::{Inbox, Message, Question};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub struct Watch(Arc<Watching>);
 #[derive(Debug)]
 struct Watching {
     workers: Vec<Arc<Inbox>>,
-    roll: Roll,
+    roll: RunningRelays,
     since: Instant,
     seen: Mutex<Seen>,
     /// Its end is seen by the thread.
@@ -38,7 +38,7 @@ struct Seen {
 }
 
 impl Watch {
-    pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: Roll) -> io::Result<Self> {
+    pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: RunningRelays) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
         let watching = Arc::new(Watching {
             workers,

@@ -18,17 +18,17 @@ use sys::TcpInfo;
 
 use super::dial::{Dial, Dialled, Goal, Way};
 use super::enter::{self, Entered, Entering};
-use super::inbox::{Arrival, Inbox};
+use super::inbox::{Accepted, Inbox};
 use super::resolve::{Answer, Asker, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, Ends};
 use crate::pump::bundle::MOST_LEGS;
-use crate::pump::{Broken, Flow, Leg, Means, Rules, Turn};
+use crate::pump::{BrokenLeg, Flow, Leg, Rules, TurnResult, WorkerResources};
 use crate::server::Running;
-use crate::server::crowd::Guest;
+use crate::server::crowd::ConnectionPermit;
 use crate::server::figures::EndKind;
-use crate::server::pairs::{Place, Registered};
-use crate::server::running::OnItsWay;
+use crate::server::pairs::{Place, RegisteredPair};
+use crate::server::running::OutgoingConnection;
 use crate::status::{ConnectionStatus, LegStatus, Moved};
 
 /// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
@@ -74,11 +74,11 @@ pub(crate) struct Connection {
     /// It stands on the run queue.
     pub(crate) queued: bool,
     /// Legs find it by this, where clients come over a pair.
-    registered: Option<Registered>,
+    registered: Option<RegisteredPair>,
     /// The connection to the server is known as the relay's own.
-    on_its_way: Option<OnItsWay>,
+    on_its_way: Option<OutgoingConnection>,
     /// Its place among those who are let in at once, until it has left.
-    guest: Option<Guest>,
+    guest: Option<ConnectionPermit>,
 }
 
 #[derive(Debug)]
@@ -93,11 +93,11 @@ enum Stage {
 }
 
 /// What a connection needs of its worker.
-pub(crate) struct Around<'a> {
+pub(crate) struct ConnectionContext<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) inbox: &'a Arc<Inbox>,
     pub(crate) resolver: &'a Resolver,
-    pub(crate) means: &'a mut Means,
+    pub(crate) means: &'a mut WorkerResources,
     pub(crate) slot: usize,
 }
 
@@ -150,7 +150,11 @@ pub(crate) enum Side {
 
 impl Connection {
     /// Takes somebody in.
-    pub(crate) fn new(arrival: Arrival, serial: u64, around: &Around<'_>) -> io::Result<Self> {
+    pub(crate) fn new(
+        arrival: Accepted,
+        serial: u64,
+        around: &ConnectionContext<'_>,
+    ) -> io::Result<Self> {
         let now = around.means.now;
         let mut near = match arrival.output {
             None => {
@@ -208,7 +212,7 @@ impl Connection {
     }
 
     /// What a name stands for.
-    pub(crate) fn resolved(&mut self, answer: &Answer, around: &Around<'_>) {
+    pub(crate) fn resolved(&mut self, answer: &Answer, around: &ConnectionContext<'_>) {
         let source = self.client.ip();
         if let Stage::Dial(dial) = &mut self.stage {
             let way = way(&self.running, source, false, around);
@@ -220,18 +224,18 @@ impl Connection {
     }
 
     /// Goes as far as it can. Whether there is more to do at once; its end, if it has come.
-    pub(crate) fn turn(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+    pub(crate) fn turn(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
         let more = self.turn_pairs(around);
         let turn = self.go_on(around)?;
         self.flush_pairs();
-        Ok(if more == Turn::More { more } else { turn })
+        Ok(if more == TurnResult::More { more } else { turn })
     }
 
-    fn go_on(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+    fn go_on(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
         if let Stage::Enter(_) = &self.stage
             && !self.enter(around)?
         {
-            return Ok(Turn::Still);
+            return Ok(TurnResult::Still);
         }
         while let Stage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
@@ -243,7 +247,7 @@ impl Connection {
             match dial.turn(&way) {
                 Dialled::Waiting(until) => {
                     self.wake_by(until);
-                    return Ok(Turn::Still);
+                    return Ok(TurnResult::Still);
                 }
                 Dialled::Ask(name) => {
                     let asker = Asker {
@@ -280,7 +284,7 @@ impl Connection {
     }
 
     /// Hears what the client says before its bytes; whether that is over.
-    fn enter(&mut self, around: &mut Around<'_>) -> Result<bool, End> {
+    fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, End> {
         let Stage::Enter(entering) = &mut self.stage else {
             return Ok(true);
         };
@@ -383,7 +387,7 @@ impl Connection {
         socket: OwnedFd,
         goal: &Goal,
         (to, uplink): (Option<SocketAddr>, Option<usize>),
-        around: &Around<'_>,
+        around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
         self.running.health.answered(goal.nth);
         let target = Arc::clone(&goal.target);
@@ -421,9 +425,9 @@ impl Connection {
         }
     }
 
-    fn relay(&mut self, around: &mut Around<'_>) -> Result<Turn, End> {
+    fn relay(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
         let Stage::Relay { far, .. } = &mut self.stage else {
-            return Ok(Turn::Still);
+            return Ok(TurnResult::Still);
         };
         let before = self.up.bytes + self.down.bytes;
         let said = [self.up.moved(), self.down.moved()];
@@ -431,7 +435,7 @@ impl Connection {
         let buffer = relay.buffer;
         let [up_all, down_all] = &*self.running.rates;
         let rules = |all| Rules { buffer, all };
-        let mut more = Turn::Still;
+        let mut more = TurnResult::Still;
         let (mut up_broken, mut down_broken) = (false, false);
         // A direction that breaks does not keep the other from what is still to be read: a server
         // may have said why it goes.
@@ -446,7 +450,7 @@ impl Connection {
             .down
             .turn(far, &mut self.near, &rules(down_all.as_ref()), around.means)
         {
-            Ok(turn) if turn == Turn::More => more = turn,
+            Ok(turn) if turn == TurnResult::More => more = turn,
             Ok(_) => {}
             Err(why) => down_broken = broke(why, far, &mut self.near),
         }
@@ -463,8 +467,8 @@ impl Connection {
             let more = [after[0] - said[0], after[1] - said[1]];
             self.running.figures.moved(more);
         }
-        if more == Turn::More && !up_broken && !down_broken {
-            return Ok(Turn::More);
+        if more == TurnResult::More && !up_broken && !down_broken {
+            return Ok(TurnResult::More);
         }
         if let Some(end) = self.ended() {
             return Err(end);
@@ -474,7 +478,7 @@ impl Connection {
             self.wake_by(until);
         }
         self.check_progress(around.means.now)?;
-        Ok(Turn::Still)
+        Ok(TurnResult::Still)
     }
 
     fn ended(&mut self) -> Option<End> {
@@ -644,10 +648,10 @@ impl Connection {
     }
 }
 
-fn broke(why: Broken, source: &mut Leg, sink: &mut Leg) -> bool {
+fn broke(why: BrokenLeg, source: &mut Leg, sink: &mut Leg) -> bool {
     match why {
-        Broken::Source(e) => source.fail(e),
-        Broken::Sink(e) => sink.fail(e),
+        BrokenLeg::Source(e) => source.fail(e),
+        BrokenLeg::Sink(e) => sink.fail(e),
     }
     true
 }
@@ -656,7 +660,7 @@ fn way<'a>(
     running: &'a Running,
     source: Option<IpAddr>,
     has_data: bool,
-    around: &'a Around<'_>,
+    around: &'a ConnectionContext<'_>,
 ) -> Way<'a> {
     Way {
         running,

@@ -19,7 +19,7 @@ use crate::address::{Host, Place, Target};
 use crate::entry::permit::names_address;
 use crate::own_addresses::is_own;
 use crate::server::Running;
-use crate::server::running::OnItsWay;
+use crate::server::running::OutgoingConnection;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -66,7 +66,7 @@ type Attempted = (SocketAddr, Option<usize>);
 struct Attempt {
     socket: Socket,
     to: Attempted,
-    on_its_way: Option<OnItsWay>,
+    on_its_way: Option<OutgoingConnection>,
 }
 
 /// How far it is.
@@ -82,7 +82,7 @@ pub(crate) enum Dialled {
         to: Option<SocketAddr>,
         /// By which of several ways.
         uplink: Option<usize>,
-        on_its_way: Option<OnItsWay>,
+        on_its_way: Option<OutgoingConnection>,
     },
     Failed(String),
     /// As [`Self::Failed`], and addresses of this machine were among those that it named.
@@ -318,7 +318,7 @@ impl Dial {
         way: &Way<'_>,
         slot: usize,
         to: Attempted,
-    ) -> io::Result<(Socket, Option<OnItsWay>)> {
+    ) -> io::Result<(Socket, Option<OutgoingConnection>)> {
         let goal = self.goal.as_ref();
         let (socket, on_its_way) = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
         let fd = socket.as_raw_fd();
@@ -356,7 +356,7 @@ pub(crate) fn begin(
     way: &Way<'_>,
     host: &str,
     (to, uplink): (SocketAddr, Option<usize>),
-) -> io::Result<(Socket, Option<OnItsWay>)> {
+) -> io::Result<(Socket, Option<OutgoingConnection>)> {
     let relay = &way.running.relay;
     let sockopts = &relay.sockopts;
     let buffers = match sockopts.no_sizes() {

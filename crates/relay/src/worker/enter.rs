@@ -15,7 +15,7 @@ use crate::entry::proxy::Ends;
 use crate::entry::{Parsed, http, named, proxy, socks};
 use crate::pump::{Leg, Received};
 use crate::server::Running;
-use crate::settings::{Asks, Diverted, Speaks};
+use crate::settings::{Asks, ClientProtocols, RedirectKind};
 
 /// What is read at once; more than it has room for is left to the kernel.
 const PIECE: usize = 4096;
@@ -232,8 +232,8 @@ fn permitted(running: &Running, target: Target, rest: Vec<u8>) -> Step {
 /// To where a client was on its way that a rule has led here.
 fn diverted(near: &Leg, running: &Running) -> Step {
     let to = match (running.relay.speaks.diverted, near.tcp()) {
-        (Some(Diverted::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
-        (Some(Diverted::Tproxy), Some(_)) => near.local(),
+        (Some(RedirectKind::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
+        (Some(RedirectKind::Tproxy), Some(_)) => near.local(),
         _ => None,
     };
     let Some(to) = to else {
@@ -271,7 +271,7 @@ fn goal(target: Target) -> Goal {
     }
 }
 
-fn after_tls(speaks: &Speaks) -> At {
+fn after_tls(speaks: &ClientProtocols) -> At {
     match speaks.asks {
         None if speaks.diverted.is_some() => At::Diverted,
         None if speaks.pair => At::Hello,

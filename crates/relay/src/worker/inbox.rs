@@ -13,14 +13,14 @@ use super::connection::Client;
 use super::resolve::Answer;
 use crate::pump::Leg;
 use crate::server::Running;
-use crate::server::crowd::Guest;
+use crate::server::crowd::ConnectionPermit;
 use crate::status::{ConnectionStatus, Moved};
 
 /// What a worker is told.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Somebody has come.
-    Arrived(Box<Arrival>),
+    Arrived(Box<Accepted>),
     /// A name was looked up.
     Resolved {
         slot: usize,
@@ -33,7 +33,7 @@ pub(crate) enum Message {
         serial: u64,
         leg: Box<Leg>,
         begun: Parser,
-        guest: Option<Guest>,
+        guest: Option<ConnectionPermit>,
     },
     /// End when the last connection has.
     Drain,
@@ -54,13 +54,13 @@ pub(crate) enum Question {
 
 /// Somebody who has come.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct Accepted {
     pub(crate) relay: Arc<Running>,
     pub(crate) client: Client,
     /// Two for standard streams.
     pub(crate) input: OwnedFd,
     pub(crate) output: Option<OwnedFd>,
-    pub(crate) guest: Guest,
+    pub(crate) guest: ConnectionPermit,
 }
 
 /// Where it is put.

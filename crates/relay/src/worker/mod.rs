@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::pump::{Means, Pages, Pipes, SCRATCH, Turn};
+use crate::pump::{Pages, Pipes, SCRATCH, TurnResult, WorkerResources};
 use crate::server::figures::EndKind;
-use connection::{Around, Connection, End, TOKENS};
+use connection::{Connection, ConnectionContext, End, TOKENS};
 use dial::ATTEMPTS;
-use inbox::{Arrival, Inbox, Message, Question};
+use inbox::{Accepted, Inbox, Message, Question};
 use resolve::Resolver;
 use timers::Timers;
 
@@ -40,7 +40,7 @@ struct Worker {
     /// Those that have more to do than one turn.
     queue: VecDeque<usize>,
     timers: Timers,
-    means: Means,
+    means: WorkerResources,
     draining: bool,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<(
         connections: Slab::new(),
         queue: VecDeque::new(),
         timers: Timers::default(),
-        means: Means {
+        means: WorkerResources {
             scratch: Pages::new(SCRATCH),
             pipes: Pipes::default(),
             now: Instant::now(),
@@ -159,8 +159,13 @@ impl Worker {
     }
 
     /// Tells a connection something, if it is still the one that was meant.
-    fn tell(&mut self, slot: usize, serial: u64, told: impl FnOnce(&mut Connection, &Around<'_>)) {
-        let around = Around {
+    fn tell(
+        &mut self,
+        slot: usize,
+        serial: u64,
+        told: impl FnOnce(&mut Connection, &ConnectionContext<'_>),
+    ) {
+        let around = ConnectionContext {
             registry: self.poll.registry(),
             inbox: &self.inbox,
             resolver: &self.resolver,
@@ -186,11 +191,11 @@ impl Worker {
         }
     }
 
-    fn arrived(&mut self, arrival: Arrival) {
+    fn arrived(&mut self, arrival: Accepted) {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
-        let around = Around {
+        let around = ConnectionContext {
             registry: self.poll.registry(),
             inbox: &self.inbox,
             resolver: &self.resolver,
@@ -213,7 +218,7 @@ impl Worker {
         };
         connection.queued = false;
         let old = connection.wake;
-        let mut around = Around {
+        let mut around = ConnectionContext {
             registry: self.poll.registry(),
             inbox: &self.inbox,
             resolver: &self.resolver,
@@ -225,7 +230,7 @@ impl Worker {
                 if connection.wake != old {
                     self.timers.set(slot, old, connection.wake);
                 }
-                if turn == Turn::More {
+                if turn == TurnResult::More {
                     self.enqueue(slot);
                 }
             }

@@ -12,14 +12,14 @@ use rustix::process::{Pid, getppid};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::connection::{self, Handed};
+use super::connection::{self, LoggedInConnection};
 use super::engine::Algorithms;
 use super::keys::{Keys, Question};
 use super::link::{Link, Message, nonsense};
-use super::losses::Losses;
+use super::losses::LossDetector;
 use super::message::{Answer, Begin, Check, Ended, Over, Tell};
-use super::{Served, Stopping, confine, engine};
-use crate::Moved;
+use super::{ServedFiles, StopSignal, confine, engine};
+use crate::TransferCounters;
 
 /// Bytes of a reason for the log.
 const MAX_WHY: usize = 4096;
@@ -66,7 +66,7 @@ impl Log {
 pub struct AccountProcess {
     pub(super) link: Arc<Link>,
     pub(super) client: OwnedFd,
-    pub(super) stopping: Stopping,
+    pub(super) stopping: StopSignal,
     /// Whose copy it is.
     pub(super) template: Pid,
 }
@@ -160,9 +160,9 @@ fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io
 fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::Result<()> {
     let begin = Begin::decode(&message).map_err(nonsense)?;
     let (link, stream) = (&process.link, TcpStream::from(process.client));
-    let served: Served = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
+    let served: ServedFiles = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
     let host_keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
-    let over = |moved: Moved| {
+    let over = |moved: TransferCounters| {
         let over = Over {
             files: moved.files,
             sent: moved.sent,
@@ -171,7 +171,7 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
         // The monitor counts it; without one there is nothing to be counted.
         let _ = link.send(&over.to_bytes());
     };
-    let handed = Handed {
+    let handed = LoggedInConnection {
         host_keys,
         algorithms: &task.algorithms,
         state: begin.state.to_vec().into(),
@@ -179,7 +179,7 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
     };
     drop(message);
     // It has this connection alone.
-    let losses = Losses::default();
+    let losses = LossDetector::default();
     let done = connection::serve((&served, &losses), stream, handed, &over, &process.stopping);
     done.map_err(io::Error::other)
 }

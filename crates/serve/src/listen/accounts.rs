@@ -16,18 +16,18 @@ use rustix::fs::{Mode, chmod};
 use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
-use super::keys::{Entrant, Keys, Question};
+use super::keys::{Keys, LoginRequest, Question};
 use super::limits::Claim;
 use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
 use super::once_keys::OnceKeys;
-use super::process::Copied;
+use super::process::ForkedAccount;
 use super::rules::{Account, Rules};
 use crate::error::ListenError;
 
 /// Whom a server lets in.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct AccessPolicy {
     /// As sshd's AuthorizedKeysFile: %h, %u and %% stand for something, and what is not absolute
     /// is at home.
     authorized_keys: PathBuf,
@@ -58,7 +58,7 @@ const USUAL: &str = ".ssh/authorized_keys";
 /// Accounts for what is sent before a login, the preferred first.
 const PREAUTH: [&str; 3] = ["longhaul-preauth", "sshd", "nobody"];
 
-impl Entrance {
+impl AccessPolicy {
     /// All accounts where this process is root's, else the user of this process.
     ///
     /// # Errors
@@ -185,15 +185,20 @@ impl Entrance {
         peer: SocketAddr,
         settings: &Settings,
         template: Option<&Link>,
-    ) -> io::Result<Judge> {
+    ) -> io::Result<KeyAuthorizer> {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
                 let keys = Keys::new(self.keys_of(account), self.authorities.clone());
-                return Ok(Judge::here(account, LetIn::Listed(keys), user, peer));
+                return Ok(KeyAuthorizer::here(
+                    account,
+                    AuthorizedKeys::Listed(keys),
+                    user,
+                    peer,
+                ));
             }
             Whom::Once { account, keys, .. } => {
-                let keys = LetIn::Once(Arc::clone(keys));
-                return Ok(Judge::here(account, keys, user, peer));
+                let keys = AuthorizedKeys::Once(Arc::clone(keys));
+                return Ok(KeyAuthorizer::here(account, keys, user, peer));
             }
             Whom::All { rules, preauth } => (rules, preauth),
         };
@@ -219,7 +224,7 @@ impl Entrance {
             Some(_) => Vec::new(),
         };
         let lacking = || io::Error::other("there is nothing to make an account's process of");
-        let process = Copied::of(template.ok_or_else(lacking)?, client)?;
+        let process = ForkedAccount::of(template.ok_or_else(lacking)?, client)?;
         process.link().send_task(&AccountTask {
             name: account.name.clone(),
             uid: account.uid,
@@ -234,7 +239,7 @@ impl Entrance {
             runs_programs: settings.served.runs_programs() && wrong.is_none(),
             nobody: wrong.is_some(),
         })?;
-        Ok(Judge::Process(AccountJudge {
+        Ok(KeyAuthorizer::Process(AccountKeyAuthorizer {
             process,
             account,
             wrong,
@@ -352,16 +357,16 @@ fn found_empty() -> Option<PathBuf> {
 
 /// Decides about the keys of one account for one connection.
 #[derive(Debug)]
-pub(super) enum Judge {
+pub(super) enum KeyAuthorizer {
     /// This process has no more rights than the account.
     Here(Box<Here>),
     /// The account's own.
-    Process(AccountJudge),
+    Process(AccountKeyAuthorizer),
 }
 
 #[derive(Debug)]
 pub(super) struct Here {
-    keys: LetIn,
+    keys: AuthorizedKeys,
     account: Account,
     from: IpAddr,
     wrong: Option<String>,
@@ -369,21 +374,21 @@ pub(super) struct Here {
 
 /// The keys that are let in.
 #[derive(Debug)]
-enum LetIn {
+enum AuthorizedKeys {
     Listed(Keys),
     Once(Arc<OnceKeys>),
 }
 
 #[derive(Debug)]
-pub(super) struct AccountJudge {
-    pub(super) process: Copied,
+pub(super) struct AccountKeyAuthorizer {
+    pub(super) process: ForkedAccount,
     account: Account,
     /// Why nobody gets in with any key.
     wrong: Option<String>,
 }
 
-impl Judge {
-    fn here(account: &Account, keys: LetIn, user: &[u8], peer: SocketAddr) -> Self {
+impl KeyAuthorizer {
+    fn here(account: &Account, keys: AuthorizedKeys, user: &[u8], peer: SocketAddr) -> Self {
         let wrong = format!("this server is {}'s alone", account.name);
         Self::Here(Box::new(Here {
             keys,
@@ -414,11 +419,11 @@ impl Judge {
     ///
     /// # Errors
     /// There is no answer.
-    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<Entrant, String>> {
+    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<LoginRequest, String>> {
         match self {
             Self::Here(here) => {
                 // A key for one login is not used up by whoever names another user.
-                if let (LetIn::Once(_), Some(wrong)) = (&here.keys, &here.wrong) {
+                if let (AuthorizedKeys::Once(_), Some(wrong)) = (&here.keys, &here.wrong) {
                     return Ok(Err(wrong.clone()));
                 }
                 let question = Question {
@@ -427,8 +432,8 @@ impl Judge {
                     check,
                 };
                 let answer = match &here.keys {
-                    LetIn::Listed(keys) => keys.answer(&question),
-                    LetIn::Once(keys) => {
+                    AuthorizedKeys::Listed(keys) => keys.answer(&question),
+                    AuthorizedKeys::Once(keys) => {
                         let answer = keys.answer(Instant::now(), &question);
                         answer.map_err(str::to_owned)
                     }

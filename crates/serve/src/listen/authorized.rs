@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use ssh::key::{CertificateError, PublicKey, Touch};
+use ssh::key::{CertificateError, PublicKey, SecurityKeyTouch};
 
 use super::options::Options;
 use super::patterns;
 
 /// From where and when a key is shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Circumstances {
+pub(super) struct AuthContext {
     pub(super) from: IpAddr,
     pub(super) now: Timestamp,
 }
@@ -47,20 +47,20 @@ pub(super) struct Lines<'t> {
 
 /// What was let in, as far as nobody has to prove anything.
 #[derive(Debug)]
-pub(super) struct Admitted {
+pub(super) struct Authorized {
     /// A key or a certificate.
     pub(super) key: PublicKey,
     no_touch_required: bool,
     verify_required: bool,
 }
 
-impl Admitted {
+impl Authorized {
     /// Checks what a security key has said with its signature: by itself somebody must have touched
     /// it (auth2-pubkey.c).
     ///
     /// # Errors
     /// It is not enough, one sentence.
-    pub(super) fn check_touch(&self, touch: Option<Touch>) -> Result<(), String> {
+    pub(super) fn check_touch(&self, touch: Option<SecurityKeyTouch>) -> Result<(), String> {
         let wrong = match touch {
             Some(touch) if !touch.present && !self.no_touch_required => {
                 "nobody has touched the security key"
@@ -85,8 +85,8 @@ pub(super) fn lets_in(
     lines: Lines<'_>,
     shown: Shown<'_>,
     user: &str,
-    at: Circumstances,
-) -> Result<Admitted, String> {
+    at: AuthContext,
+) -> Result<Authorized, String> {
     let name = lines.name;
     let (wanted, mut why) = match shown.is_certificate() {
         false => (shown.blob, format!("it is not in {name}")),
@@ -115,8 +115,8 @@ fn enter(
     key: PublicKey,
     shown: Shown<'_>,
     user: &str,
-    at: Circumstances,
-) -> Result<Admitted, String> {
+    at: AuthContext,
+) -> Result<Authorized, String> {
     if lines.authorities && !options.is_empty() {
         return Err("has options, which a list of authorities cannot have".to_owned());
     }
@@ -125,7 +125,7 @@ fn enter(
         options.authority || lines.authorities,
         shown.is_certificate(),
     ) {
-        (false, false) => Ok(Admitted {
+        (false, false) => Ok(Authorized {
             key,
             no_touch_required: options.no_touch_required,
             verify_required: options.verify_required,
@@ -146,8 +146,8 @@ fn certified(
     authority: &PublicKey,
     shown: Shown<'_>,
     user: &str,
-    at: Circumstances,
-) -> Result<Admitted, String> {
+    at: AuthContext,
+) -> Result<Authorized, String> {
     let key = PublicKey::from_signed_blob(shown.blob, shown.signed_len, authority);
     let key = key.map_err(|e| CertificateError::BadSignature(e).to_string())?;
     let certificate = key.certificate().ok_or("it is no certificate")?;
@@ -169,7 +169,7 @@ fn certified(
             }
         }
     }
-    Ok(Admitted {
+    Ok(Authorized {
         // As auth-options.c merges them: what is stricter holds.
         no_touch_required: options.no_touch_required && terms.no_touch_required,
         verify_required: options.verify_required || terms.verify_required,

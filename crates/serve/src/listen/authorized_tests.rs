@@ -10,8 +10,8 @@ fn line(key: &PublicKey) -> String {
     )
 }
 
-fn at(seconds: i64) -> Circumstances {
-    Circumstances {
+fn at(seconds: i64) -> AuthContext {
+    AuthContext {
         from: IpAddr::from([192, 0, 2, 1]),
         now: Timestamp::from_second(seconds).unwrap(),
     }
@@ -400,7 +400,7 @@ fn a_list_of_authorities_has_nothing_else() {
 
 #[test]
 fn a_security_key_is_touched_unless_line_and_certificate_say_otherwise() {
-    let touch = |present, verified| Some(Touch { present, verified });
+    let touch = |present, verified| Some(SecurityKeyTouch { present, verified });
     let (nobody, somebody, owner) = (touch(false, false), touch(true, false), touch(true, true));
     let signed = Signed::new();
     let plain = |options: &str| {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ssh::key::PrivateKey;
 
-use super::authorized::{Circumstances, Lines, Shown, lets_in};
+use super::authorized::{AuthContext, Lines, Shown, lets_in};
 use super::message::{
     Answer, Ask, Begin, Check, Ended, LoggedIn, Over, Prove, Sign, Signature, Task, Tell, Verdict,
 };
@@ -73,9 +73,9 @@ fn address(u: &mut Unstructured<'_>) -> Result<IpAddr> {
     })
 }
 
-fn circumstances(u: &mut Unstructured<'_>) -> Result<Circumstances> {
+fn circumstances(u: &mut Unstructured<'_>) -> Result<AuthContext> {
     let now = Timestamp::from_second(u.int_in_range(0..=4_000_000_000)?);
-    Ok(Circumstances {
+    Ok(AuthContext {
         from: address(u)?,
         now: now.expect("a year of ours"),
     })

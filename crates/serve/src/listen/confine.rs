@@ -91,7 +91,7 @@ fn no_more(what: Resource) -> io::Result<()> {
 }
 
 /// What a preauth process still has to give up.
-pub(super) struct Unconfined {
+pub(super) struct PendingConfinement {
     filter: filters::Filter,
     lacking: Vec<&'static str>,
 }
@@ -100,21 +100,21 @@ pub(super) struct Unconfined {
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub(super) fn prepare_preauth() -> io::Result<Unconfined> {
+pub(super) fn prepare_preauth() -> io::Result<PendingConfinement> {
     let mut lacking = Vec::new();
     if !filters::landlock()? {
         lacking.push("Landlock");
     }
     let filter = filters::preauth()?;
-    Ok(Unconfined { filter, lacking })
+    Ok(PendingConfinement { filter, lacking })
 }
 
 /// Leaves a preauth process nothing but the descriptors it has. Tells what of it this kernel lacks.
 ///
 /// # Errors
 /// The kernel refuses what it has.
-pub(super) fn confine_preauth(left: Unconfined) -> io::Result<Vec<&'static str>> {
-    let Unconfined {
+pub(super) fn confine_preauth(left: PendingConfinement) -> io::Result<Vec<&'static str>> {
+    let PendingConfinement {
         filter,
         mut lacking,
     } = left;

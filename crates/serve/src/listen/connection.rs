@@ -17,16 +17,16 @@ use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
 
-use super::departed::Departed;
+use super::departed::OrphanedSessions;
 use super::engine::Algorithms;
-use super::losses::{Losses, Told};
+use super::losses::{LossDetector, Told};
 use super::parting::hear_out;
-use super::passing::Passing;
+use super::passing::ZeroCopyWrite;
 use super::session::Session;
-use super::{Served, Stopping, engine};
+use super::{ServedFiles, StopSignal, engine};
 use crate::error::ConnectionError;
 use crate::handles::Allowance;
-use crate::{Export, Moved};
+use crate::{Export, TransferCounters};
 
 /// A connection on which nothing has been under way for so long keeps no memory for more.
 const KEEPS_MEMORY: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ const LARGE_WINDOW: u32 = 64 << 20;
 const KEPT: usize = 8;
 
 /// A connection whose client is logged in.
-pub(super) struct Handed<'h> {
+pub(super) struct LoggedInConnection<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
     pub(super) algorithms: &'h Algorithms,
     /// Of [`ssh::Connection::hand_over`]. It holds keys, and is gone once they are used.
@@ -66,13 +66,13 @@ pub(super) struct Handed<'h> {
 /// # Errors
 /// Why it ended otherwise, which the client is told where it can be.
 pub(super) fn serve(
-    (served, losses): (&Served, &Losses),
+    (served, losses): (&ServedFiles, &LossDetector),
     stream: TcpStream,
-    handed: Handed<'_>,
-    over: &dyn Fn(Moved),
-    stopping: &Stopping,
+    handed: LoggedInConnection<'_>,
+    over: &dyn Fn(TransferCounters),
+    stopping: &StopSignal,
 ) -> Result<(), ConnectionError> {
-    let Handed {
+    let LoggedInConnection {
         host_keys,
         algorithms,
         state,
@@ -111,20 +111,20 @@ pub(super) fn serve(
 /// One connection.
 pub(super) struct Connection<'s> {
     export: &'s Export,
-    served: &'s Served,
-    over: &'s dyn Fn(Moved),
+    served: &'s ServedFiles,
+    over: &'s dyn Fn(TransferCounters),
     pub(super) stream: TcpStream,
     pub(super) conn: ssh::Connection,
     pub(super) segments: Segments,
     sending: SealedQueue,
-    pub(super) passing: Passing,
+    pub(super) passing: ZeroCopyWrite,
     pub(super) sessions: BTreeMap<ChannelId, Session<'s>>,
     allowance: Allowance,
-    departed: Departed<'s>,
+    departed: OrphanedSessions<'s>,
     /// It was said that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
-    losses: &'s Losses,
+    losses: &'s LossDetector,
     /// What it has told of them; nothing once they are borne.
     lost: Option<Told>,
     /// The last time that something was under way.
@@ -140,11 +140,11 @@ pub(super) struct Connection<'s> {
 
 impl<'s> Connection<'s> {
     fn new(
-        (served, export, losses): (&'s Served, &'s Export, &'s Losses),
+        (served, export, losses): (&'s ServedFiles, &'s Export, &'s LossDetector),
         stream: TcpStream,
         conn: ssh::Connection,
         unread: Vec<u8>,
-        over: &'s dyn Fn(Moved),
+        over: &'s dyn Fn(TransferCounters),
     ) -> Self {
         let mut sending = SealedQueue::default();
         sending.set_helper(helper());
@@ -158,10 +158,10 @@ impl<'s> Connection<'s> {
             conn,
             segments,
             sending,
-            passing: Passing::default(),
+            passing: ZeroCopyWrite::default(),
             sessions: BTreeMap::new(),
             allowance: Allowance::of_connection(),
-            departed: Departed::default(),
+            departed: OrphanedSessions::default(),
             told_clear: false,
             rtt_asked: None,
             losses,
@@ -181,7 +181,7 @@ impl<'s> Connection<'s> {
     ///
     /// # Errors
     /// Why it ended otherwise, which the client is told where it can be.
-    fn run(mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+    fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
         let farewell = done.as_ref().err().map(ConnectionError::farewell);
         if farewell == Some(None) {
@@ -205,7 +205,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    fn serve(&mut self, stopping: &Stopping) -> Result<(), ConnectionError> {
+    fn serve(&mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let mut draining = false;
         // What came behind the login.
         self.handle(Instant::now())?;
@@ -275,7 +275,7 @@ impl<'s> Connection<'s> {
     fn wait(
         &mut self,
         now: Instant,
-        stopping: &Stopping,
+        stopping: &StopSignal,
         draining: bool,
         more: bool,
     ) -> Result<bool, ConnectionError> {

@@ -19,7 +19,7 @@ const MOST_LEFT: usize = 4096;
 
 /// Those who are connected.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Crowd(Arc<Inner>);
+pub(super) struct ConnectionLimiter(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -31,7 +31,7 @@ struct Inner {
 struct Count {
     all: usize,
     /// Whoever has not logged in yet, by number.
-    strangers: BTreeMap<u64, Stranger>,
+    strangers: BTreeMap<u64, Unauthenticated>,
     next: u64,
     by_source: BTreeMap<IpAddr, usize>,
     /// Who has left without having logged in, and when; they count for their source.
@@ -42,7 +42,7 @@ struct Count {
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct Unauthenticated {
     since: Instant,
     source: IpAddr,
     /// What it hears and says goes through this.
@@ -59,7 +59,7 @@ impl Count {
         }
         let most = from.values().copied().max()?;
         let others = from.get(&source).copied().unwrap_or(0);
-        let may = |stranger: &Stranger| match most > others + 1 {
+        let may = |stranger: &Unauthenticated| match most > others + 1 {
             true => from.get(&stranger.source) == Some(&most),
             false => now.saturating_duration_since(stranger.since) >= PATIENCE,
         };
@@ -69,7 +69,7 @@ impl Count {
     }
 
     /// Somebody who has not logged in leaves, or has to.
-    fn leave(&mut self, number: u64, now: Instant) -> Option<Stranger> {
+    fn leave(&mut self, number: u64, now: Instant) -> Option<Unauthenticated> {
         let stranger = self.strangers.remove(&number)?;
         self.left.push_back((now, stranger.source));
         self.forget(now);
@@ -100,14 +100,14 @@ impl Count {
 /// One of them, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    crowd: Crowd,
+    crowd: ConnectionLimiter,
     /// Until it is known who it is.
     stranger: Option<u64>,
     /// The account it counts for.
     user: Option<String>,
 }
 
-impl Crowd {
+impl ConnectionLimiter {
     /// A place for somebody, and the connection that has to end for it; or why there is none.
     pub(super) fn enter(
         &self,
@@ -145,7 +145,7 @@ impl Crowd {
         *count.by_source.entry(source).or_default() += 1;
         let number = count.next;
         count.next += 1;
-        let stranger = Stranger {
+        let stranger = Unauthenticated {
             since: now,
             source,
             stream: None,
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn placed(
-        crowd: &Crowd,
+        crowd: &ConnectionLimiter,
         address: IpAddr,
         now: Instant,
         limits: &Limits,
@@ -259,7 +259,11 @@ mod tests {
     /// Five sources with 20 silent connections each had all 100 places, and nobody else could log in.
     #[test]
     fn who_has_many_places_gives_way() {
-        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let (crowd, now, limits) = (
+            ConnectionLimiter::default(),
+            Instant::now(),
+            Limits::default(),
+        );
         let here = |n: usize, m: usize| IpAddr::from([10, 0, n as u8, m as u8]);
         let enter = |address, at| placed(&crowd, address, at, &limits);
         let bad = (0..100).map(|n| enter(here(0, n % 5), now).unwrap());
@@ -287,7 +291,11 @@ mod tests {
 
     #[test]
     fn strangers_from_one_place_keep_nobody_else_out() {
-        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let (crowd, now, limits) = (
+            ConnectionLimiter::default(),
+            Instant::now(),
+            Limits::default(),
+        );
         let enter = |address| placed(&crowd, address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         let mut held: Vec<Place> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
@@ -303,7 +311,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_and_goes_without_a_login_comes_ten_times_in_a_second() {
-        let (crowd, limits) = (Crowd::default(), Limits::default());
+        let (crowd, limits) = (ConnectionLimiter::default(), Limits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         let begun = Instant::now();
         let come = (0..1000).filter(|_| placed(&crowd, here, begun, &limits).is_ok());
@@ -319,7 +327,7 @@ mod tests {
 
     #[test]
     fn whoever_has_logged_in_leaves_no_place_taken() {
-        let (crowd, limits) = (Crowd::default(), Limits::default());
+        let (crowd, limits) = (ConnectionLimiter::default(), Limits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..100 {
             let now = Instant::now();
@@ -330,7 +338,11 @@ mod tests {
 
     #[test]
     fn so_many_sources_are_remembered_and_no_more() {
-        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let (crowd, now, limits) = (
+            ConnectionLimiter::default(),
+            Instant::now(),
+            Limits::default(),
+        );
         for n in 0..10_000_u32 {
             let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
             assert!(placed(&crowd, from, now, &limits).is_ok());
@@ -341,7 +353,11 @@ mod tests {
 
     #[test]
     fn strangers_are_bounded_and_so_is_everybody() {
-        let (crowd, now, limits) = (Crowd::default(), Instant::now(), Limits::default());
+        let (crowd, now, limits) = (
+            ConnectionLimiter::default(),
+            Instant::now(),
+            Limits::default(),
+        );
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let enter = |n| placed(&crowd, from(n), now, &limits);
         let mut held: Vec<Place> = (0..100).map(|n| enter(n).unwrap()).collect();
@@ -362,7 +378,7 @@ mod tests {
             connections: 30,
             ..Limits::default()
         };
-        let (crowd, now) = (Crowd::default(), Instant::now());
+        let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
         let from = |n: u8| placed(&crowd, IpAddr::from([192, 0, 2, n]), now, &limits);
         let mut held = Vec::new();
         for n in 0..30 {
@@ -389,7 +405,7 @@ mod tests {
 
     #[test]
     fn accounts_and_seconds_have_their_bounds() {
-        let (crowd, now) = (Crowd::default(), Instant::now());
+        let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
         let limits = Limits {
             per_user: Some(1),
             per_second: 3,

@@ -18,9 +18,9 @@ const MOST: usize = super::connection::MOST_SESSIONS;
 
 /// Sessions without a channel, each with its end.
 #[derive(Default)]
-pub(super) struct Departed<'s>(Vec<(Instant, Session<'s>)>);
+pub(super) struct OrphanedSessions<'s>(Vec<(Instant, Session<'s>)>);
 
-impl<'s> Departed<'s> {
+impl<'s> OrphanedSessions<'s> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

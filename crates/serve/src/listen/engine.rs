@@ -127,7 +127,7 @@ pub(super) fn random() -> Random {
 }
 
 /// A host key that the monitor signs with.
-pub(super) struct MonitorsKey {
+pub(super) struct MonitorHostKey {
     public: PublicKey,
     /// One question at a time.
     link: Arc<Mutex<Arc<Link>>>,
@@ -140,7 +140,7 @@ pub(super) fn monitors_keys(
 ) -> Result<Vec<Arc<dyn HostKey>>, KeyError> {
     let link = Arc::new(Mutex::new(Arc::clone(link)));
     let keys = blobs.iter().map(|blob| {
-        let key: Arc<dyn HostKey> = Arc::new(MonitorsKey {
+        let key: Arc<dyn HostKey> = Arc::new(MonitorHostKey {
             public: PublicKey::from_blob(blob)?,
             link: Arc::clone(&link),
         });
@@ -149,7 +149,7 @@ pub(super) fn monitors_keys(
     keys.collect()
 }
 
-impl HostKey for MonitorsKey {
+impl HostKey for MonitorHostKey {
     fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -173,7 +173,7 @@ impl HostKey for MonitorsKey {
     }
 }
 
-impl MonitorsKey {
+impl MonitorHostKey {
     /// The signature that the monitor answers with.
     fn ask(&self, question: &[u8]) -> Result<Vec<u8>, KeyError> {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);

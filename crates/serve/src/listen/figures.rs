@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Moved;
+use crate::TransferCounters;
 
 /// What a server has done since it was started.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) fn count(figure: &AtomicU64) {
 }
 
 impl Figures {
-    pub(super) fn over(&self, moved: Moved) {
+    pub(super) fn over(&self, moved: TransferCounters) {
         count(&self.sessions);
         self.files.fetch_add(moved.files, Ordering::Relaxed);
         self.sent.fetch_add(moved.sent, Ordering::Relaxed);

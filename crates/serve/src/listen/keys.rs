@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
 
-use super::authorized::{self, Admitted, Circumstances, Lines, Shown};
+use super::authorized::{self, AuthContext, Authorized, Lines, Shown};
 use super::message::Check;
 
 /// No list of keys is larger.
@@ -31,7 +31,7 @@ pub(super) struct Keys {
 
 /// Who may enter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entrant {
+pub(super) struct LoginRequest {
     /// The key's fingerprint; for a certificate that of the key inside.
     pub(super) key: String,
     pub(super) certificate: Option<Certified>,
@@ -63,7 +63,7 @@ impl Keys {
     ///
     /// # Errors
     /// Why nobody may, one sentence for the log.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Result<Entrant, String> {
+    pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, String> {
         let Question { user, from, check } = *question;
         let shown = Shown {
             blob: check.blob,
@@ -89,7 +89,7 @@ impl Keys {
             });
             admitted.check_touch(touch.map_err(|e| e.to_string())?)?;
         }
-        Ok(Entrant {
+        Ok(LoginRequest {
             key: key.fingerprint(),
             certificate: key.certificate().map(|certificate| Certified {
                 authority: certificate.authority().fingerprint(),
@@ -99,8 +99,8 @@ impl Keys {
         })
     }
 
-    fn lets_in(&self, shown: Shown<'_>, user: &str, from: IpAddr) -> Result<Admitted, String> {
-        let at = Circumstances {
+    fn lets_in(&self, shown: Shown<'_>, user: &str, from: IpAddr) -> Result<Authorized, String> {
+        let at = AuthContext {
             from,
             now: Timestamp::now(),
         };

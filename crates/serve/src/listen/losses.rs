@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_millis(5);
 /// One for all connections of a client: each alone has sent too few to say anything while it starts
 /// slowly, and one that comes later need not lose a packet of its own first.
 #[derive(Debug, Default)]
-pub(super) struct Losses(Mutex<Counted>);
+pub(super) struct LossDetector(Mutex<Counted>);
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -35,7 +35,7 @@ pub(super) struct Told {
     again: u32,
 }
 
-impl Losses {
+impl LossDetector {
     /// Whether it is so, from the first time on that it was.
     pub(super) fn tell(&self, now: Instant, before: &mut Told, tcp: &TcpInfo) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     fn after(sent: u32, again: u32, rtt: u64, min_rtt: u64) -> bool {
-        let (now, losses, mut told) = (Instant::now(), Losses::default(), Told::default());
+        let (now, losses, mut told) = (Instant::now(), LossDetector::default(), Told::default());
         assert!(!losses.tell(now, &mut told, &tcp(10, 0, rtt, min_rtt)));
         losses.tell(now + SPAN, &mut told, &tcp(10 + sent, again, rtt, min_rtt))
     }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_one_connection_lost_is_known_to_the_next() {
-        let (now, losses) = (Instant::now(), Losses::default());
+        let (now, losses) = (Instant::now(), LossDetector::default());
         let mut told = [const { Told { sent: 0, again: 0 } }; 4];
         for told in &mut told {
             assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));

@@ -62,18 +62,18 @@ use sys::Tuning;
 use tracing::{field, info, info_span, warn};
 
 use crate::error::ConnectionError;
-use crowd::{Crowd, Place};
+use crowd::{ConnectionLimiter, Place};
 use figures::{Figures, count};
-use keys::Entrant;
-use losses::Losses;
+use keys::LoginRequest;
+use losses::LossDetector;
 use monitor::Monitor;
 use parting::Refused;
 use preauth::PreauthTask;
-use ready::{Ready, Taken};
+use ready::{SpareProcesses, Taken};
 use rules::Account;
 
 pub use account::{AccountProcess, Log};
-pub use accounts::{Entrance, unknown_token};
+pub use accounts::{AccessPolicy, unknown_token};
 pub use confine::hide_memory;
 pub use engine::{Algorithms, Offer};
 pub use host_key::{generate, generate_pair, keep_new};
@@ -82,10 +82,10 @@ pub use limits::Limits;
 pub use once::{Once, OnceEnd};
 pub use preauth::main as preauth;
 pub use process::Role;
-pub use program::{Allowed, Owner};
+pub use program::{AllowedProgram, Owner};
 pub use rules::Rules;
-pub use served::Served;
-pub use template::Template;
+pub use served::ServedFiles;
+pub use template::ForkServer;
 
 pub use crate::words::split_command;
 
@@ -100,11 +100,11 @@ const QUEUE: i32 = 4096;
 #[derive(Debug)]
 pub struct Settings {
     /// What whoever has logged in is served.
-    pub served: Served,
+    pub served: ServedFiles,
     /// Who may log in.
-    pub entrance: Entrance,
+    pub entrance: AccessPolicy,
     /// What is different for a key, by its fingerprint.
-    pub keys: BTreeMap<String, Served>,
+    pub keys: BTreeMap<String, ServedFiles>,
     /// What is offered to clients.
     pub algorithms: Algorithms,
     /// What `--old-clients` would have offered, where that was not said: a client that has nothing in
@@ -122,7 +122,7 @@ pub struct Settings {
 impl Settings {
     /// What whoever has entered an account is served: what there is for the key, else for the
     /// authority of its certificate, else what there is for all.
-    fn served(&self, entrant: &Entrant, account: &Account) -> Served {
+    fn served(&self, entrant: &LoginRequest, account: &Account) -> ServedFiles {
         let of = |fingerprint: &String| self.keys.get(fingerprint);
         let authority = || of(&entrant.certificate.as_ref()?.authority);
         let served = of(&entrant.key).or_else(authority);
@@ -150,9 +150,9 @@ impl Settings {
 /// Settings that can be replaced: who comes from then on meets the new ones, who is there keeps
 /// those it came to.
 #[derive(Clone, Debug)]
-pub struct Current(Arc<RwLock<Arc<Settings>>>);
+pub struct LiveSettings(Arc<RwLock<Arc<Settings>>>);
 
-impl Current {
+impl LiveSettings {
     fn get(&self) -> Arc<Settings> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -168,8 +168,8 @@ impl Current {
 pub struct Server {
     /// The first is the one that is told of.
     listeners: Vec<TcpListener>,
-    settings: Current,
-    crowd: Crowd,
+    settings: LiveSettings,
+    crowd: ConnectionLimiter,
     shared: Arc<Shared>,
 }
 
@@ -178,7 +178,7 @@ pub struct Server {
 struct Shared {
     figures: Figures,
     /// Only where all are one client's.
-    losses: Losses,
+    losses: LossDetector,
 }
 
 /// Ends a [`Server`] when it is dropped: nobody is let in any more, and whoever transfers
@@ -188,15 +188,15 @@ pub struct Running(#[allow(dead_code, reason = "its end is seen at the other end
 
 /// Readable, at its end, once the [`Running`] of the same pair is gone.
 #[derive(Clone, Debug)]
-pub struct Stopping(Arc<OwnedFd>);
+pub struct StopSignal(Arc<OwnedFd>);
 
 /// Both ends of what stops a server.
 ///
 /// # Errors
 /// There are no descriptors left.
-pub fn stopping() -> io::Result<(Running, Stopping)> {
+pub fn stopping() -> io::Result<(Running, StopSignal)> {
     let (read, write) = io::pipe()?;
-    Ok((Running(write.into()), Stopping(Arc::new(read.into()))))
+    Ok((Running(write.into()), StopSignal(Arc::new(read.into()))))
 }
 
 impl Server {
@@ -228,8 +228,8 @@ impl Server {
         let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             listeners: vec![listener],
-            settings: Current(Arc::new(RwLock::new(Arc::new(settings)))),
-            crowd: Crowd::default(),
+            settings: LiveSettings(Arc::new(RwLock::new(Arc::new(settings)))),
+            crowd: ConnectionLimiter::default(),
             shared: Arc::default(),
         })
     }
@@ -250,7 +250,7 @@ impl Server {
     }
 
     /// What can be replaced while it serves.
-    pub fn settings(&self) -> Current {
+    pub fn settings(&self) -> LiveSettings {
         self.settings.clone()
     }
 
@@ -279,8 +279,8 @@ impl Server {
     ///
     /// # Errors
     /// The listening socket has broken.
-    pub fn run(self, stopping: &Stopping) -> io::Result<()> {
-        let mut ready = Ready::new(stopping, &self.settings.get());
+    pub fn run(self, stopping: &StopSignal) -> io::Result<()> {
+        let mut ready = SpareProcesses::new(stopping, &self.settings.get());
         let mut refused = Refused::default();
         loop {
             let mut fds = vec![PollFd::new(&*stopping.0, PollFlags::IN)];
@@ -338,8 +338,8 @@ impl Server {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        (ready, refused): (&mut Ready, &mut Refused),
-        stopping: &Stopping,
+        (ready, refused): (&mut SpareProcesses, &mut Refused),
+        stopping: &StopSignal,
     ) {
         let (settings, now) = (self.settings.get(), Instant::now());
         let entered = match settings.entrance.is_open(now) {
@@ -394,7 +394,7 @@ fn serve(
     (stream, peer): (TcpStream, SocketAddr),
     place: Place,
     taken: Taken,
-    stopping: &Stopping,
+    stopping: &StopSignal,
 ) {
     let _span = info_span!("connection", %peer, user = field::Empty).entered();
     if let Err(e) = Tuning::default().accepted(&stream) {

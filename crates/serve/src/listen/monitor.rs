@@ -12,11 +12,11 @@ use ssh::key::{PrivateKey, PublicKey};
 use tracing::{Span, field, info};
 use wire::{WireError, escape};
 
-use super::accounts::Judge;
-use super::connection::{self, Handed};
+use super::accounts::KeyAuthorizer;
+use super::connection::{self, LoggedInConnection};
 use super::crowd::Place;
 use super::figures::count;
-use super::keys::Entrant;
+use super::keys::LoginRequest;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LoggedIn, Over, Prove, ProveHost, Sign, Signature, Tell, Verdict,
@@ -24,8 +24,8 @@ use super::message::{
 use super::ready::Taken;
 use super::said::{Protection, escaped, fingerprint, tell};
 use super::signing::{prove_with, sign_with};
-use super::{Served, Settings, Shared, Stopping};
-use crate::Moved;
+use super::{ServedFiles, Settings, Shared, StopSignal};
+use crate::TransferCounters;
 use crate::error::ConnectionError;
 
 /// The preauth process tells the client about its time by itself.
@@ -53,9 +53,9 @@ pub(super) struct Monitor<'s> {
     questions: u32,
     lines: u32,
     /// The account that was asked for, and who judges about its keys.
-    asked: Option<(Vec<u8>, Judge)>,
+    asked: Option<(Vec<u8>, KeyAuthorizer)>,
     /// Whom the account's judge has let in.
-    proved: Option<Entrant>,
+    proved: Option<LoginRequest>,
 }
 
 /// The first key exchange.
@@ -91,7 +91,11 @@ impl<'s> Monitor<'s> {
     ///
     /// # Errors
     /// Why it ended otherwise.
-    pub(super) fn run(mut self, ready: Taken, stopping: &Stopping) -> Result<(), ConnectionError> {
+    pub(super) fn run(
+        mut self,
+        ready: Taken,
+        stopping: &StopSignal,
+    ) -> Result<(), ConnectionError> {
         let until = Instant::now() + self.settings.login_time + SLACK;
         let Taken { preauth, template } = ready;
         self.template = template;
@@ -122,7 +126,7 @@ impl<'s> Monitor<'s> {
         &mut self,
         link: &Link,
         until: Instant,
-        stopping: &Stopping,
+        stopping: &StopSignal,
     ) -> Result<Message, ConnectionError> {
         loop {
             let [said, stop] = readable([link.as_fd(), stopping.0.as_fd()], Some(until))?;
@@ -278,10 +282,10 @@ impl<'s> Monitor<'s> {
     /// Has a client served who is logged in.
     fn serve(
         self,
-        served: &Served,
-        judge: Judge,
+        served: &ServedFiles,
+        judge: KeyAuthorizer,
         message: Message,
-        stopping: &Stopping,
+        stopping: &StopSignal,
     ) -> Result<(), ConnectionError> {
         let logged_in = LoggedIn::decode(&message).map_err(nonsense)?;
         let Self {
@@ -293,8 +297,8 @@ impl<'s> Monitor<'s> {
             place: _place,
             ..
         } = self;
-        let over = |moved: Moved| {
-            let Moved {
+        let over = |moved: TransferCounters| {
+            let TransferCounters {
                 files,
                 sent,
                 received,
@@ -303,9 +307,9 @@ impl<'s> Monitor<'s> {
             info!(opened = files, sent, received, "session over");
         };
         let account = match judge {
-            Judge::Here(_) => {
+            KeyAuthorizer::Here(_) => {
                 let keys = settings.host_keys.iter().cloned();
-                let handed = Handed {
+                let handed = LoggedInConnection {
                     host_keys: keys.map(|key| key as _).collect(),
                     algorithms: &settings.algorithms,
                     state: logged_in.state.to_vec().into(),
@@ -315,7 +319,7 @@ impl<'s> Monitor<'s> {
                 let served = (served, &shared.losses);
                 return connection::serve(served, client, handed, &over, stopping);
             }
-            Judge::Process(account) => account.process,
+            KeyAuthorizer::Process(account) => account.process,
         };
         let json = serde_json::to_vec(served).map_err(io::Error::other)?;
         let begin = Begin {
@@ -351,7 +355,7 @@ impl<'s> Monitor<'s> {
                         sent,
                         received,
                     } = Over::decode(&message).map_err(nonsense)?;
-                    over(Moved {
+                    over(TransferCounters {
                         files,
                         sent,
                         received,

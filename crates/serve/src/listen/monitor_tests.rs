@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use testkit::certificate::Terms;
 use wire::{Field as _, Rest};
 
-use super::super::accounts::Entrance;
-use super::super::crowd::Crowd;
+use super::super::accounts::AccessPolicy;
+use super::super::crowd::ConnectionLimiter;
 use super::super::{Algorithms, Limits, stopping};
 use super::*;
 
@@ -38,8 +38,8 @@ impl Scene {
         std::fs::write(&file, line).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let settings = Settings {
-            served: Served::default(),
-            entrance: Entrance::this(file.clone()),
+            served: ServedFiles::default(),
+            entrance: AccessPolicy::this(file.clone()),
             keys: BTreeMap::new(),
             algorithms: Algorithms::default(),
             to_old_clients: None,
@@ -136,7 +136,8 @@ impl Scene {
         let (ours, theirs) = Link::pair().unwrap();
         let (_running, stopping) = stopping().unwrap();
         let shared = Shared::default();
-        let place = Crowd::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
+        let place =
+            ConnectionLimiter::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
         let (place, _) = place.unwrap();
         let mut monitor = Monitor::new(&self.settings, &shared, (client, peer), place);
         let preauth = thread::spawn(move || {

@@ -17,12 +17,12 @@ use ssh::key::PrivateKey;
 use ssh::once::{self, Asked, Frames, Listening, OnceError, Refused, Taken, VERSION};
 use tracing::info;
 
-use super::accounts::Entrance;
-use super::crowd::Crowd;
+use super::accounts::AccessPolicy;
+use super::crowd::ConnectionLimiter;
 use super::engine::Algorithms;
 use super::link::readable;
 use super::once_keys::OnceKeys;
-use super::{Limits, Served, Server, Settings, confine, hide_memory, stopping};
+use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
 
 /// Who has started it says at once what is wanted.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub struct Once {
     /// What whoever has logged in is served.
-    pub served: Served,
+    pub served: ServedFiles,
     /// Ports that may be listened at; any, if there are none.
     pub ports: Option<(u16, u16)>,
     /// SSH_CONNECTION, as sshd has set it.
@@ -190,7 +190,7 @@ fn accept(server: Server) -> io::Result<OwnedFd> {
     Ok(ended.into())
 }
 
-fn settings(mut served: Served, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
+fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
     let local = |e: &dyn fmt::Display| OnceEnd::Local(e.to_string());
     // It is no pattern here.
     let plain = |root: PathBuf| {
@@ -206,7 +206,7 @@ fn settings(mut served: Served, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEn
     let host_key = PrivateKey::generate_ed25519().map_err(|e| local(&e))?;
     Ok(Settings {
         served,
-        entrance: Entrance::once(Arc::clone(keys)).map_err(|e| local(&e))?,
+        entrance: AccessPolicy::once(Arc::clone(keys)).map_err(|e| local(&e))?,
         keys: BTreeMap::new(),
         // Its client is ours, names the best first, and may have been told to name nothing else but
         // something else.
@@ -284,7 +284,12 @@ impl Control {
     }
 
     /// Takes further keys until the channel ends.
-    fn follow(&mut self, ended: &OwnedFd, keys: &OnceKeys, crowd: &Crowd) -> Result<(), OnceEnd> {
+    fn follow(
+        &mut self,
+        ended: &OwnedFd,
+        keys: &OnceKeys,
+        crowd: &ConnectionLimiter,
+    ) -> Result<(), OnceEnd> {
         let mut used = Instant::now();
         loop {
             let now = Instant::now();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ssh::auth::{Claim, Proof};
 use ssh::key::PublicKey;
 
-use super::keys::{Entrant, Question};
+use super::keys::{LoginRequest, Question};
 
 /// A key that has opened nothing for so long never will.
 const LIFE: Duration = Duration::from_secs(30);
@@ -50,14 +50,14 @@ impl OnceKeys {
         &self,
         now: Instant,
         question: &Question<'_>,
-    ) -> Result<Entrant, &'static str> {
+    ) -> Result<LoginRequest, &'static str> {
         let check = question.check;
         let mut waiting = self.waiting(now);
         let is = |waiting: &Waiting| waiting.key.blob() == check.blob;
         let at = waiting.iter().position(is);
         let at = at.ok_or("it is no key for one login, was used, or came too late")?;
         let key = &waiting[at].key;
-        let entrant = Entrant {
+        let entrant = LoginRequest {
             key: key.fingerprint(),
             certificate: None,
         };
@@ -137,7 +137,11 @@ mod tests {
             self.key.sign("ssh-ed25519", &covered).unwrap()
         }
 
-        fn answer(&self, at: Instant, signature: Option<&[u8]>) -> Result<Entrant, &'static str> {
+        fn answer(
+            &self,
+            at: Instant,
+            signature: Option<&[u8]>,
+        ) -> Result<LoginRequest, &'static str> {
             self.keys.answer(
                 at,
                 &Question {

@@ -2,7 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use super::authorized::Circumstances;
+use super::authorized::AuthContext;
 use super::{expiry, patterns};
 
 /// Options that forbid or allow what is never given here: terminals, forwarding, programs of the
@@ -39,7 +39,7 @@ pub(super) struct Options {
 impl Options {
     /// Reads every option and checks those that can be checked now; the reason continues a sentence
     /// about the line.
-    pub(super) fn read(mut options: &str, at: Circumstances) -> Result<Self, String> {
+    pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, String> {
         let mut found = Self::default();
         while !options.is_empty() {
             let (name, value, rest) = next(options)?;

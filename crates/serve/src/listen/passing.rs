@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::io::ioctl_fionread;
 use ssh::channel::ChannelId;
 use ssh::{DATA_HEAD, Front};
-use sys::Passage;
+use sys::SplicePipe;
 use tracing::debug;
 
 use super::connection::Connection;
@@ -25,9 +25,9 @@ const WRITE_HEAD: usize = 29;
 
 /// What a connection has for it.
 #[derive(Default)]
-pub(super) struct Passing {
+pub(super) struct ZeroCopyWrite {
     /// There is one, once it was needed.
-    passage: Option<Passage>,
+    passage: Option<SplicePipe>,
     /// What is in it goes there: as much at once as it holds, since file systems that give out many pages at once
     /// zero what a write has not of one.
     target: Option<Target>,
@@ -44,7 +44,7 @@ struct Target {
     offset: u64,
 }
 
-impl Passing {
+impl ZeroCopyWrite {
     /// Gives back what is kept for more.
     pub(super) fn trim(&mut self) {
         if self.target.is_none() {
@@ -53,7 +53,7 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for ZeroCopyWrite {
     fn drop(&mut self) {
         if self.bytes > 0 {
             debug!(bytes = self.bytes, "to files without coming to memory");
@@ -180,7 +180,7 @@ impl Connection<'_> {
         }
         let passage = match &mut self.passing.passage {
             Some(passage) => passage,
-            none => match Passage::new() {
+            none => match SplicePipe::new() {
                 Ok(new) => none.insert(new),
                 // There are no descriptors: they come to memory, as others do.
                 Err(_) => {

@@ -104,12 +104,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A process of an account: a copy of the template, whose child it is. Killed, at the latest, when
 /// it is dropped.
 #[derive(Debug)]
-pub(super) struct Copied {
+pub(super) struct ForkedAccount {
     process: OwnedFd,
     link: Link,
 }
 
-impl Copied {
+impl ForkedAccount {
     /// A copy of the template at the other end of `template`, for this client.
     pub(super) fn of(template: &Link, client: impl std::os::fd::AsFd) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
@@ -129,7 +129,7 @@ impl Copied {
     }
 }
 
-impl Drop for Copied {
+impl Drop for ForkedAccount {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use ssh::channel::{ChannelId, Channels};
 use tracing::info;
 
-use crate::{Moved, words};
+use crate::{TransferCounters, words};
 
 /// Where programs are looked for, by us and by those that we run, if nobody says otherwise.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -40,13 +40,13 @@ const MERCY: Duration = Duration::from_millis(500);
 
 /// A program that may be run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allowed {
+pub struct AllowedProgram {
     /// As clients call it.
     name: String,
     path: PathBuf,
 }
 
-impl Allowed {
+impl AllowedProgram {
     /// The program of that name: an absolute path, or one that is found along `path`, a list of
     /// directories as in PATH.
     ///
@@ -152,7 +152,7 @@ impl Program {
     /// # Errors
     /// It is not, or cannot be run: a sentence for the client.
     pub(super) fn start(
-        allowed: &[Allowed],
+        allowed: &[AllowedProgram],
         owner: Option<&Owner>,
         command: &[u8],
     ) -> Result<Self, String> {
@@ -161,7 +161,7 @@ impl Program {
         let (first, rest) = words.split_first().ok_or("there is no command to run")?;
         let mut named = allowed.iter();
         let named = named.find(|program| program.name.as_bytes() == first);
-        let Allowed { name, path } = named.ok_or_else(|| {
+        let AllowedProgram { name, path } = named.ok_or_else(|| {
             let names: Vec<_> = allowed
                 .iter()
                 .map(|program| program.name.as_str())
@@ -247,8 +247,8 @@ impl Program {
     }
 
     /// What went through it.
-    pub(super) fn moved(&self) -> Moved {
-        Moved {
+    pub(super) fn moved(&self) -> TransferCounters {
+        TransferCounters {
             files: 0,
             sent: self.sent,
             received: self.received,

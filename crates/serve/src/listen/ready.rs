@@ -10,7 +10,7 @@ use tracing::warn;
 use super::link::Link;
 use super::preauth::PreauthTask;
 use super::process::{Process, Role};
-use super::{Settings, Stopping};
+use super::{Settings, StopSignal};
 
 /// One that ends sooner is not started again before somebody comes.
 const SOON: Duration = Duration::from_secs(1);
@@ -18,8 +18,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// One preauth process, for the next client, and as root the template of the accounts'. They belong to
 /// the thread that accepts connections: a process ends with the thread that started it.
 #[derive(Debug)]
-pub(super) struct Ready {
-    stopping: Stopping,
+pub(super) struct SpareProcesses {
+    stopping: StopSignal,
     accounts: bool,
     template: Option<Started>,
     spare: Option<(PreauthTask, Started)>,
@@ -38,8 +38,8 @@ pub(super) struct Taken {
     pub(super) template: Option<Arc<Link>>,
 }
 
-impl Ready {
-    pub(super) fn new(stopping: &Stopping, settings: &Settings) -> Self {
+impl SpareProcesses {
+    pub(super) fn new(stopping: &StopSignal, settings: &Settings) -> Self {
         let mut new = Self {
             stopping: stopping.clone(),
             accounts: settings.entrance.has_accounts(),

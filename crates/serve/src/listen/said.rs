@@ -10,7 +10,7 @@ use ssh::{cipher, kex};
 use tracing::{debug, info, trace, warn};
 use wire::escape::name;
 
-use super::keys::{Certified, Entrant};
+use super::keys::{Certified, LoginRequest};
 use super::link::nonsense;
 use super::message::{LoggedIn, Tell};
 
@@ -69,7 +69,7 @@ impl<'k> Protection<'k> {
     }
 
     /// The line of a login.
-    pub(super) fn tell_login(&self, user: &dyn Display, entrant: &Entrant) {
+    pub(super) fn tell_login(&self, user: &dyn Display, entrant: &LoginRequest) {
         let Self {
             kex,
             host_key,

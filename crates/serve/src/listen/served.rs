@@ -2,10 +2,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 
 use super::accounts::expand;
-use super::program::{Allowed, Owner};
+use super::program::{AllowedProgram, Owner};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::export::LOG_FILES;
@@ -13,7 +13,7 @@ use crate::{Access, Export};
 
 /// What whoever has logged in is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Served {
+pub struct ServedFiles {
     /// Nothing but what lies beneath this directory.
     pub root: Option<PathBuf>,
     /// What may be done there.
@@ -33,12 +33,12 @@ pub struct Served {
     /// Files of which so many bytes are moved have a line of the log each.
     pub log_files: u64,
     /// Programs that may be run, where everything the account may see is served.
-    pub allowed: Vec<Allowed>,
+    pub allowed: Vec<AllowedProgram>,
     /// Whose they are.
     pub owner: Option<Owner>,
 }
 
-impl Default for Served {
+impl Default for ServedFiles {
     fn default() -> Self {
         Self {
             root: None,
@@ -56,13 +56,13 @@ impl Default for Served {
     }
 }
 
-impl Served {
+impl ServedFiles {
     /// What is done without behind the login.
-    pub(super) fn renounced(&self) -> Renounced {
+    pub(super) fn renounced(&self) -> DisabledProtection {
         match (self.without_cipher, self.without_mac) {
-            (false, _) => Renounced::Nothing,
-            (true, false) => Renounced::Cipher,
-            (true, true) => Renounced::CipherAndMac,
+            (false, _) => DisabledProtection::Nothing,
+            (true, false) => DisabledProtection::Cipher,
+            (true, true) => DisabledProtection::CipherAndMac,
         }
     }
 

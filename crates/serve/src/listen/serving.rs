@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ssh::channel::{ChannelId, Channels};
 
 use crate::scp::Scp;
-use crate::{Answer, Moved, Server, StreamError};
+use crate::{Answer, Server, StreamError, TransferCounters};
 
 /// Who serves files on a channel.
 pub(super) enum Serving<'s> {
@@ -107,7 +107,7 @@ impl Serving<'_> {
         }
     }
 
-    pub(super) fn moved(&self) -> Moved {
+    pub(super) fn moved(&self) -> TransferCounters {
         match self {
             Self::Sftp(server) => server.moved(),
             Self::Scp(scp) => scp.moved(),

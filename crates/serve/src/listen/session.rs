@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sftp::Pieces;
+use sftp::SegmentSlices;
 use ssh::channel::{ChannelId, Channels, Request};
 use tracing::{info, warn};
 use wire::Reader;
 
-use super::Served;
+use super::ServedFiles;
 use super::program::Program;
 use super::serving::Serving;
 use crate::aside::LAST;
@@ -20,7 +20,7 @@ use crate::handles::Allowance;
 use crate::placing::Place;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
-use crate::{Export, Moved, Server};
+use crate::{Export, Server, TransferCounters};
 
 /// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
 const FILES_ONLY: &str =
@@ -45,7 +45,7 @@ pub(super) struct Session<'s> {
     server: Option<Serving<'s>>,
     program: Option<Program>,
     /// Received and not carried out: as much as the window allows.
-    received: Pieces,
+    received: SegmentSlices,
     /// Bytes of it.
     waiting: usize,
     /// The client sends no more.
@@ -61,7 +61,7 @@ impl<'s> Session<'s> {
             allowance,
             server: None,
             program: None,
-            received: Pieces::new(SMALL, GATHERED),
+            received: SegmentSlices::new(SMALL, GATHERED),
             waiting: 0,
             ended: false,
             over: false,
@@ -72,7 +72,7 @@ impl<'s> Session<'s> {
     pub(super) fn request(
         &mut self,
         channels: &mut Channels,
-        (served, export): (&Served, &'s Export),
+        (served, export): (&ServedFiles, &'s Export),
         name: &[u8],
         data: &[u8],
         want_reply: bool,
@@ -355,7 +355,7 @@ impl<'s> Session<'s> {
     }
 
     /// Says what it has moved, once it is gone.
-    pub(super) fn tell(&self, over: &dyn Fn(Moved)) {
+    pub(super) fn tell(&self, over: &dyn Fn(TransferCounters)) {
         if let Some(server) = &self.server {
             over(server.moved());
         }

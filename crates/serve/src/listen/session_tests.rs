@@ -17,7 +17,7 @@ fn received<'s>(export: &'s Export, name: &str, command: &str, said: &[u8]) -> S
     let mut data = Vec::new();
     command.as_bytes().write(&mut data);
     let mut session = Session::new(id, 100.into());
-    let what = (&Served::default(), export);
+    let what = (&ServedFiles::default(), export);
     session.request(&mut channels, what, name.as_bytes(), &data, true);
     for piece in said.chunks(9) {
         session.data(Bytes::copy_from_slice(piece));

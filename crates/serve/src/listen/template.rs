@@ -12,17 +12,17 @@ use sys::Forked;
 
 use super::account::AccountProcess;
 use super::link::Link;
-use super::{Stopping, confine};
+use super::{StopSignal, confine};
 
 /// The template.
 #[derive(Debug)]
-pub struct Template {
+pub struct ForkServer {
     /// To the monitor.
     link: Link,
-    stopping: Stopping,
+    stopping: StopSignal,
 }
 
-impl Template {
+impl ForkServer {
     /// With the monitor at standard output, and what ends when the server does at standard input.
     ///
     /// Neither stays there: a copy must not have the template's link to the monitor, by which the
@@ -41,7 +41,7 @@ impl Template {
         sys::forget_children()?;
         Ok(Self {
             link,
-            stopping: Stopping(Arc::new(stopping)),
+            stopping: StopSignal(Arc::new(stopping)),
         })
     }
 

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::Moved;
+use crate::answer::TransferCounters;
 use crate::answers::Answer;
 use crate::handles::Allowance;
 use crate::words::{self, Word};
@@ -39,13 +39,13 @@ const LONGEST_LINE: usize = 8 << 10;
 pub struct Command {
     /// Files are taken, to the one path; given otherwise.
     takes: bool,
-    how: How,
+    how: ScpFlags,
     paths: Vec<Word>,
 }
 
 /// Flags of either side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct How {
+struct ScpFlags {
     /// -r
     trees: bool,
     /// -p
@@ -72,7 +72,7 @@ impl Command {
         let words = words::words(command)
             .map_err(|why| format!("this server has no shell, and runs no scp that {why}"))?;
         let mut words = words.into_iter().skip(1).peekable();
-        let (mut how, mut takes) = (How::default(), None);
+        let (mut how, mut takes) = (ScpFlags::default(), None);
         while let Some(flags) = words.next_if(|w| w.text.len() > 1 && w.text[0] == b'-') {
             if flags.text == b"--" {
                 break;
@@ -109,7 +109,7 @@ impl Command {
 pub struct Scp<'e> {
     files: Files<'e>,
     takes: bool,
-    how: How,
+    how: ScpFlags,
     side: Side,
 }
 
@@ -123,7 +123,7 @@ enum Side {
 }
 
 /// How far the client has come.
-enum Heard {
+enum ClientProgress {
     /// All is well.
     Well,
     /// Something failed there, which it has told its user.
@@ -257,7 +257,7 @@ impl<'e> Scp<'e> {
     }
 
     /// What was moved so far.
-    pub fn moved(&self) -> Moved {
+    pub fn moved(&self) -> TransferCounters {
         self.files.session.moved
     }
 

@@ -5,13 +5,13 @@ use sftp::{Attrs, Request};
 
 use super::files::Files;
 use super::incoming::{Incoming, PERMISSIONS};
-use super::{How, joined, take_line};
+use super::{ScpFlags, joined, take_line};
 
 /// What a directory needs that is to be written to.
 const OWN: u32 = 0o700;
 
 pub(super) struct Sink {
-    how: How,
+    how: ScpFlags,
     target: Vec<u8>,
     /// Files go into the target, and not to its name.
     into: bool,
@@ -40,7 +40,7 @@ enum State {
 }
 
 impl Sink {
-    pub(super) fn new(how: How, mut paths: Vec<Vec<u8>>, files: &mut Files<'_>) -> Self {
+    pub(super) fn new(how: ScpFlags, mut paths: Vec<Vec<u8>>, files: &mut Files<'_>) -> Self {
         let ambiguous = paths.len() > 1;
         let target = paths.pop().filter(|path| !path.is_empty());
         let target = target.unwrap_or_else(|| b".".to_vec());

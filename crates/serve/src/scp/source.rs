@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
 use super::files::Files;
-use super::{Heard, How, joined, take_line};
+use super::{ClientProgress, ScpFlags, joined, take_line};
 use crate::answer::LONGEST_DATA;
 use crate::error::Refused;
 
@@ -17,7 +17,7 @@ const LONGEST_PATH: usize = 4096;
 const MOST_WAITING: usize = 32 << 20;
 
 pub(super) struct Source {
-    how: How,
+    how: ScpFlags,
     /// What is still to be given, the next one last.
     steps: Vec<Step>,
     /// Bytes of the names in `steps`.
@@ -69,7 +69,7 @@ struct Outgoing {
 }
 
 impl Source {
-    pub(super) fn new(how: How, paths: Vec<Vec<u8>>) -> Self {
+    pub(super) fn new(how: ScpFlags, paths: Vec<Vec<u8>>) -> Self {
         let steps = paths.into_iter().rev().map(|mut path| {
             // What ends with slashes is a file as well, as OpenSSH has it.
             while path.len() > 1 && path.ends_with(b"/") {
@@ -106,8 +106,8 @@ impl Source {
                     self.state = State::Listening(then);
                     return false;
                 }
-                Some(Heard::Well) => self.go_on(then, files),
-                Some(Heard::Trouble) => {
+                Some(ClientProgress::Well) => self.go_on(then, files),
+                Some(ClientProgress::Trouble) => {
                     files.failed = true;
                     match then {
                         Then::Next => {}
@@ -115,7 +115,7 @@ impl Source {
                     }
                     State::Next
                 }
-                Some(Heard::Over) => {
+                Some(ClientProgress::Over) => {
                     files.failed = true;
                     State::Over
                 }
@@ -126,24 +126,24 @@ impl Source {
     }
 
     /// A byte, or a line of trouble.
-    fn hear(&mut self, received: &mut Bytes) -> Option<Heard> {
+    fn hear(&mut self, received: &mut Bytes) -> Option<ClientProgress> {
         if self.line.is_empty() {
             match received.first()? {
                 0 => {
                     let _ = received.split_to(1);
-                    return Some(Heard::Well);
+                    return Some(ClientProgress::Well);
                 }
                 1 => {}
-                _ => return Some(Heard::Over),
+                _ => return Some(ClientProgress::Over),
             }
         }
         match take_line(received, &mut self.line) {
             Ok(false) => None,
             Ok(true) => {
                 self.line.clear();
-                Some(Heard::Trouble)
+                Some(ClientProgress::Trouble)
             }
-            Err(()) => Some(Heard::Over),
+            Err(()) => Some(ClientProgress::Over),
         }
     }
 

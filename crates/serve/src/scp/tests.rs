@@ -76,7 +76,7 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         let found = Command::parse(command.as_bytes())
             .expect("scp")
             .expect(command);
-        let How {
+        let ScpFlags {
             trees: t, times: p, ..
         } = found.how;
         assert_eq!((found.takes, t, p), (takes, trees, times), "{command}");

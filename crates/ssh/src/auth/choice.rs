@@ -1,6 +1,6 @@
 //! What to try next.
 
-use super::{AuthEvent, Awaits, Method, UserAuth, request};
+use super::{AuthEvent, AwaitedReply, Method, UserAuth, request};
 
 impl UserAuth {
     /// Makes the next request that the server may take, or gives up.
@@ -14,7 +14,7 @@ impl UserAuth {
                 }
         });
         if !tried {
-            self.awaits = Awaits::Over;
+            self.awaits = AwaitedReply::Over;
             let server = self.allowed.clone().unwrap_or_default();
             self.events
                 .push_back(AuthEvent::Failed { server, why: None });
@@ -33,7 +33,7 @@ impl UserAuth {
         }
         self.interactive += 1;
         self.rounds = 0;
-        self.awaits = Awaits::Interactive;
+        self.awaits = AwaitedReply::Interactive;
         self.send(request::interactive(&self.config));
         true
     }
@@ -43,7 +43,7 @@ impl UserAuth {
             return false;
         }
         self.passwords += 1;
-        self.awaits = Awaits::Password;
+        self.awaits = AwaitedReply::Password;
         self.events.push_back(AuthEvent::Password {
             attempt: self.passwords,
         });
@@ -65,7 +65,7 @@ impl UserAuth {
                 self.ask_signature(identity, algorithm);
             } else {
                 let query = request::public_key(&self.config, key, algorithm, false);
-                self.awaits = Awaits::PkOk {
+                self.awaits = AwaitedReply::PkOk {
                     identity,
                     algorithm,
                 };
@@ -80,7 +80,7 @@ impl UserAuth {
         let Some(key) = self.config.identities.get(identity) else {
             return;
         };
-        self.awaits = Awaits::Signature;
+        self.awaits = AwaitedReply::Signature;
         self.unsigned = request::public_key(&self.config, key, algorithm, true);
         self.events.push_back(AuthEvent::Sign {
             identity,

@@ -45,7 +45,7 @@ const MAX_METHODS: usize = 32;
 
 /// What the server's next message has to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaits {
+enum AwaitedReply {
     /// Nothing was asked.
     Nothing,
     /// `none`.
@@ -72,7 +72,7 @@ enum Awaits {
 /// [`UserAuth::poll_message`] and [`UserAuth::poll_event`].
 pub struct UserAuth {
     config: AuthConfig,
-    awaits: Awaits,
+    awaits: AwaitedReply,
     service_accepted: bool,
     /// Methods the server takes; unknown before the first failure.
     allowed: Option<Vec<String>>,
@@ -94,7 +94,7 @@ impl UserAuth {
     pub fn new(config: AuthConfig) -> Self {
         Self {
             config,
-            awaits: Awaits::Nothing,
+            awaits: AwaitedReply::Nothing,
             service_accepted: false,
             allowed: None,
             next_key: (0, None),
@@ -128,7 +128,7 @@ impl UserAuth {
     pub fn start_after_service(&mut self) {
         let key = self.config.methods.first() == Some(&Method::PublicKey) && self.offer_key();
         if !key {
-            self.awaits = Awaits::NoneReply;
+            self.awaits = AwaitedReply::NoneReply;
             self.send(request::none(&self.config));
         }
     }
@@ -153,31 +153,34 @@ impl UserAuth {
         match (number, self.awaits) {
             (
                 UserauthSuccess::NUMBER,
-                Awaits::NoneReply | Awaits::KeyReply | Awaits::PasswordReply | Awaits::Interactive,
+                AwaitedReply::NoneReply
+                | AwaitedReply::KeyReply
+                | AwaitedReply::PasswordReply
+                | AwaitedReply::Interactive,
             ) => {
                 UserauthSuccess::decode(payload)?;
-                self.awaits = Awaits::Over;
+                self.awaits = AwaitedReply::Over;
                 self.events.push_back(AuthEvent::Success);
                 Ok(())
             }
             (
                 UserauthFailure::NUMBER,
-                Awaits::NoneReply
-                | Awaits::PkOk { .. }
-                | Awaits::KeyReply
-                | Awaits::PasswordReply
-                | Awaits::Interactive,
+                AwaitedReply::NoneReply
+                | AwaitedReply::PkOk { .. }
+                | AwaitedReply::KeyReply
+                | AwaitedReply::PasswordReply
+                | AwaitedReply::Interactive,
             ) => self.handle_failure(payload),
             (
                 60,
-                Awaits::PkOk {
+                AwaitedReply::PkOk {
                     identity,
                     algorithm,
                 },
             ) => self.handle_pk_ok(payload, identity, algorithm),
-            (60, Awaits::Interactive) => self.handle_info_request(payload),
+            (60, AwaitedReply::Interactive) => self.handle_info_request(payload),
             // RFC 4252 section 8: the password has expired, and a new one is wanted.
-            (60, Awaits::PasswordReply) => {
+            (60, AwaitedReply::PasswordReply) => {
                 UserauthPasswdChangereq::decode(payload)?;
                 self.fail("the password has expired: log in with ssh once to change it")
             }
@@ -200,9 +203,9 @@ impl UserAuth {
         let m = UserauthFailure::decode(payload)?;
         if m.partial_success {
             let method = match self.awaits {
-                Awaits::KeyReply => Method::PublicKey,
-                Awaits::PasswordReply => Method::Password,
-                Awaits::Interactive => Method::KeyboardInteractive,
+                AwaitedReply::KeyReply => Method::PublicKey,
+                AwaitedReply::PasswordReply => Method::Password,
+                AwaitedReply::Interactive => Method::KeyboardInteractive,
                 _ => return Err(PeerMisbehaved::Unexpected(UserauthFailure::NUMBER).into()),
             };
             // A key that has done its part is not offered for the next one.
@@ -213,7 +216,7 @@ impl UserAuth {
             if self.steps > MAX_STEPS {
                 return Err(PeerMisbehaved::TooMany("authentication steps").into());
             }
-        } else if matches!(self.awaits, Awaits::Interactive) && self.rounds == 0 {
+        } else if matches!(self.awaits, AwaitedReply::Interactive) && self.rounds == 0 {
             // Refused without a prompt: the server has nothing to ask.
             self.interactive = self.config.max_prompts;
         }
@@ -267,7 +270,7 @@ impl UserAuth {
             self.messages.push_back(request::answers(&[]));
             return Ok(());
         }
-        self.awaits = Awaits::Answers(prompts.len());
+        self.awaits = AwaitedReply::Answers(prompts.len());
         self.events.push_back(AuthEvent::Prompts {
             name: escape(m.name),
             instruction: escape_lines(m.instruction),
@@ -278,13 +281,13 @@ impl UserAuth {
 
     /// The answer to [`AuthEvent::Sign`]: the signature blob, or `None` if this key cannot sign.
     pub fn sign(&mut self, signature: Option<&[u8]>) {
-        if self.awaits != Awaits::Signature {
+        if self.awaits != AwaitedReply::Signature {
             return;
         }
         let unsigned = std::mem::take(&mut self.unsigned);
         match signature {
             Some(signature) => {
-                self.awaits = Awaits::KeyReply;
+                self.awaits = AwaitedReply::KeyReply;
                 self.send(request::with_signature(unsigned, signature));
             }
             None => {
@@ -296,12 +299,12 @@ impl UserAuth {
 
     /// The answer to [`AuthEvent::Password`]; `None` gives the method up.
     pub fn password(&mut self, password: Option<&Zeroizing<String>>) {
-        if self.awaits != Awaits::Password {
+        if self.awaits != AwaitedReply::Password {
             return;
         }
         match password {
             Some(password) => {
-                self.awaits = Awaits::PasswordReply;
+                self.awaits = AwaitedReply::PasswordReply;
                 let message = request::password(&self.config, password);
                 self.messages.push_back(message);
             }
@@ -315,12 +318,12 @@ impl UserAuth {
     /// The answers to [`AuthEvent::Prompts`], one for each; `None`, or another number of them,
     /// gives the method up.
     pub fn answers(&mut self, answers: Option<&[Zeroizing<String>]>) {
-        let Awaits::Answers(asked) = self.awaits else {
+        let AwaitedReply::Answers(asked) = self.awaits else {
             return;
         };
         match answers.filter(|answers| answers.len() == asked) {
             Some(answers) => {
-                self.awaits = Awaits::Interactive;
+                self.awaits = AwaitedReply::Interactive;
                 self.messages.push_back(request::answers(answers));
             }
             None => {
@@ -338,7 +341,7 @@ impl UserAuth {
     }
 
     fn fail(&mut self, why: &str) -> Result<(), Error> {
-        self.awaits = Awaits::Over;
+        self.awaits = AwaitedReply::Over;
         let server = self.allowed.clone().unwrap_or_default();
         self.events.push_back(AuthEvent::Failed {
             server,

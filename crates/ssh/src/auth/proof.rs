@@ -2,7 +2,7 @@ use wire::{Field, Rest};
 
 use super::PUBLICKEY;
 use super::request::{CONNECTION, HOSTBOUND};
-use crate::key::{KeyError, PublicKey, Touch};
+use crate::key::{KeyError, PublicKey, SecurityKeyTouch};
 use crate::msg::UserauthRequest;
 
 /// What a client shows to prove that it owns a key (RFC 4252 section 7).
@@ -36,7 +36,7 @@ impl Proof {
     ///
     /// # Errors
     /// It does not.
-    pub fn check(&self, claim: Claim<'_>) -> Result<Option<Touch>, KeyError> {
+    pub fn check(&self, claim: Claim<'_>) -> Result<Option<SecurityKeyTouch>, KeyError> {
         let mut data = Vec::new();
         true.write(&mut data);
         self.algorithm.as_bytes().write(&mut data);

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, PeerMisbehaved};
 
 /// ServerAliveInterval: silence is measured, not time.
-pub(super) struct Alive {
+pub(super) struct KeepAlive {
     interval: Option<Duration>,
     count: u32,
     heard: Option<Instant>,
@@ -11,7 +11,7 @@ pub(super) struct Alive {
     unanswered: u32,
 }
 
-impl Alive {
+impl KeepAlive {
     pub(super) fn new(interval: Option<Duration>, count: u32) -> Self {
         Self {
             interval,

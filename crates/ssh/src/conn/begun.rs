@@ -25,7 +25,7 @@ pub enum Front {
 
 /// What is still to come of a packet of data.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coming {
+pub(super) struct PartialPacket {
     channel: u32,
     data: usize,
     padding: usize,
@@ -57,7 +57,7 @@ impl Connection {
         };
         self.channels.begin_data(now, begun.recipient, begun.len)?;
         self.transport.begin(begun, buf);
-        self.coming = Some(Coming {
+        self.coming = Some(PartialPacket {
             channel: begun.recipient,
             data: begun.len,
             padding: begun.padding,

@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::{Outlying, Pool};
+use wire::{BorrowPolicy, Pool};
 
 pub use begun::{DATA_HEAD, Front};
 pub use sealed::SealedQueue;
 
-use self::alive::Alive;
-use self::begun::Coming;
+use self::alive::KeepAlive;
+use self::begun::PartialPacket;
 use self::proofs::Proofs;
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
@@ -26,8 +26,8 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::help::Helper;
 use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
-    Extensions, Handover, Ident, Negotiated, Output, Proposal, Random, Renounced, Transport,
-    TransportConfig, TransportEvent,
+    DisabledProtection, Extensions, Handover, Ident, Negotiated, Output, Proposal, Random,
+    Transport, TransportConfig, TransportEvent,
 };
 
 /// Settings of a [`Connection`].
@@ -96,7 +96,7 @@ pub struct Connection {
     auth: Authentication,
     channels: Channels,
     /// A packet of data that was begun, and whose end has not come.
-    coming: Option<Coming>,
+    coming: Option<PartialPacket>,
     authenticated: bool,
     /// A client that does without a cipher has to ask for it.
     asks_for_none: bool,
@@ -105,7 +105,7 @@ pub struct Connection {
     early: Early,
     /// Messages of channels that left before authentication had succeeded.
     sent_early: u32,
-    alive: Alive,
+    alive: KeepAlive,
     proofs: Proofs,
     events: VecDeque<Event>,
 }
@@ -156,7 +156,7 @@ impl Connection {
             asked_service: false,
             early: Early::Nothing,
             sent_early: 0,
-            alive: Alive::new(config.alive_interval, config.alive_count),
+            alive: KeepAlive::new(config.alive_interval, config.alive_count),
             proofs: Proofs::default(),
             events: VecDeque::new(),
         })
@@ -185,7 +185,7 @@ impl Connection {
         now: Instant,
         bytes: &[u8],
     ) -> Result<Self, Error> {
-        let mut alive = Alive::new(config.alive_interval, config.alive_count);
+        let mut alive = KeepAlive::new(config.alive_interval, config.alive_count);
         alive.hear(now);
         Ok(Self {
             role: Role::Server,
@@ -302,8 +302,8 @@ impl Connection {
 
     /// Does without a cipher, or without cipher and MAC, after authentication, if the peer was told
     /// the same; [`Connection::negotiated`] tells.
-    pub fn renounce(&mut self, renounced: Renounced) {
-        self.asks_for_none = self.role == Role::Client && renounced != Renounced::Nothing;
+    pub fn renounce(&mut self, renounced: DisabledProtection) {
+        self.asks_for_none = self.role == Role::Client && renounced != DisabledProtection::Nothing;
         self.transport.renounce(renounced);
     }
 
@@ -320,7 +320,7 @@ impl Connection {
 
     /// How long what is sent may stay where it lies: until it is sent where it is neither sealed nor
     /// compressed.
-    pub fn outlying(&self) -> Outlying {
+    pub fn outlying(&self) -> BorrowPolicy {
         self.transport.outlying()
     }
 

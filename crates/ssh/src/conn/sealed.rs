@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{Outlying, Part};
+use wire::{BorrowPolicy, Part};
 
 use super::Connection;
 use crate::error::{Error, Local};
@@ -74,7 +74,7 @@ impl SealedQueue {
     /// # Errors
     /// Those of [`SealedQueue::fill`].
     pub fn settle(&mut self, conn: &mut Connection) -> Result<(), Error> {
-        if conn.outlying() != Outlying::UntilSealed {
+        if conn.outlying() != BorrowPolicy::UntilSealed {
             return Ok(());
         }
         while self.missed.is_none()

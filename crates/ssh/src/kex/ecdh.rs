@@ -6,12 +6,12 @@ use super::KexError;
 use super::table::Curve;
 
 /// An ephemeral key on one curve.
-pub(super) struct Ephemeral {
+pub(super) struct EphemeralKey {
     curve: &'static Curve,
     private: EphemeralPrivateKey,
 }
 
-impl Ephemeral {
+impl EphemeralKey {
     /// A new key and its public half as it goes over the wire.
     pub(super) fn generate(curve: &'static Curve) -> Result<(Self, Vec<u8>), KexError> {
         let private = EphemeralPrivateKey::generate(curve.algorithm, &SystemRandom::new())

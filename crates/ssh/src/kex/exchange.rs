@@ -2,7 +2,7 @@ use std::fmt;
 
 use aws_lc_rs::digest;
 
-use super::ecdh::Ephemeral;
+use super::ecdh::EphemeralKey;
 use super::hybrid::{self, Hybrid};
 use super::table::Agreement;
 use super::{KexError, KexMethod, SharedSecret};
@@ -14,7 +14,7 @@ pub struct ClientExchange {
 }
 
 enum Half {
-    Ecdh(Ephemeral),
+    Ecdh(EphemeralKey),
     Hybrid(Box<Hybrid>),
 }
 
@@ -24,7 +24,7 @@ impl ClientExchange {
     pub fn start(method: &'static KexMethod) -> Result<(Self, Vec<u8>), KexError> {
         let (half, init) = match &method.agreement {
             Agreement::Ecdh(curve) => {
-                let (ephemeral, public) = Ephemeral::generate(curve)?;
+                let (ephemeral, public) = EphemeralKey::generate(curve)?;
                 (Half::Ecdh(ephemeral), public)
             }
             Agreement::Hybrid(kem) => {
@@ -66,7 +66,7 @@ pub fn respond(
 ) -> Result<(Vec<u8>, SharedSecret), KexError> {
     match &method.agreement {
         Agreement::Ecdh(curve) => {
-            let (ephemeral, reply) = Ephemeral::generate(curve)?;
+            let (ephemeral, reply) = EphemeralKey::generate(curve)?;
             Ok((reply, SharedSecret::from_mpint(&ephemeral.agree(init)?)))
         }
         Agreement::Hybrid(kem) => {

@@ -3,7 +3,7 @@ use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
 use super::KexError;
-use super::ecdh::Ephemeral;
+use super::ecdh::EphemeralKey;
 use super::table::{Kem, X25519};
 
 /// FIPS 203 section 8, table 3.
@@ -107,13 +107,13 @@ impl Decapsulation {
 pub(super) struct Hybrid {
     kem: Kem,
     decapsulation: Decapsulation,
-    ephemeral: Ephemeral,
+    ephemeral: EphemeralKey,
 }
 
 impl Hybrid {
     pub(super) fn start(kem: Kem) -> Result<(Self, Vec<u8>), KexError> {
         let (decapsulation, mut init) = Decapsulation::generate(kem)?;
-        let (ephemeral, public) = Ephemeral::generate(&X25519)?;
+        let (ephemeral, public) = EphemeralKey::generate(&X25519)?;
         init.extend_from_slice(&public);
         let half = Self {
             kem,
@@ -136,7 +136,7 @@ impl Hybrid {
 pub(super) fn respond(kem: Kem, init: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), KexError> {
     let (encapsulation, public) = split(init, kem.public_len())?;
     let (mut reply, secret) = kem.encapsulate(encapsulation)?;
-    let (ephemeral, ours) = Ephemeral::generate(&X25519)?;
+    let (ephemeral, ours) = EphemeralKey::generate(&X25519)?;
     let classical = ephemeral.agree(public)?;
     reply.extend_from_slice(&ours);
     Ok((reply, both(&secret, &classical)))

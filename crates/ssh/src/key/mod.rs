@@ -21,6 +21,6 @@ pub use host::{HostKey, host_key_algorithms, host_key_proof};
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;
-pub use signature::Touch;
+pub use signature::SecurityKeyTouch;
 pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};
 pub use user::UserTerms;

@@ -7,7 +7,7 @@ use wire::{Field, Mpint, Reader};
 
 use super::curve::{Curve, NISTP256};
 use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
-use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, Touch, certificate, signature};
+use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, SecurityKeyTouch, certificate, signature};
 
 /// Sizes of RSA modulus that are used, in bits: OpenSSH's `RequiredRSASize` is 1024, ours what
 /// NIST SP 800-131A asks for; aws-lc-rs verifies up to 8192.
@@ -166,7 +166,7 @@ impl PublicKey {
         algorithm: &str,
         data: &[u8],
         signature: &[u8],
-    ) -> Result<Option<Touch>, KeyError> {
+    ) -> Result<Option<SecurityKeyTouch>, KeyError> {
         let wrong = || KeyError::WrongAlgorithm {
             algorithm: algorithm.to_owned(),
         };

@@ -11,7 +11,7 @@ use super::public::Plain;
 
 /// What a security key says of the moment it signed (OpenSSH PROTOCOL.u2f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub struct SecurityKeyTouch {
     /// Somebody touched it.
     pub present: bool,
     /// It knew, by a PIN or a finger, who that was.
@@ -28,7 +28,7 @@ pub(super) fn verify(
     name: &str,
     data: &[u8],
     signature: &[u8],
-) -> Result<Option<Touch>, KeyError> {
+) -> Result<Option<SecurityKeyTouch>, KeyError> {
     let mut r = Reader::new(signature);
     let said = r.string()?;
     if said != name.as_bytes() {
@@ -119,13 +119,13 @@ fn touched(
     r: &mut Reader<'_>,
     application: &[u8],
     data: &[u8],
-) -> Result<(Vec<u8>, Touch), KeyError> {
+) -> Result<(Vec<u8>, SecurityKeyTouch), KeyError> {
     let (flags, counter) = (r.u8()?, r.u32()?);
     let mut signed = digest::digest(&SHA256, application).as_ref().to_vec();
     signed.push(flags);
     signed.extend_from_slice(&counter.to_be_bytes());
     signed.extend_from_slice(digest::digest(&SHA256, data).as_ref());
-    let touch = Touch {
+    let touch = SecurityKeyTouch {
         present: flags & PRESENT != 0,
         verified: flags & VERIFIED != 0,
     };

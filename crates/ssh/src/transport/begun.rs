@@ -18,12 +18,12 @@ pub(crate) enum Front {
     /// Nothing that may be begun.
     Other,
     /// Channel data.
-    Data(Begun),
+    Data(StartedPacket),
 }
 
 /// A packet of channel data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Begun {
+pub(crate) struct StartedPacket {
     /// The channel's number here.
     pub(crate) recipient: u32,
     /// Bytes of data.
@@ -61,7 +61,7 @@ impl Inbound {
         let Ok(whole) = self.whole_len(&[l0, l1, l2, l3]) else {
             return Front::Other;
         };
-        let begun = Begun {
+        let begun = StartedPacket {
             recipient: u32::from_be_bytes([r0, r1, r2, r3]),
             len: u32::from_be_bytes([d0, d1, d2, d3]) as usize,
             padding: usize::from(padding),
@@ -75,7 +75,7 @@ impl Inbound {
     }
 
     /// The packet at the front is begun: its head is taken from `buf`.
-    pub(crate) fn begin(&mut self, begun: Begun, buf: &mut BytesMut) {
+    pub(crate) fn begin(&mut self, begun: StartedPacket, buf: &mut BytesMut) {
         buf.advance(HEAD);
         self.pass(HEAD + begun.len + begun.padding);
     }
@@ -91,7 +91,7 @@ impl Transport {
     }
 
     /// [`Inbound::begin`].
-    pub(crate) fn begin(&mut self, begun: Begun, buf: &mut BytesMut) {
+    pub(crate) fn begin(&mut self, begun: StartedPacket, buf: &mut BytesMut) {
         self.inbound.begin(begun, buf);
     }
 

@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wire::{Outlying, PacketBuf};
+use wire::{BorrowPolicy, PacketBuf};
 
 pub(crate) use begun::{Front, HEAD};
 pub use handover::Handover;
 pub use open::{OpenJob, Opened};
-pub use proposal::{Direction, Negotiated, Proposal, Renounced};
+pub use proposal::{Direction, DisabledProtection, Negotiated, Proposal};
 pub use seal::{Output, SealJob, Sealed};
 pub use version::Ident;
 
@@ -162,7 +162,7 @@ pub struct Transport {
     peer_takes_ext_info: bool,
     extensions: Extensions,
     authenticated: bool,
-    renounced: Renounced,
+    renounced: DisabledProtection,
     /// A server's, where it offers less than it could.
     could_offer: Option<Proposal>,
     /// Messages that came too early for the peer, and of which it will say so.
@@ -204,7 +204,7 @@ impl Transport {
             peer_takes_ext_info: false,
             extensions: Extensions::default(),
             authenticated: false,
-            renounced: Renounced::Nothing,
+            renounced: DisabledProtection::Nothing,
             could_offer: None,
             forgiven: 0,
             hears_early: false,
@@ -341,7 +341,7 @@ impl Transport {
     }
 
     /// How long what is sent may stay where it lies.
-    pub(crate) fn outlying(&self) -> Outlying {
+    pub(crate) fn outlying(&self) -> BorrowPolicy {
         self.outbound.outlying()
     }
 
@@ -430,7 +430,7 @@ impl Transport {
 
     /// Does without these from the next key exchange on that begins after authentication, if the
     /// peer was told the same.
-    pub fn renounce(&mut self, renounced: Renounced) {
+    pub fn renounce(&mut self, renounced: DisabledProtection) {
         self.renounced = renounced;
     }
 
@@ -441,10 +441,10 @@ impl Transport {
     }
 
     /// What is renounced in a key exchange that begins now.
-    fn renounces(&self) -> Renounced {
+    fn renounces(&self) -> DisabledProtection {
         match self.authenticated {
             true => self.renounced,
-            false => Renounced::Nothing,
+            false => DisabledProtection::Nothing,
         }
     }
 

@@ -34,7 +34,7 @@ pub struct Proposal {
 /// Only where both sides were told: a client names it first and a server last, in no key exchange
 /// before authentication, and neither takes what it has not named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Renounced {
+pub enum DisabledProtection {
     /// Nothing.
     #[default]
     Nothing,
@@ -75,9 +75,16 @@ impl Proposal {
 
     /// Whether this server and a client with that KEXINIT would have something of each kind in common.
     pub(crate) fn suits(&self, client: &KexInit<'_>) -> bool {
-        let ours = self.encode(Role::Server, [0; 16], false, false, Renounced::Nothing);
-        KexInit::decode(&ours)
-            .is_ok_and(|ours| negotiate(Role::Server, client, &ours, Renounced::Nothing).is_ok())
+        let ours = self.encode(
+            Role::Server,
+            [0; 16],
+            false,
+            false,
+            DisabledProtection::Nothing,
+        );
+        KexInit::decode(&ours).is_ok_and(|ours| {
+            negotiate(Role::Server, client, &ours, DisabledProtection::Nothing).is_ok()
+        })
     }
 
     /// The KEXINIT payload. `first` adds the indicators that only the first one carries.
@@ -87,7 +94,7 @@ impl Proposal {
         cookie: [u8; 16],
         first: bool,
         guess: bool,
-        renounced: Renounced,
+        renounced: DisabledProtection,
     ) -> Vec<u8> {
         let mut kex = self.kex.join(",");
         if first {
@@ -106,8 +113,8 @@ impl Proposal {
         };
         let (host_key, ciphers, macs) = (
             self.host_key.join(","),
-            with_none(&self.ciphers, renounced != Renounced::Nothing),
-            with_none(&self.macs, renounced == Renounced::CipherAndMac),
+            with_none(&self.ciphers, renounced != DisabledProtection::Nothing),
+            with_none(&self.macs, renounced == DisabledProtection::CipherAndMac),
         );
         let compression = if self.compress {
             "zlib@openssh.com,none"
@@ -177,7 +184,7 @@ pub(crate) fn negotiate(
     role: Role,
     client: &KexInit<'_>,
     server: &KexInit<'_>,
-    renounced: Renounced,
+    renounced: DisabledProtection,
 ) -> Result<Negotiated, Error> {
     let choose = |what, client: NameList<'_>, server: NameList<'_>| {
         let theirs = match role {
@@ -201,7 +208,7 @@ pub(crate) fn negotiate(
      -> Result<Direction, Error> {
         let name = choose("cipher", cipher.0, cipher.1)?;
         let cipher = match name == NONE.name {
-            true if renounced != Renounced::Nothing => &NONE,
+            true if renounced != DisabledProtection::Nothing => &NONE,
             // It is on neither of our lists then.
             true => return Err(PeerMisbehaved::NotRenounced.into()),
             false => find(CIPHERS, "cipher", &name, |c| c.name)?,
@@ -211,7 +218,7 @@ pub(crate) fn negotiate(
             false => match choose("MAC", mac.0, mac.1)? {
                 // Never with a cipher: what is not authenticated is as good as not enciphered.
                 name if name == NONE.name => {
-                    match cipher.is_none() && renounced == Renounced::CipherAndMac {
+                    match cipher.is_none() && renounced == DisabledProtection::CipherAndMac {
                         true => None,
                         false => return Err(PeerMisbehaved::NotRenounced.into()),
                     }

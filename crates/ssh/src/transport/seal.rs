@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::{Outlying, PacketBuf, Part};
+use wire::{BorrowPolicy, PacketBuf, Part};
 
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
@@ -329,12 +329,12 @@ impl Outbound {
     }
 
     /// How long what is sent may stay where it lies.
-    pub(crate) fn outlying(&self) -> Outlying {
+    pub(crate) fn outlying(&self) -> BorrowPolicy {
         match self.deflate {
-            Some(_) => Outlying::Never,
-            None if self.is_free() => Outlying::UntilSent,
-            None if self.key.seals_from_elsewhere() => Outlying::UntilSealed,
-            None => Outlying::Never,
+            Some(_) => BorrowPolicy::Never,
+            None if self.is_free() => BorrowPolicy::UntilSent,
+            None if self.key.seals_from_elsewhere() => BorrowPolicy::UntilSealed,
+            None => BorrowPolicy::Never,
         }
     }
 

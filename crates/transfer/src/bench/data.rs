@@ -119,7 +119,7 @@ pub fn write(piece: &[u8], mut from: u64, len: u64, out: &mut impl Write) -> io:
 
 /// What compression makes of data, and how fast this machine does it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Looked {
+pub struct CompressionSample {
     /// Bytes after by bytes before.
     pub ratio: f64,
     /// Bytes a second on one core.
@@ -127,7 +127,7 @@ pub struct Looked {
 }
 
 /// By zlib, packet by packet, as SSH has it.
-pub fn by_zlib(data: &[u8]) -> Looked {
+pub fn by_zlib(data: &[u8]) -> CompressionSample {
     let mut deflate = Deflate::new();
     let mut out = Vec::with_capacity(PACKET);
     looked(data, PACKET, |packet| {
@@ -140,7 +140,7 @@ pub fn by_zlib(data: &[u8]) -> Looked {
 }
 
 /// By zstd, block by block, as between two of ours: what becomes no smaller is sent as it is.
-pub fn by_zstd(data: &[u8]) -> Looked {
+pub fn by_zstd(data: &[u8]) -> CompressionSample {
     let mut packer = Packer::new();
     let mut out = Vec::new();
     looked(data, BLOCK, |block| {
@@ -151,12 +151,12 @@ pub fn by_zstd(data: &[u8]) -> Looked {
     })
 }
 
-fn looked(data: &[u8], block: usize, mut pack: impl FnMut(&[u8]) -> usize) -> Looked {
+fn looked(data: &[u8], block: usize, mut pack: impl FnMut(&[u8]) -> usize) -> CompressionSample {
     let data = data.get(..data.len().min(LOOK)).unwrap_or_default();
     let start = Instant::now();
     let packed: usize = data.chunks(block).map(&mut pack).sum();
     let seconds = start.elapsed().as_secs_f64().max(1e-9);
-    Looked {
+    CompressionSample {
         ratio: packed as f64 / data.len().max(1) as f64,
         rate: data.len() as f64 / seconds,
     }

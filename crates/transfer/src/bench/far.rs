@@ -22,11 +22,11 @@ pub struct Used {
 }
 
 /// Asks the far end, over a session that has nothing else to do.
-pub struct FarEnd {
+pub struct RemoteProbe {
     questions: Questions,
 }
 
-impl FarEnd {
+impl RemoteProbe {
     /// Over this session.
     pub fn new(session: Session) -> Self {
         let questions = Questions::new(session);

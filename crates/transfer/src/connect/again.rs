@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use plan::{Direction, Learned, Refusals};
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::ahead::{self, Ahead};
+use super::ahead::{self, Preconnect};
 use super::direct::{Direct, DirectConfig};
-use super::far::{self, FarUse};
-use super::host::{Beside, FirstKey, Surroundings, establish, start};
+use super::far::{self, RemoteServerUse};
+use super::host::{FirstHostKey, RequiredMatch, Surroundings, establish, start};
 use super::host_gate::SharedPrompt;
 use super::host_gate::{memory_name, remembered};
 use super::proposing::{cipher_order, secured};
@@ -24,7 +24,7 @@ use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{Kind, Prompt, PromptError};
 use crate::report::Origin;
-use crate::session::{Link, NoMore, Reach, Straight};
+use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 
 /// How long connecting again may take before it is tried anew: the SYN of a try that began while
 /// the path was dark may be repeated half a minute after it is light again.
@@ -34,16 +34,19 @@ const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
 /// Connections to a host that is reached through others, which see a login for each.
 const THROUGH_OTHERS: u32 = 4;
 
-/// Connects to a host; further connections to it come from the [`Again`].
+/// Connects to a host; further connections to it come from the [`ConnectionFactory`].
 ///
 /// Where everything that is needed has been learned on an earlier visit, the link comes back
 /// before the host has answered, so that the first requests can leave in one flight with
 /// authentication; it fails later if it must. Otherwise it comes back authenticated.
-pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Again), String> {
+pub fn connect(
+    config: HostConfig,
+    around: &Surroundings,
+) -> Result<(SshLink, ConnectionFactory), String> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
-    let mut again = Again {
+    let mut again = ConnectionFactory {
         plain: AtomicBool::new(false),
         direct: direct(&config, around, &first),
         config: config.clone(),
@@ -69,7 +72,7 @@ pub fn connect(config: HostConfig, around: &Surroundings) -> Result<(SshLink, Ag
     let name = config.host.clone();
     let (mut link, proven) = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
-    if around.far != FarUse::Direct {
+    if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
     establish(&mut link, &name, proven)?;
@@ -82,12 +85,15 @@ fn direct(
     around: &Surroundings,
     first: &Arc<OnceLock<Facts>>,
 ) -> Option<Arc<Direct>> {
-    let wanted = matches!(around.far, FarUse::Auto | FarUse::Wanted | FarUse::Direct);
-    let encrypts = around.renounced == Renounced::Nothing;
+    let wanted = matches!(
+        around.far,
+        RemoteServerUse::Auto | RemoteServerUse::Wanted | RemoteServerUse::Direct
+    );
+    let encrypts = around.renounced == DisabledProtection::Nothing;
     if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
         return None;
     }
-    let insisted = around.far == FarUse::Direct;
+    let insisted = around.far == RemoteServerUse::Direct;
     let (host, port, user) = memory_name(config);
     let memory = remembered(config, around.memories.as_ref());
     let barred = |m: &HostMemory| far::is_barred(m, SystemTime::now());
@@ -137,7 +143,7 @@ fn direct(
 
 /// How more connections to the same host are made. Nobody is asked anything for them, but once
 /// after the last connection is lost.
-pub struct Again {
+pub struct ConnectionFactory {
     config: HostConfig,
     around: Surroundings,
     /// Of the first connection, once it is authenticated.
@@ -152,17 +158,17 @@ pub struct Again {
     direct: Option<Arc<Direct>>,
     serving: Serving,
     /// Connections that were begun before the first one had logged in.
-    ahead: Option<Ahead>,
+    ahead: Option<Preconnect>,
 }
 
-impl Again {
+impl ConnectionFactory {
     fn open(&self) -> Option<&Facts> {
         let first = self.first.get().filter(|facts| !facts.person);
         first.filter(|_| !self.asked.load(Ordering::SeqCst))
     }
 }
 
-impl Again {
+impl ConnectionFactory {
     /// What is remembered of the host.
     fn memory(&self) -> Option<HostMemory> {
         remembered(&self.config, self.around.memories.as_ref())
@@ -187,29 +193,33 @@ impl Again {
     }
 
     /// Begins further connections beside the first one, which `link` has just made.
-    fn begin_ahead(&self, link: &SshLink) -> Option<Ahead> {
+    fn begin_ahead(&self, link: &SshLink) -> Option<Preconnect> {
         let tcp = link.stream().tcp_info()?;
         let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
         if self.config.proxy != Proxy::Direct {
             return None;
         }
-        let first = ahead::First {
+        let first = ahead::FirstConnection {
             address: address.ip(),
             rtt: tcp.rtt,
             one_machine: link.stream().is_one_machine(),
             serving: self.serving.clone(),
             opened: Arc::clone(&self.first),
         };
-        let around = further(&self.around, Arc::new(Mutex::new(Nobody)));
-        Ahead::begin(self.config.clone(), around, first, self.direct.is_some())
+        let around = further(&self.around, Arc::new(Mutex::new(SilentPrompt)));
+        Preconnect::begin(self.config.clone(), around, first, self.direct.is_some())
     }
 
-    fn another_of(&self, config: HostConfig, brief: bool) -> Result<Box<dyn Link>, NoMore> {
+    fn another_of(
+        &self,
+        config: HostConfig,
+        brief: bool,
+    ) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.open().is_none() {
             let why = "another login would need the person again".to_owned();
-            return Err(NoMore::Login(why));
+            return Err(NoMoreConnections::Login(why));
         }
-        self.connect_with(config, Arc::new(Mutex::new(Nobody)), brief)
+        self.connect_with(config, Arc::new(Mutex::new(SilentPrompt)), brief)
     }
 
     fn connect_with(
@@ -217,14 +227,14 @@ impl Again {
         config: HostConfig,
         prompt: SharedPrompt,
         brief: bool,
-    ) -> Result<Box<dyn Link>, NoMore> {
+    ) -> Result<Box<dyn Link>, NoMoreConnections> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
         let around = Surroundings {
-            beside: first.map(|first| Beside {
+            beside: first.map(|first| RequiredMatch {
                 address: address.map(|a| a.ip()),
-                host_key: FirstKey::Known(first.host_key_blob.clone()),
+                host_key: FirstHostKey::Known(first.host_key_blob.clone()),
                 serving: self.serving.clone(),
                 rtt: first.rtt.filter(|_| brief),
             }),
@@ -235,10 +245,10 @@ impl Again {
     }
 
     /// Asks whoever was asked for the first login.
-    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMore> {
+    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.asked_again.load(Ordering::SeqCst) {
             let why = "the login was refused, and nobody is asked more than once".to_owned();
-            return Err(NoMore::Login(why));
+            return Err(NoMoreConnections::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
         let prompt = Arc::new(Mutex::new(Watched {
@@ -252,12 +262,12 @@ impl Again {
     }
 }
 
-impl Reach for Again {
+impl ConnectionSource for ConnectionFactory {
     fn is_open(&self) -> bool {
         self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
     }
 
-    fn straight(&self) -> Option<Arc<dyn Straight>> {
+    fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
         let direct = self.direct.clone()?;
         Some(direct)
     }
@@ -266,7 +276,7 @@ impl Reach for Again {
         (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
     }
 
-    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMore> {
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
         if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
             return direct.connect();
         }
@@ -278,7 +288,7 @@ impl Reach for Again {
         self.another_of(self.config.clone(), brief)
     }
 
-    fn again(&self) -> Result<Box<dyn Link>, NoMore> {
+    fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         let mut config = self.config.clone();
         if self.open().is_none() {
             // Whoever is asked takes the time that it takes.
@@ -308,7 +318,7 @@ impl Reach for Again {
     fn far_origin(&self) -> Origin {
         let age = || self.memory()?.far?.age(SystemTime::now());
         match self.around.far {
-            FarUse::Stock => Origin::Flag("--far-end"),
+            RemoteServerUse::Stock => Origin::Flag("--far-end"),
             _ => age().map_or(Origin::Default, Origin::Memory),
         }
     }
@@ -361,16 +371,16 @@ fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
 pub(super) fn connect_authenticated(
     config: HostConfig,
     around: &Surroundings,
-) -> Result<Box<dyn Link>, NoMore> {
-    let (mut link, _) = start(config, around, 0).map_err(NoMore::Connection)?;
+) -> Result<Box<dyn Link>, NoMoreConnections> {
+    let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
     link.try_once();
-    if around.far != FarUse::Direct {
+    if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if link.knows_host() => Err(NoMore::Login(e.into_words())),
-        Err(e) => Err(NoMore::Connection(e.into_words())),
+        Err(e) if link.knows_host() => Err(NoMoreConnections::Login(e.into_words())),
+        Err(e) => Err(NoMoreConnections::Connection(e.into_words())),
     }
 }
 
@@ -400,9 +410,9 @@ impl Prompt for Watched {
 }
 
 /// Nobody is asked, and nothing that was shown for the first connection is shown again.
-struct Nobody;
+struct SilentPrompt;
 
-impl Prompt for Nobody {
+impl Prompt for SilentPrompt {
     fn ask(&mut self, _: &str, _: Kind) -> Result<Zeroizing<String>, PromptError> {
         Err(PromptError::Unavailable("nobody is asked a second time"))
     }

@@ -15,15 +15,15 @@ use plan::{Direction, begins_with};
 use tracing::debug;
 
 use super::again::connect_authenticated;
-use super::far::{self, FarUse};
-use super::host::{Beside, FirstKey, Surroundings, known_hosts};
-use super::host_gate::{HostGate, remembered};
+use super::far::{self, RemoteServerUse};
+use super::host::{FirstHostKey, RequiredMatch, Surroundings, known_hosts};
+use super::host_gate::{HostAuthHandler, remembered};
 use super::serving::Serving;
 use super::ssh_link::Facts;
 use crate::config::HostConfig;
-use crate::copy::Coming;
+use crate::copy::TransferEstimate;
 use crate::identity::Identities;
-use crate::session::{self, Known, Link, NoMore, SessionOptions};
+use crate::session::{self, Known, Link, NoMoreConnections, SessionOptions};
 
 /// A server's LoginGraceTime is two minutes, and a person who is asked may take them: what was begun ahead of that is no
 /// use any more.
@@ -36,17 +36,17 @@ const MOST_FOR_SERVING: Duration = Duration::from_millis(300);
 
 /// What is about to be sent to a host, and by which settings it is known what that is worth.
 #[derive(Clone, Debug)]
-pub struct Sends {
+pub struct PlannedUpload {
     /// What is counted.
-    pub coming: Coming,
+    pub coming: TransferEstimate,
     /// Of the session that will send it.
     pub options: SessionOptions,
 }
 
 /// A connection that has not logged in waits in it.
 #[derive(Debug)]
-pub struct Held {
-    state: Mutex<Waits>,
+pub struct ConnectionHold {
+    state: Mutex<WaitState>,
     changed: Condvar,
     until: Instant,
     /// What serves files there, where that is not known yet; and for how long to wait for it.
@@ -54,25 +54,25 @@ pub struct Held {
 }
 
 #[derive(Debug)]
-enum Waits {
+enum WaitState {
     Still,
     /// It is wanted; the host key that the first connection has taken.
     Wanted(Vec<u8>),
     Over,
 }
 
-impl Held {
+impl ConnectionHold {
     /// The first connection's host key, once there is a use for another one; an error where there is none.
     pub(super) fn wait(&self) -> Result<Vec<u8>, String> {
         let left = self.until.saturating_duration_since(Instant::now());
-        let still = |waits: &mut Waits| matches!(waits, Waits::Still);
+        let still = |waits: &mut WaitState| matches!(waits, WaitState::Still);
         let waited = self
             .changed
             .wait_timeout_while(lock(&self.state), left, still);
         let (mut waits, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        let found = std::mem::replace(&mut *waits, Waits::Over);
+        let found = std::mem::replace(&mut *waits, WaitState::Over);
         drop(waits);
-        let Waits::Wanted(host_key) = found else {
+        let WaitState::Wanted(host_key) = found else {
             return Err("there is no use for it".to_owned());
         };
         if let Some((serving, longest)) = &self.serving {
@@ -82,9 +82,9 @@ impl Held {
     }
 
     /// False where it has been settled, or has waited for too long.
-    fn settle(&self, with: Waits) -> bool {
+    fn settle(&self, with: WaitState) -> bool {
         let mut waits = lock(&self.state);
-        let still = matches!(*waits, Waits::Still);
+        let still = matches!(*waits, WaitState::Still);
         if still {
             *waits = with;
         }
@@ -94,10 +94,10 @@ impl Held {
 }
 
 /// Connections that were begun.
-pub(super) struct Ahead(Arc<Mutex<Begun>>);
+pub(super) struct Preconnect(Arc<Mutex<StartedConnection>>);
 
 #[derive(Default)]
-struct Begun {
+struct StartedConnection {
     connections: u32,
     waiting: VecDeque<Waiting>,
     /// No more are begun.
@@ -105,22 +105,22 @@ struct Begun {
 }
 
 struct Waiting {
-    held: Arc<Held>,
-    link: mpsc::Receiver<Result<Box<dyn Link>, NoMore>>,
+    held: Arc<ConnectionHold>,
+    link: mpsc::Receiver<Result<Box<dyn Link>, NoMoreConnections>>,
 }
 
 /// How they are made.
-struct Maker {
+struct ConnectionMaker {
     config: HostConfig,
     around: Surroundings,
-    first: First,
+    first: FirstConnection,
     until: Instant,
     serving: Option<(Serving, Duration)>,
 }
 
 /// What is known of the first connection, which has just been made.
 #[derive(Clone, Debug)]
-pub(super) struct First {
+pub(super) struct FirstConnection {
     /// Where it leads.
     pub(super) address: std::net::IpAddr,
     /// The round trip of TCP's handshake.
@@ -133,18 +133,18 @@ pub(super) struct First {
     pub(super) opened: Arc<OnceLock<Facts>>,
 }
 
-impl Ahead {
+impl Preconnect {
     /// Begins as many as what is counted is worth, and more as it is counted on; on a thread of its own. `around` is of
     /// further connections. `straight`: they may go to another server of the far end's.
     pub(super) fn begin(
         config: HostConfig,
         around: Surroundings,
-        first: First,
+        first: FirstConnection,
         straight: bool,
     ) -> Option<Self> {
         let sends = around.sends.clone()?;
         // Data wait for what goes straight, and need no further login.
-        if around.far == FarUse::Direct {
+        if around.far == RemoteServerUse::Direct {
             return None;
         }
         let memory = remembered(&config, around.memories.as_ref());
@@ -177,14 +177,14 @@ impl Ahead {
             .map(|m| m.accepted_key.as_ref().is_some_and(|key| key.sufficient));
         let waits = matches!(known, Known::Hoped | Known::Unknown { insists: true });
         let wait = (first.rtt * 5 / 4).min(MOST_FOR_SERVING);
-        let maker = Maker {
+        let maker = ConnectionMaker {
             serving: waits.then(|| (first.serving.clone(), wait)),
             until: now + LONGEST,
             config,
             around,
             first,
         };
-        let begun = Arc::<Mutex<Begun>>::default();
+        let begun = Arc::<Mutex<StartedConnection>>::default();
         let ahead = Self(Arc::clone(&begun));
         let thread = thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || begin(&begun, &maker, sufficient, worth));
@@ -193,15 +193,15 @@ impl Ahead {
     }
 
     /// The next of them, logged in, where any waits for that; `host_key` is the first connection's.
-    pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMore>> {
+    pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
         loop {
             let waiting = lock(&self.0).waiting.pop_front()?;
-            if !waiting.held.settle(Waits::Wanted(host_key.to_vec())) {
+            if !waiting.held.settle(WaitState::Wanted(host_key.to_vec())) {
                 continue;
             }
             match waiting.link.recv() {
                 // One that was dropped while the first was counted as well (MaxStartups) may be let in now.
-                Ok(Err(NoMore::Connection(why))) => debug!("not ahead: {why}"),
+                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not ahead: {why}"),
                 Ok(link) => return Some(link),
                 Err(mpsc::RecvError) => {}
             }
@@ -209,17 +209,22 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for Preconnect {
     fn drop(&mut self) {
         let mut begun = lock(&self.0);
         begun.over = true;
         for waiting in begun.waiting.drain(..) {
-            waiting.held.settle(Waits::Over);
+            waiting.held.settle(WaitState::Over);
         }
     }
 }
 
-fn begin(shared: &Mutex<Begun>, maker: &Maker, sufficient: Option<bool>, worth: impl Fn() -> u32) {
+fn begin(
+    shared: &Mutex<StartedConnection>,
+    maker: &ConnectionMaker,
+    sufficient: Option<bool>,
+    worth: impl Fn() -> u32,
+) {
     let mut lets_in = false;
     while Instant::now() < maker.until {
         let further = worth().saturating_sub(1);
@@ -243,9 +248,9 @@ fn begin(shared: &Mutex<Begun>, maker: &Maker, sufficient: Option<bool>, worth: 
     }
 }
 
-impl Maker {
+impl ConnectionMaker {
     fn knows_host(&self) -> bool {
-        known_hosts(&self.config).knows(&HostGate::name(&self.config))
+        known_hosts(&self.config).knows(&HostAuthHandler::name(&self.config))
     }
 
     /// Whether there is a key that signs without anybody, as far as can be told.
@@ -258,16 +263,16 @@ impl Maker {
     }
 
     fn make(&self) -> Option<Waiting> {
-        let held = Arc::new(Held {
-            state: Mutex::new(Waits::Still),
+        let held = Arc::new(ConnectionHold {
+            state: Mutex::new(WaitState::Still),
             changed: Condvar::new(),
             until: self.until,
             serving: self.serving.clone(),
         });
         let around = Surroundings {
-            beside: Some(Beside {
+            beside: Some(RequiredMatch {
                 address: Some(self.first.address),
-                host_key: FirstKey::Awaited(Arc::clone(&held)),
+                host_key: FirstHostKey::Awaited(Arc::clone(&held)),
                 serving: self.first.serving.clone(),
                 // What is sent loses nothing by it.
                 rtt: Some(self.first.rtt),
@@ -294,9 +299,9 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn held(longest: Duration) -> Arc<Held> {
-        Arc::new(Held {
-            state: Mutex::new(Waits::Still),
+    fn held(longest: Duration) -> Arc<ConnectionHold> {
+        Arc::new(ConnectionHold {
+            state: Mutex::new(WaitState::Still),
             changed: Condvar::new(),
             until: Instant::now() + longest,
             serving: None,
@@ -310,9 +315,9 @@ mod tests {
             let held = Arc::clone(&held);
             move || held.wait()
         });
-        assert!(held.settle(Waits::Wanted(b"key".to_vec())));
+        assert!(held.settle(WaitState::Wanted(b"key".to_vec())));
         assert_eq!(waits.join().unwrap(), Ok(b"key".to_vec()));
-        assert!(!held.settle(Waits::Over), "it was settled");
+        assert!(!held.settle(WaitState::Over), "it was settled");
     }
 
     #[test]
@@ -320,17 +325,18 @@ mod tests {
         let late = held(Duration::ZERO);
         assert!(late.wait().is_err());
         let over = held(Duration::from_secs(60));
-        assert!(over.settle(Waits::Over));
+        assert!(over.settle(WaitState::Over));
         assert!(over.wait().is_err());
 
         let (done, link) = mpsc::channel();
-        done.send(Err(NoMore::Login("no use".to_owned()))).unwrap();
-        let begun = Begun {
+        done.send(Err(NoMoreConnections::Login("no use".to_owned())))
+            .unwrap();
+        let begun = StartedConnection {
             connections: 1,
             waiting: [Waiting { held: late, link }].into(),
             over: false,
         };
-        let ahead = Ahead(Arc::new(Mutex::new(begun)));
+        let ahead = Preconnect(Arc::new(Mutex::new(begun)));
         assert!(ahead.take(b"key").is_none());
     }
 
@@ -338,14 +344,14 @@ mod tests {
     fn one_that_was_dropped_meanwhile_is_made_anew() {
         let held = held(Duration::from_secs(60));
         let (done, link) = mpsc::channel();
-        done.send(Err(NoMore::Connection("MaxStartups".to_owned())))
+        done.send(Err(NoMoreConnections::Connection("MaxStartups".to_owned())))
             .unwrap();
-        let begun = Begun {
+        let begun = StartedConnection {
             connections: 1,
             waiting: [Waiting { held, link }].into(),
             over: false,
         };
-        let ahead = Ahead(Arc::new(Mutex::new(begun)));
+        let ahead = Preconnect(Arc::new(Mutex::new(begun)));
         assert!(ahead.take(b"key").is_none());
     }
 }

@@ -21,7 +21,7 @@ const LONGEST_LINE: usize = 400;
 
 /// A command that runs at a host, over a connection of its own. It ends when this is dropped.
 #[derive(Debug)]
-pub struct FarCommand {
+pub struct RemoteCommand {
     /// Its standard input and output.
     pub stream: UnixStream,
     /// The address that the login went to, where it went there by TCP.
@@ -34,7 +34,7 @@ pub struct FarCommand {
     carries: Option<JoinHandle<()>>,
 }
 
-impl FarCommand {
+impl RemoteCommand {
     /// Starts a half of a pair of relays.
     ///
     /// # Errors

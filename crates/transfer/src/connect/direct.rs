@@ -13,19 +13,21 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::once::{self, Answered, Begin, Frames, More, VERSION};
-use ssh::transport::{Guess, Proposal, Renounced, TransportConfig};
+use ssh::transport::{DisabledProtection, Guess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
-use self::gate::DirectGate;
+use self::gate::DirectAuthHandler;
 use super::far;
-use super::proposing::Secured;
+use super::proposing::SecurityProposal;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, DialError};
 use crate::config::RekeyLimit;
 use crate::escape;
-use crate::session::{Heard, Known, Link, LinkError, NoMore, Outlet, Straight};
+use crate::session::{
+    ControlMessage, DirectConnect, Heard, Known, Link, LinkError, NoMoreConnections,
+};
 
 /// Keys that are told at once: a copy begins with no more connections.
 const FIRST_KEYS: usize = 4;
@@ -55,7 +57,7 @@ pub(super) struct DirectConfig {
     pub(super) name: String,
     pub(super) tuning: Tuning,
     /// What the user allows to protect it, as on the connection that it goes beside.
-    pub(super) secured: Secured,
+    pub(super) secured: SecurityProposal,
     /// RekeyLimit.
     pub(super) rekey: RekeyLimit,
     /// BindAddress.
@@ -68,7 +70,7 @@ pub(super) struct DirectConfig {
     pub(super) placed: Option<String>,
 }
 
-/// See [`Straight`].
+/// See [`DirectConnect`].
 pub(super) struct Direct {
     config: DirectConfig,
     /// The address that the login went to, once it is known: what the other end says of its own is
@@ -81,7 +83,7 @@ pub(super) struct Direct {
 
 #[derive(Default)]
 struct State {
-    outlet: Option<Outlet>,
+    outlet: Option<ControlMessage>,
     frames: Option<Frames>,
     server: Option<ServerAt>,
     /// Keys that the other end knows.
@@ -125,7 +127,7 @@ impl Direct {
     }
 
     /// One more connection, authenticated.
-    pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMore> {
+    pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         let tried = self
             .key()
             .and_then(|(server, key)| self.log_in(server, key));
@@ -138,7 +140,7 @@ impl Direct {
                 if self.fail(&why) {
                     (self.noted)(Some(&why));
                 }
-                Err(NoMore::Connection(why))
+                Err(NoMoreConnections::Connection(why))
             }
         }
     }
@@ -214,7 +216,7 @@ impl Direct {
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
-        let gate = DirectGate::new(server.user, server.host_key, key);
+        let gate = DirectAuthHandler::new(server.user, server.host_key, key);
         let mut link =
             SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
         link.try_once();
@@ -267,7 +269,7 @@ impl Direct {
             served_by: Vec::new(),
             env: Vec::new(),
             timeout: Some(login),
-            renounced: Renounced::Nothing,
+            renounced: DisabledProtection::Nothing,
             window_poll: self.config.window_poll,
             again: true,
             serving: None,
@@ -317,8 +319,8 @@ impl Direct {
     }
 }
 
-impl Straight for Direct {
-    fn begin(&self, outlet: Outlet) -> Option<(Vec<u8>, Vec<u8>)> {
+impl DirectConnect for Direct {
+    fn begin(&self, outlet: ControlMessage) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut state = self.lock();
         if state.failed.is_some() {
             return None;

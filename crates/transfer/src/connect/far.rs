@@ -8,7 +8,7 @@ use sftp::{MARKER_PROTOCOL, ServerInfo};
 use super::host_gate::memory_name;
 use crate::config::HostConfig;
 use crate::memory::findings::Findings;
-use crate::memory::{FarMemory, HostMemory, Memories};
+use crate::memory::{HostMemory, MemoryStore, RemoteMemory};
 use crate::session::{Known, Seen};
 
 /// Where there was none, it is asked for again after so many seconds.
@@ -16,7 +16,7 @@ const AGAIN: u64 = 24 * 3600;
 
 /// Whether a longhaul at the far end is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FarUse {
+pub enum RemoteServerUse {
     /// Where there is one, and there is enough to copy to ask.
     #[default]
     Auto,
@@ -90,13 +90,13 @@ pub(super) fn placed(memory: Option<&HostMemory>) -> Option<&str> {
 /// It cannot be written down.
 pub fn remember_placed(
     config: &HostConfig,
-    memories: &Memories,
+    memories: &MemoryStore,
     sum: Option<String>,
 ) -> io::Result<()> {
     let now = SystemTime::now();
-    let far = FarMemory {
+    let far = RemoteMemory {
         placed: sum,
-        ..FarMemory::default()
+        ..RemoteMemory::default()
     };
     let changed = memories.change(memory_name(config), now, |memory| memory.far = Some(far));
     changed.map(|_| ())
@@ -109,7 +109,7 @@ pub fn remember_placed(
 /// It cannot be written down.
 pub fn remember_findings(
     config: &HostConfig,
-    memories: &Memories,
+    memories: &MemoryStore,
     findings: Findings,
 ) -> io::Result<bool> {
     let findings = findings.bounded();
@@ -119,7 +119,7 @@ pub fn remember_findings(
 }
 
 /// What was measured of a host, if that was, with its age.
-pub fn findings(config: &HostConfig, memories: &Memories) -> Option<(Findings, Duration)> {
+pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings, Duration)> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
     let findings = memories.load(host, port, user, now)?.findings?;
@@ -129,17 +129,23 @@ pub fn findings(config: &HostConfig, memories: &Memories) -> Option<(Findings, D
 
 /// What is known before anything was asked; `absolute` where it is no matter where paths begin there.
 pub(super) fn known(
-    wanted: FarUse,
+    wanted: RemoteServerUse,
     absolute: bool,
     memory: Option<&HostMemory>,
     now: SystemTime,
 ) -> Known {
-    let insists = matches!(wanted, FarUse::Wanted | FarUse::Exec | FarUse::Direct);
+    let insists = matches!(
+        wanted,
+        RemoteServerUse::Wanted | RemoteServerUse::Exec | RemoteServerUse::Direct
+    );
     let far = match wanted {
-        FarUse::Stock => return Known::Never("it was not to be asked for (--far-end=stock)"),
-        FarUse::Auto | FarUse::Wanted | FarUse::Exec | FarUse::Direct => {
-            memory.and_then(|m| m.far.as_ref())
+        RemoteServerUse::Stock => {
+            return Known::Never("it was not to be asked for (--far-end=stock)");
         }
+        RemoteServerUse::Auto
+        | RemoteServerUse::Wanted
+        | RemoteServerUse::Exec
+        | RemoteServerUse::Direct => memory.and_then(|m| m.far.as_ref()),
     };
     match far {
         Some(far) if far.software.is_some() => Known::Serves(info(far)),
@@ -159,7 +165,7 @@ pub(super) fn known(
             })
         }
         // It was not asked for since the program was sent there, or never.
-        far if wanted == FarUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
+        far if wanted == RemoteServerUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
             Known::Hoped
         }
         _ => Known::Unknown { insists },
@@ -184,22 +190,22 @@ pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> boo
 /// What is to be remembered, in place of what was.
 pub(super) fn memory(
     seen: &Seen,
-    before: Option<&FarMemory>,
+    before: Option<&RemoteMemory>,
     now: SystemTime,
-) -> Option<FarMemory> {
+) -> Option<RemoteMemory> {
     let at = seconds(now);
     let placed = before.and_then(|before| before.placed.clone());
     let Seen::Serves { software, info } = seen else {
-        return Some(FarMemory {
+        return Some(RemoteMemory {
             at,
             placed,
-            ..FarMemory::default()
+            ..RemoteMemory::default()
         });
     };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let pairs = info.extensions.iter();
     let extensions = pairs.map(|(n, d)| Some((text(n)?, text(d)?)));
-    let found = FarMemory {
+    let found = RemoteMemory {
         at,
         software: Some(software.clone()),
         extensions: extensions.collect::<Option<_>>()?,
@@ -208,7 +214,7 @@ pub(super) fn memory(
     // Where nothing has changed, nothing need be written.
     match before {
         Some(before)
-            if FarMemory {
+            if RemoteMemory {
                 at: before.at,
                 ..found.clone()
             } == *before =>
@@ -219,7 +225,7 @@ pub(super) fn memory(
     }
 }
 
-fn info(far: &FarMemory) -> ServerInfo {
+fn info(far: &RemoteMemory) -> ServerInfo {
     let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
     ServerInfo {
         version: 3,
@@ -236,7 +242,7 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    fn remembering(far: FarMemory) -> HostMemory {
+    fn remembering(far: RemoteMemory) -> HostMemory {
         HostMemory {
             far: Some(far),
             ..HostMemory::default()
@@ -247,19 +253,22 @@ mod tests {
     fn where_there_was_none_it_is_asked_for_again_after_a_day() {
         let now = SystemTime::now();
         let unknown = Known::Unknown { insists: false };
-        assert_eq!(known(FarUse::Auto, true, None, now), unknown);
+        assert_eq!(known(RemoteServerUse::Auto, true, None, now), unknown);
         let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
         let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
             known(wanted, true, Some(&absent), later)
         };
-        assert!(matches!(asked(FarUse::Auto, 23), Known::Never(_)));
-        assert_eq!(asked(FarUse::Auto, 25), unknown);
-        assert_eq!(asked(FarUse::Exec, 1), Known::Unknown { insists: true });
-        assert!(matches!(asked(FarUse::Stock, 25), Known::Never(_)));
+        assert!(matches!(asked(RemoteServerUse::Auto, 23), Known::Never(_)));
+        assert_eq!(asked(RemoteServerUse::Auto, 25), unknown);
+        assert_eq!(
+            asked(RemoteServerUse::Exec, 1),
+            Known::Unknown { insists: true }
+        );
+        assert!(matches!(asked(RemoteServerUse::Stock, 25), Known::Never(_)));
         // The clock went back: what is said of the future holds nothing up.
         let early = known(
-            FarUse::Auto,
+            RemoteServerUse::Auto,
             true,
             Some(&absent),
             now - Duration::from_secs(60),
@@ -271,15 +280,18 @@ mod tests {
     fn one_that_the_user_says_is_there_is_begun_with() {
         let now = SystemTime::now();
         let insists = Known::Unknown { insists: true };
-        assert_eq!(known(FarUse::Exec, true, None, now), Known::Hoped);
+        assert_eq!(known(RemoteServerUse::Exec, true, None, now), Known::Hoped);
         // Relative paths may begin elsewhere on the server's own.
-        assert_eq!(known(FarUse::Exec, false, None, now), insists);
-        assert_eq!(known(FarUse::Wanted, true, None, now), insists);
-        let placed = remembering(FarMemory {
+        assert_eq!(known(RemoteServerUse::Exec, false, None, now), insists);
+        assert_eq!(known(RemoteServerUse::Wanted, true, None, now), insists);
+        let placed = remembering(RemoteMemory {
             placed: Some("sum".to_owned()),
-            ..FarMemory::default()
+            ..RemoteMemory::default()
         });
-        assert_eq!(known(FarUse::Exec, true, Some(&placed), now), Known::Hoped);
+        assert_eq!(
+            known(RemoteServerUse::Exec, true, Some(&placed), now),
+            Known::Hoped
+        );
     }
 
     #[test]
@@ -309,11 +321,11 @@ mod tests {
         let first = memory(&seen, None, now).unwrap();
         let host = remembering(first.clone());
         assert_eq!(
-            known(FarUse::Auto, true, Some(&host), now),
+            known(RemoteServerUse::Auto, true, Some(&host), now),
             Known::Serves(info)
         );
         assert!(matches!(
-            known(FarUse::Stock, true, Some(&host), now),
+            known(RemoteServerUse::Stock, true, Some(&host), now),
             Known::Never(_)
         ));
         let later = now + Duration::from_secs(60);

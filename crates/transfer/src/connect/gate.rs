@@ -23,12 +23,12 @@ pub struct Binding<'a> {
 /// Answers what a connection asks before it is open: whether to trust the host, who the user is.
 ///
 /// Calls may wait for a person. An `Err` is one sentence that ends the connection.
-pub trait Gate: Send {
+pub trait AuthHandler: Send {
     /// Decides whether to go on with a server that proved to own this key; `address` is where the
     /// connection leads, if it is a TCP connection.
     fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String>;
 
-    /// Whether [`Gate::credentials`] may wait for other things than a person.
+    /// Whether [`AuthHandler::credentials`] may wait for other things than a person.
     fn holds(&self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub trait Gate: Send {
     fn login(&self) -> String;
 
     /// Authentication has succeeded; `key` with this identity and algorithm alone if so.
-    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit);
+    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts);
 
     /// The SFTP server has said what it is.
     fn server(&mut self, info: &ServerInfo);
@@ -89,7 +89,7 @@ pub trait Gate: Send {
 
 /// What to remember of a server.
 #[derive(Clone, Debug, Default)]
-pub struct Visit {
+pub struct ServerFacts {
     /// Its identification.
     pub banner: String,
     /// The kex that was negotiated; first on its list.

@@ -10,13 +10,13 @@ use socket2::SockRef;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
-use ssh::transport::{Renounced, TransportConfig};
+use ssh::transport::{DisabledProtection, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::ahead::{Held, Sends};
-use super::far::{self, FarUse};
-use super::host_gate::{HostGate, SharedPrompt, memory_name};
+use super::ahead::{ConnectionHold, PlannedUpload};
+use super::far::{self, RemoteServerUse};
+use super::host_gate::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
 use super::proposing::{propose, remembered};
@@ -30,7 +30,7 @@ use super::tcp::{Dial, Family};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
-use crate::memory::{HostMemory, Memories};
+use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::{Known, LinkError};
@@ -50,7 +50,7 @@ pub struct Surroundings {
     /// Who is asked.
     pub prompt: SharedPrompt,
     /// What is remembered of hosts.
-    pub memories: Option<Memories>,
+    pub memories: Option<MemoryStore>,
     /// Forward the agent (`-A`); as for scp, what ssh_config says does not.
     pub forward_agent: bool,
     /// The mark on packets, 0 to 63.
@@ -59,7 +59,7 @@ pub struct Surroundings {
     pub congestion: Option<String>,
     /// What is done without behind the login, where the server was told the same; not with hosts
     /// that are only passed through.
-    pub renounced: Renounced,
+    pub renounced: DisabledProtection,
     /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
     pub window_poll: bool,
     /// Told once a host's connection is open; not of hosts that are only passed through. From any
@@ -70,7 +70,7 @@ pub struct Surroundings {
     /// The configuration of a host of ProxyJump.
     pub hop: Arc<Resolve>,
     /// Whether a longhaul at the far end is used.
-    pub far: FarUse,
+    pub far: RemoteServerUse,
     /// Every path there is absolute: it is no matter where relative ones begin.
     pub absolute: bool,
     /// Where zlib may be asked for by itself: with what is to be sent looked at first. Not with
@@ -80,20 +80,20 @@ pub struct Surroundings {
     /// before the login is over; not over hosts that are only passed through.
     pub sends_much: bool,
     /// What will be sent, for which further connections may be begun before the first one has logged in.
-    pub sends: Option<Sends>,
+    pub sends: Option<PlannedUpload>,
     /// The connection beside which another is made, to the same host.
-    pub beside: Option<Beside>,
+    pub beside: Option<RequiredMatch>,
     /// Nothing is chosen by what is remembered or measured: a connection with such a choice failed.
     pub plain: bool,
 }
 
 /// What a further connection must have in common with the first.
 #[derive(Clone, Debug)]
-pub struct Beside {
+pub struct RequiredMatch {
     /// The address, where it was a TCP connection: a name may have several, of several hosts.
     pub address: Option<IpAddr>,
     /// The host key.
-    pub host_key: FirstKey,
+    pub host_key: FirstHostKey,
     /// What serves there.
     pub serving: Serving,
     /// The round trip, where one less for a login is worth more than what data lose by it
@@ -103,11 +103,11 @@ pub struct Beside {
 
 /// The first connection's host key.
 #[derive(Clone, Debug)]
-pub enum FirstKey {
+pub enum FirstHostKey {
     /// Its blob.
     Known(Vec<u8>),
     /// It is told when it is time to log in.
-    Awaited(Arc<Held>),
+    Awaited(Arc<ConnectionHold>),
 }
 
 pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(), String> {
@@ -149,7 +149,7 @@ pub(super) fn start(
     let guess = reasons.guess;
     let memory = aged.map(|(memory, _)| memory.clone());
     if let Some(beside) = around.beside.as_ref().filter(|_| hops == 0)
-        && let FirstKey::Known(blob) = &beside.host_key
+        && let FirstHostKey::Known(blob) = &beside.host_key
         && let Ok(key) = PublicKey::from_blob(blob)
     {
         // A host has keys of several types, and the first connection's must come again.
@@ -196,7 +196,7 @@ pub(super) fn start(
         timeout: config.connect_timeout,
         renounced: match hops {
             0 => around.renounced,
-            _ => Renounced::Nothing,
+            _ => DisabledProtection::Nothing,
         },
         window_poll: around.window_poll,
         again,
@@ -214,7 +214,7 @@ pub(super) fn start(
     };
     let open = opener(&config, around, hops, mss)?;
     let beside = around.beside.as_ref().filter(|_| hops == 0);
-    let gate = HostGate::new(
+    let gate = HostAuthHandler::new(
         config,
         known,
         around.prompt.clone(),

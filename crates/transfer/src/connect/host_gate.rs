@@ -12,25 +12,25 @@ use zeroize::Zeroizing;
 
 use super::denied::Denied;
 use super::far;
-use super::gate::{Binding, Credentials, Gate, Visit};
-use super::host::FirstKey;
+use super::gate::{AuthHandler, Binding, Credentials, ServerFacts};
+use super::host::FirstHostKey;
 use crate::config::HostConfig;
 use crate::escape;
 use crate::identity::{Identities, Offer};
 use crate::known_hosts::{self, HostName, KnownHosts};
-use crate::memory::{AcceptedKey, HostMemory, Memories};
+use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
 use crate::prompt::{Kind, Prompt};
 use crate::session::Seen;
 
 /// A prompt that several hosts of a run share: one question at a time.
 pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
 
-/// See [`Gate`].
-pub(super) struct HostGate {
+/// See [`AuthHandler`].
+pub(super) struct HostAuthHandler {
     pub(super) config: HostConfig,
     pub(super) known: KnownHosts,
     pub(super) prompt: SharedPrompt,
-    pub(super) memories: Option<Memories>,
+    pub(super) memories: Option<MemoryStore>,
     pub(super) memory: Option<HostMemory>,
     identities: Option<Identities>,
     /// Which offer of `identities` each identity given to the engine is.
@@ -38,7 +38,7 @@ pub(super) struct HostGate {
     distrusted: bool,
     fingerprint: String,
     /// The host key of the connection beside which this one is.
-    beside: Option<FirstKey>,
+    beside: Option<FirstHostKey>,
     /// The person had to do something to log in.
     person: bool,
     /// Keys that could not sign, and those of `identities` that they are.
@@ -52,12 +52,12 @@ pub(super) struct HostGate {
 const CONFIRMED: Duration = Duration::from_millis(700);
 
 /// Passes questions on, and notes that there were some.
-struct Noting<'a> {
+struct NotingPrompt<'a> {
     prompt: &'a SharedPrompt,
     asked: &'a mut bool,
 }
 
-impl Prompt for Noting<'_> {
+impl Prompt for NotingPrompt<'_> {
     fn ask(
         &mut self,
         question: &str,
@@ -72,14 +72,14 @@ impl Prompt for Noting<'_> {
     }
 }
 
-impl HostGate {
+impl HostAuthHandler {
     pub(super) fn new(
         config: HostConfig,
         known: KnownHosts,
         prompt: SharedPrompt,
-        memories: Option<Memories>,
+        memories: Option<MemoryStore>,
         memory: Option<HostMemory>,
-        beside: Option<FirstKey>,
+        beside: Option<FirstHostKey>,
     ) -> Self {
         Self {
             config,
@@ -214,9 +214,9 @@ impl HostGate {
     }
 }
 
-impl Gate for HostGate {
+impl AuthHandler for HostAuthHandler {
     fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String> {
-        if let Some(FirstKey::Known(first)) = &self.beside {
+        if let Some(FirstHostKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
         let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
@@ -276,11 +276,11 @@ impl Gate for HostGate {
     }
 
     fn holds(&self) -> bool {
-        matches!(self.beside, Some(FirstKey::Awaited(_)))
+        matches!(self.beside, Some(FirstHostKey::Awaited(_)))
     }
 
     fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
-        if let Some(FirstKey::Awaited(held)) = &self.beside {
+        if let Some(FirstHostKey::Awaited(held)) = &self.beside {
             same_host(&held.wait()?, binding.host_key)?;
         }
         let mut identities = Identities::gather(&self.config);
@@ -311,7 +311,7 @@ impl Gate for HostGate {
             if identities.offers()[index].public.is_none()
                 && let Err(e) = identities.unlock(
                     index,
-                    &mut Noting {
+                    &mut NotingPrompt {
                         prompt: &self.prompt,
                         asked: &mut self.person,
                     },
@@ -366,7 +366,7 @@ impl Gate for HostGate {
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
         let offer = *self.offered.get(identity)?;
         let identities = self.identities.as_mut()?;
-        let mut noting = Noting {
+        let mut noting = NotingPrompt {
             prompt: &self.prompt,
             asked: &mut self.person,
         };
@@ -474,7 +474,7 @@ impl Gate for HostGate {
         )
     }
 
-    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &Visit) {
+    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts) {
         if self.distrusted {
             return;
         }
@@ -578,7 +578,10 @@ fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
 }
 
 /// What is remembered of a host.
-pub(super) fn remembered(config: &HostConfig, memories: Option<&Memories>) -> Option<HostMemory> {
+pub(super) fn remembered(
+    config: &HostConfig,
+    memories: Option<&MemoryStore>,
+) -> Option<HostMemory> {
     let (host, port, user) = memory_name(config);
     memories?.load(host, port, user, SystemTime::now())
 }

@@ -22,12 +22,12 @@ mod ssh_link;
 mod stream;
 mod tcp;
 
-pub use again::{Again, connect};
-pub use ahead::{Held, Sends};
-pub use command::FarCommand;
-pub use far::{FarUse, findings, remember_findings, remember_placed};
-pub use gate::{Binding, Credentials, Gate, Visit};
-pub use host::{Beside, FirstKey, Look, Resolve, Surroundings};
+pub use again::{ConnectionFactory, connect};
+pub use ahead::{ConnectionHold, PlannedUpload};
+pub use command::RemoteCommand;
+pub use far::{RemoteServerUse, findings, remember_findings, remember_placed};
+pub use gate::{AuthHandler, Binding, Credentials, ServerFacts};
+pub use host::{FirstHostKey, Look, RequiredMatch, Resolve, Surroundings};
 pub use host_gate::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use serving::Serving;

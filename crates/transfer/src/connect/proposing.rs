@@ -12,18 +12,18 @@ use ssh::key::HOST_KEY_ALGORITHMS;
 use ssh::transport::{Guess, Proposal};
 
 use super::choices::{self, Ciphers, ZlibCase};
-use super::far::FarUse;
+use super::far::RemoteServerUse;
 use super::host::{Look, Surroundings};
-use super::host_gate::HostGate;
+use super::host_gate::HostAuthHandler;
 use super::ssh_link::Facts;
 use crate::config::HostConfig;
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
-use crate::memory::{HostMemory, Memories};
+use crate::memory::{HostMemory, MemoryStore};
 use crate::report::{Choice, CipherOrder, Decision, Guessed, Origin, ZlibWhy};
 
 /// What a proposal rests on.
-pub(super) struct Reasons {
+pub(super) struct ProposalReasons {
     pub(super) guess: Guess,
     /// Of the guess.
     remembered: Option<Duration>,
@@ -33,7 +33,7 @@ pub(super) struct Reasons {
     zlib: (bool, ZlibWhy, Origin),
 }
 
-impl Reasons {
+impl ProposalReasons {
     /// Whether zlib is asked for although the user has not said so.
     pub(super) fn chose_zlib(&self) -> bool {
         self.zlib.0 && self.zlib.1 != ZlibWhy::Set
@@ -86,11 +86,11 @@ pub(super) fn propose(
     memory: Option<(&HostMemory, Duration)>,
     around: &Surroundings,
     look: Option<&Arc<Look>>,
-) -> Result<(Proposal, Reasons), String> {
+) -> Result<(Proposal, ProposalReasons), String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
     let order = cipher_order(config, around, host);
-    let Secured {
+    let SecurityProposal {
         mut kex,
         ciphers,
         macs,
@@ -104,11 +104,11 @@ pub(super) fn propose(
         .host_key_algorithms
         .within(&host_keys)
         .map_err(text)?;
-    let mut host_key = known.prefer(&HostGate::name(config), &offered);
+    let mut host_key = known.prefer(&HostAuthHandler::name(config), &offered);
     // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
     // good enough, so the server's favourite may as well stand first, and of host keys any whose
     // type is known already.
-    let equal = known.equally_preferred(&HostGate::name(config), &offered);
+    let equal = known.equally_preferred(&HostAuthHandler::name(config), &offered);
     let guess = match host {
         Some(m) => {
             let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
@@ -120,7 +120,7 @@ pub(super) fn propose(
         None => Guess::ByVersion,
     };
     let zlib = ask_for_zlib(config, host, around, look);
-    let reasons = Reasons {
+    let reasons = ProposalReasons {
         guess,
         remembered: age,
         order: order.order,
@@ -149,7 +149,7 @@ pub(super) fn cipher_order(
     let findings = memory.and_then(|m| m.findings.as_ref());
     let findings = findings.filter(|found| found.processor == model);
     let findings = findings.and_then(|found| Some((found, found.age(now)?)));
-    let processors = around.memories.as_ref().map(Memories::processors);
+    let processors = around.memories.as_ref().map(MemoryStore::processors);
     let processor = processors.and_then(|p| p.load(&model, now));
     let processor = processor.as_ref().map(|(known, age)| (known, *age));
     let mut order = choices::ciphers(has_aes(), findings, processor);
@@ -170,7 +170,7 @@ fn ask_for_zlib(
     let now = SystemTime::now();
     let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {
         // It is not used in place of the server's own where the user does not want it.
-        far.software.is_some() && around.far != FarUse::Stock
+        far.software.is_some() && around.far != RemoteServerUse::Stock
     });
     let info = memory.and_then(remembered);
     let is_ours = info.is_some_and(|(_, info)| info.is_ours());
@@ -197,18 +197,18 @@ fn seconds(time: SystemTime) -> u64 {
 
 /// What may protect a connection to a host, in order.
 #[derive(Clone, Debug)]
-pub(super) struct Secured {
+pub(super) struct SecurityProposal {
     pub(super) kex: Vec<String>,
     pub(super) ciphers: Vec<String>,
     pub(super) macs: Vec<String>,
 }
 
 /// As the user has it: KexAlgorithms, Ciphers and MACs; in this order where the user has none.
-pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<Secured, String> {
+pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<SecurityProposal, String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    Ok(Secured {
+    Ok(SecurityProposal {
         kex: config.kex.within(&kex).map_err(text)?,
         ciphers: config.ciphers.within(&order.names).map_err(text)?,
         macs: config.macs.within(&macs).map_err(text)?,

@@ -28,9 +28,9 @@ pub struct Count {
 
 /// What is to be sent to a host, as far as it was counted; for who connects to it meanwhile.
 #[derive(Clone, Debug)]
-pub struct Coming(Arc<Shared>);
+pub struct TransferEstimate(Arc<Shared>);
 
-impl Coming {
+impl TransferEstimate {
     /// Of a count that is still going on, or was ended.
     pub fn so_far(&self) -> Count {
         self.0.so_far()
@@ -61,8 +61,8 @@ impl Counting {
     }
 
     /// The same for others to look at.
-    pub(super) fn coming(&self) -> Coming {
-        Coming(Arc::clone(&self.0))
+    pub(super) fn coming(&self) -> TransferEstimate {
+        TransferEstimate(Arc::clone(&self.0))
     }
 
     fn so_far(&self) -> Count {

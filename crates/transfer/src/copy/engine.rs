@@ -7,19 +7,19 @@ use crossbeam_channel::{Select, TryRecvError};
 use plan::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
-use super::exact::{Can, NotKept};
+use super::exact::{MetadataLoss, MetadataSupport};
 use super::file::{FileId, FileTask, Role};
 use super::hard_links::HardLinks;
-use super::keep::Keeper;
-use super::links::Links;
+use super::keep::ResumeJournal;
+use super::links::TopLevelLinks;
 use super::owner::Owners;
 use super::pattern::Pattern;
-use super::source::{Root, WalkId, Walks};
+use super::source::{ActiveWalks, Root, WalkId};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;
 use super::withheld::Withheld;
 use super::{Connect, CopyOptions, Delta};
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::disk::DirectoryCache;
 use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
@@ -163,7 +163,7 @@ pub(super) struct Engine<'a> {
     pub(super) connect: &'a dyn Connect,
     pub(super) progress: &'a Progress,
     events: &'a mut dyn FnMut(Event),
-    pub(super) cancel: &'a Cancel,
+    pub(super) cancel: &'a CancelToken,
     pub(super) source: Option<Side>,
     pub(super) target: Option<Side>,
     /// Events that were taken from the sessions and not handled yet. They are handled one by one from here, so that
@@ -178,22 +178,22 @@ pub(super) struct Engine<'a> {
     /// Where files are on their way to, and those that have to wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
-    pub(super) links: Links,
+    pub(super) links: TopLevelLinks,
     /// The target as the user has named it.
     pub(super) named: Vec<u8>,
     /// Resolves it where no session does.
     pub(super) own_directories: Arc<DirectoryCache>,
     pub(super) withheld: Withheld,
-    pub(super) walks: Walks,
+    pub(super) walks: ActiveWalks,
     pub(super) roots: VecDeque<Root>,
     /// Bytes that relays may hold for the files under way.
     pub(super) relayed: u64,
-    pub(super) keeper: Keeper,
+    pub(super) keeper: ResumeJournal,
     pub(super) owners: Owners,
     pub(super) hard_links: HardLinks,
     /// What the far ends can do that stock servers cannot.
-    pub(super) can: Can,
-    pub(super) not_kept: NotKept,
+    pub(super) can: MetadataSupport,
+    pub(super) not_kept: MetadataLoss,
     /// The user knows that the server lets no temporary be made or renamed.
     pub(super) told_in_place: bool,
     pub(super) unsynced: Unsynced,
@@ -214,7 +214,7 @@ impl<'a> Engine<'a> {
         connect: &'a dyn Connect,
         progress: &'a Progress,
         events: &'a mut dyn FnMut(Event),
-        cancel: &'a Cancel,
+        cancel: &'a CancelToken,
     ) -> Self {
         Self {
             options,
@@ -232,18 +232,18 @@ impl<'a> Engine<'a> {
             next_file: 1,
             places: BTreeMap::new(),
             tree: Tree::default(),
-            links: Links::default(),
+            links: TopLevelLinks::default(),
             named: Vec::new(),
             own_directories: Arc::default(),
             withheld: Withheld::default(),
-            walks: Walks::default(),
+            walks: ActiveWalks::default(),
             roots: VecDeque::new(),
             relayed: 0,
-            keeper: Keeper::default(),
+            keeper: ResumeJournal::default(),
             owners: Owners::default(),
             hard_links: HardLinks::default(),
-            can: Can::default(),
-            not_kept: NotKept::default(),
+            can: MetadataSupport::default(),
+            not_kept: MetadataLoss::default(),
             told_in_place: false,
             unsynced: Unsynced::default(),
             summary: Summary::default(),

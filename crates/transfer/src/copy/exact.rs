@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// What the ends of a copy can do; this machine can do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Can {
+pub(super) struct MetadataSupport {
     /// Tell and take extended attributes and access control lists.
     pub(super) tell_xattrs: bool,
     pub(super) take_xattrs: bool,
@@ -27,7 +27,7 @@ pub(super) struct Can {
 
 /// What was not kept: of how many, and why the first was not.
 #[derive(Debug, Default)]
-pub(super) struct NotKept {
+pub(super) struct MetadataLoss {
     parts: Vec<(Parts, u64, String)>,
     links: Option<(u64, String)>,
     /// Whole kinds of which the source could not tell.
@@ -50,7 +50,7 @@ pub(super) const STOCK: &str = "SFTP carries no more where the far end is not lo
 /// Why a time becomes another.
 const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
-impl NotKept {
+impl MetadataLoss {
     /// These of one file or directory were not.
     pub(super) fn note(&mut self, parts: Parts, why: &str) {
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
@@ -133,13 +133,13 @@ impl Engine<'_> {
         }
     }
 
-    fn find_out(&self) -> Can {
+    fn find_out(&self) -> MetadataSupport {
         let has = |end, name: &str| match self.side(end) {
             None => true,
             Some(side) => side.session.far_info().is_some_and(|info| info.has(name)),
         };
         let names = has(End::Source, "users-groups-by-id@openssh.com");
-        Can {
+        MetadataSupport {
             tell_xattrs: has(End::Source, "get-xattrs@longhaul"),
             take_xattrs: has(End::Target, "set-metadata@longhaul"),
             tell_links: has(End::Source, "attributes@longhaul"),
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn what_was_lost_is_one_sentence() {
-        let mut lost = NotKept::default();
+        let mut lost = MetadataLoss::default();
         assert_eq!(lost.sentence(), None);
         lost.note(
             Parts(Parts::OWNER.0 | Parts::ACLS.0),

@@ -1,10 +1,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plan::journal::{Seen, SourceId};
+use plan::journal::{ExistingFile, SourceId};
 use plan::{
-    Attributes, Beyond, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath, Stored,
-    UNWRITABLE,
+    Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
+    StoredTarget, UNWRITABLE,
 };
 use rustix::fs::FileType;
 use sftp::Link;
@@ -16,7 +16,7 @@ use super::keep::Start;
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
-use super::tree::{Blame, DirKey, Held};
+use super::tree::{DirKey, FailureScope, Held};
 use crate::disk::kind_of;
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
@@ -62,7 +62,7 @@ pub(super) struct FileTask {
     /// Bytes that an older form of it had, at the receiving end.
     pub(super) reused: u64,
     /// What stands at its target, when that was asked.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<ExistingFile>,
     /// Where an earlier run may have left it.
     pub(super) looking: Looking,
     pub(super) relay: Option<RelayTask>,
@@ -79,7 +79,7 @@ pub(super) struct FileTask {
     /// Times that it was copied, after the first.
     pub(super) repeats: u8,
     /// What it is to have beside mode and times, and whether it was asked what it has.
-    pub(super) beyond: Beyond,
+    pub(super) beyond: ExtraMetadata,
     pub(super) xattrs_asked: bool,
     /// Other names of it are made of this one.
     link: Option<Link>,
@@ -195,7 +195,7 @@ impl Engine<'_> {
             opened: None,
             changed: false,
             repeats: 0,
-            beyond: Beyond {
+            beyond: ExtraMetadata {
                 owner: attributes.owner.filter(|_| self.options.archive),
                 xattrs: None,
             },
@@ -376,7 +376,7 @@ impl Engine<'_> {
     }
 
     /// What there is to tell of a file that was copied from here to here.
-    fn on_stored(&mut self, id: FileId, stored: Stored) {
+    fn on_stored(&mut self, id: FileId, stored: StoredTarget) {
         for (parts, why) in stored.not_kept {
             self.on_not_kept(parts, &why);
         }
@@ -516,9 +516,9 @@ impl Engine<'_> {
             Ok(()) => self.file_done(id),
             Err(fault) if task.guess.is_some() => self.judge(id, fault),
             Err(fault) => match self.tree.blame(task.dir, id) {
-                Blame::File => self.file_fault(id, fault),
-                Blame::Undecided => {}
-                Blame::Directory => self.file_dropped(id),
+                FailureScope::File => self.file_fault(id, fault),
+                FailureScope::Undecided => {}
+                FailureScope::Directory => self.file_dropped(id),
             },
         }
     }

@@ -27,7 +27,7 @@ use super::engine::{End, Engine};
 use super::guess::TargetIs;
 use super::local::identity;
 use super::names::name_in_target;
-use super::source::{Avoid, Onto};
+use super::source::{SelfCopyGuard, TargetPath};
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
 
@@ -48,7 +48,7 @@ enum Overlap {
 impl Engine<'_> {
     /// Keeps walks out of the target where it lies in one of `sources`, and notes the sources that
     /// are the target's own files.
-    pub(super) fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &Onto) {
+    pub(super) fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         if !self.is_recursive() && !self.options.inplace {
             return;
         }
@@ -61,7 +61,7 @@ impl Engine<'_> {
     }
 
     /// A download: the target is on this machine.
-    fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &Onto) {
+    fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let Some((place, there)) = place_of(&local_path(path)) else {
             return;
@@ -103,21 +103,21 @@ impl Engine<'_> {
                         true => dir,
                         false => join(&dir, way.as_os_str().as_bytes()),
                     };
-                    self.walks.avoid = Some(Avoid { path, into });
+                    self.walks.avoid = Some(SelfCopyGuard { path, into });
                 }
             }
         }
     }
 
     /// An upload: the target is on a host.
-    fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &Onto) {
+    fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
         let home = relative.then(|| self.home_there(End::Target)).flatten();
         let Some((place, there)) = as_here(path, home.as_deref()).and_then(|p| place_of(&p)) else {
             return;
         };
-        let into = into || (matches!(onto, Onto::Guess(_)) && place.is_dir());
+        let into = into || (matches!(onto, TargetPath::Guess(_)) && place.is_dir());
         // The directory that is there, as the user wrote it.
         let seen = match there == place {
             true => path.clone(),
@@ -138,14 +138,14 @@ impl Engine<'_> {
                 }
                 Overlap::Inside => {
                     let path = place.as_os_str().as_bytes().to_vec();
-                    self.walks.avoid = Some(Avoid { path, into });
+                    self.walks.avoid = Some(SelfCopyGuard { path, into });
                 }
             }
         }
     }
 
     /// A copy between two logins, which may be to one machine.
-    fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &Onto) {
+    fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let Some(place) = self.real_target(End::Target, path) else {
             return;
@@ -174,7 +174,7 @@ impl Engine<'_> {
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
         if self.make_probe(&probe) {
             if self.is_there(End::Source, &probe) {
-                self.walks.avoid = Some(Avoid { path: place, into });
+                self.walks.avoid = Some(SelfCopyGuard { path: place, into });
             }
             self.remove_probe(&probe);
         }
@@ -302,10 +302,10 @@ impl Engine<'_> {
     }
 }
 
-fn parts(onto: &Onto) -> (&Vec<u8>, bool) {
+fn parts(onto: &TargetPath) -> (&Vec<u8>, bool) {
     match onto {
-        Onto::Into(path) => (path, true),
-        Onto::Exactly(path) | Onto::Guess(path) => (path, false),
+        TargetPath::Into(path) => (path, true),
+        TargetPath::Exactly(path) | TargetPath::Guess(path) => (path, false),
     }
 }
 

@@ -21,13 +21,13 @@ use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
 use crate::disk::{os_words, remove_temporaries};
-use crate::journal::{Devices, Flush, Found, Log, Place, boot_here};
+use crate::journal::{Devices, Found, Log, Place, SyncBatch, boot_here};
 use crate::report::Name;
 use crate::walk::local_path;
 
 /// The journal of a run.
 #[derive(Default)]
-pub(super) struct Keeper {
+pub(super) struct ResumeJournal {
     place: Option<Place>,
     /// What an earlier run has left and nobody has asked for yet.
     state: State,
@@ -50,7 +50,7 @@ pub(super) struct Keeper {
     bytes: u64,
     files: u64,
     next: u64,
-    /// Files whose `Begun` is not durable yet.
+    /// Files whose `StartedConnection` is not durable yet.
     waiting: VecDeque<(u64, FileId)>,
     clock_at: Option<Instant>,
     worth: Worth,
@@ -78,7 +78,7 @@ pub(super) enum Start {
     Later,
 }
 
-impl Keeper {
+impl ResumeJournal {
     pub(super) fn is_on(&self) -> bool {
         self.place.is_some()
     }
@@ -226,10 +226,10 @@ impl Engine<'_> {
     }
 
     /// Makes durable what an earlier run has done, and this one will.
-    fn flush_of(&self, state: &State) -> Flush {
+    fn flush_of(&self, state: &State) -> SyncBatch {
         let here = self.keeper.target.is_some();
         let files = state.soft_files().filter(|_| here).map(local_path);
-        Flush::new(here).with_earlier(state.soft() as u64, files.collect())
+        SyncBatch::new(here).with_earlier(state.soft() as u64, files.collect())
     }
 
     fn warn_of_journal(&mut self, why: &str) {

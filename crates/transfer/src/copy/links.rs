@@ -11,7 +11,7 @@ use super::tree::DirKey;
 
 /// Names at the top of the copy.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct TopLevelLinks {
     /// Symlinks that this run has made, or has asked the target to make.
     made: BTreeSet<Vec<u8>>,
     /// Where sources of the command line go.

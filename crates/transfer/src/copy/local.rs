@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use plan::{Attributes, Beyond, FileState, LocalPath, MetadataFlags, Parts, Stored};
+use plan::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, Parts, StoredTarget};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fstat, linkat, mkdirat, statat,
     symlinkat, utimensat,
@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use wire::{Block, Pool};
 
 use super::CopyOptions;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::disk::{
     Create, Directory, DirectoryCache, Finish, Location, NotKept, create_target, kind_of,
     open_source, os_words, set_xattrs, temp_name, timestamps,
@@ -101,7 +101,7 @@ pub(super) fn finish_directory(
     attributes: &Attributes,
     created: bool,
     options: &CopyOptions,
-    beyond: &Beyond,
+    beyond: &ExtraMetadata,
 ) -> Result<NotKept, String> {
     let preserve = options.preserve || options.archive;
     let lacks = |mode: u32| mode & OWNER != OWNER;
@@ -242,9 +242,9 @@ pub(super) fn make_hard_link(
 pub(super) struct Here<'a> {
     pub(super) directories: &'a DirectoryCache,
     pub(super) options: &'a CopyOptions,
-    pub(super) cancel: &'a Cancel,
+    pub(super) cancel: &'a CancelToken,
     pub(super) sums: Option<&'a Arc<FileSums>>,
-    pub(super) beyond: &'a Beyond,
+    pub(super) beyond: &'a ExtraMetadata,
 }
 
 /// Copies a file from here to here; `progress` is told of each part. Returns its state, and what
@@ -254,7 +254,7 @@ pub(super) fn copy_file(
     target: &LocalPath,
     here: &Here<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(FileState, Stored), (bool, String)> {
+) -> Result<(FileState, StoredTarget), (bool, String)> {
     let Here {
         directories,
         options,

@@ -33,9 +33,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use self::ahead::{Coming, Count};
+pub use self::ahead::{Count, TransferEstimate};
 use self::engine::Engine;
-use crate::cancel::Cancel;
+use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
 use crate::sums::Ledger;
@@ -133,8 +133,8 @@ pub trait Connect {
     fn connect(
         &self,
         host: HostId,
-        coming: Option<Coming>,
-        cancel: &Cancel,
+        coming: Option<TransferEstimate>,
+        cancel: &CancelToken,
     ) -> Result<Session, String>;
 
     /// Where the sessions put the sums of what passes.
@@ -163,7 +163,7 @@ pub fn run(
     connect: &dyn Connect,
     progress: &Progress,
     events: &mut dyn FnMut(Event),
-    cancel: &Cancel,
+    cancel: &CancelToken,
 ) -> Summary {
     let start = Instant::now();
     let options = request.options.clone();

@@ -13,7 +13,7 @@ use super::equal_names::{Named, Source};
 use super::guess::{TargetIs, is_directory_by_name};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
-use super::source::{Avoid, Onto, Root};
+use super::source::{Root, SelfCopyGuard, TargetPath};
 use super::{CopyRequest, HostId, Place};
 use crate::disk::os_words;
 use crate::report::Name;
@@ -21,7 +21,7 @@ use crate::walk::{join, local_path, refused_name};
 
 /// The target, looked at as far as it was needed.
 struct Target {
-    onto: Onto,
+    onto: TargetPath,
     /// It is there, and no directory.
     is_file: bool,
 }
@@ -205,7 +205,11 @@ impl Engine<'_> {
         }
     }
 
-    fn connect_to(&self, host: HostId, coming: Option<ahead::Coming>) -> Result<Side, String> {
+    fn connect_to(
+        &self,
+        host: HostId,
+        coming: Option<ahead::TransferEstimate>,
+    ) -> Result<Side, String> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         let login = self.connect.login(host);
         Ok(Side::new(session, self.connect.name(host), login))
@@ -254,18 +258,18 @@ impl Engine<'_> {
     }
 
     /// Several matches of a pattern need a directory, which is made if there is nothing.
-    fn place_for(&mut self, found: usize, target: &Target) -> Option<Onto> {
+    fn place_for(&mut self, found: usize, target: &Target) -> Option<TargetPath> {
         match &target.onto {
-            Onto::Exactly(path) if found > 1 => {
+            TargetPath::Exactly(path) if found > 1 => {
                 let what = if target.is_file {
                     "several files match, and the target is not a directory".to_owned()
                 } else if self.target.is_some() {
                     "several files match, and there is no such directory".to_owned()
                 } else {
                     match fs::create_dir(local_path(path)) {
-                        Ok(()) => return Some(Onto::Into(path.clone())),
+                        Ok(()) => return Some(TargetPath::Into(path.clone())),
                         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
-                            return Some(Onto::Into(path.clone()));
+                            return Some(TargetPath::Into(path.clone()));
                         }
                         Err(e) => format!("cannot create the directory: {}", os_words(&e)),
                     }
@@ -313,9 +317,9 @@ impl Engine<'_> {
         Some(Target {
             is_file: meta.is_ok() && !is_dir,
             onto: if is_dir {
-                Onto::Into(bytes)
+                TargetPath::Into(bytes)
             } else {
-                Onto::Exactly(bytes)
+                TargetPath::Exactly(bytes)
             },
         })
     }
@@ -325,7 +329,7 @@ impl Engine<'_> {
             && let ([source], None) = (&group.paths[..], group.host)
             && fs::metadata(local_path(source)).is_ok_and(|m| m.is_file())
         {
-            let (onto, is_file) = (Onto::Guess(path), false);
+            let (onto, is_file) = (TargetPath::Guess(path), false);
             return Some(Target { onto, is_file });
         }
         let is = self.look_at(End::Target, &path);
@@ -333,7 +337,7 @@ impl Engine<'_> {
             return None;
         }
         let onto = match is {
-            TargetIs::Directory => Onto::Into(path),
+            TargetIs::Directory => TargetPath::Into(path),
             TargetIs::Missing if many && group.host.is_none() => {
                 // As scp: several files go to a directory, which is made.
                 let kind = JobKind::MakeDir {
@@ -346,14 +350,14 @@ impl Engine<'_> {
                     self.fail(None, name, format!("cannot create the directory: {what}"));
                     return None;
                 }
-                Onto::Into(path)
+                TargetPath::Into(path)
             }
             _ if many => {
                 let name = self.shown(End::Target, &path);
                 self.fail(None, name, "not a directory".to_owned());
                 return None;
             }
-            _ => Onto::Exactly(path),
+            _ => TargetPath::Exactly(path),
         };
         let is_file = is == TargetIs::SomethingElse;
         Some(Target { onto, is_file })
@@ -401,14 +405,14 @@ impl Engine<'_> {
             return;
         }
         let (path, into) = match &target.onto {
-            Onto::Into(path) => (path, true),
-            Onto::Exactly(path) | Onto::Guess(path) => (path, false),
+            TargetPath::Into(path) => (path, true),
+            TargetPath::Exactly(path) | TargetPath::Guess(path) => (path, false),
         };
         let kind = JobKind::RealPath {
             path: RemotePath(path.clone()),
         };
         if let Ok(asked) = self.ask(End::Target, kind) {
-            self.walks.avoid = asked.path.map(|path| Avoid { path, into });
+            self.walks.avoid = asked.path.map(|path| SelfCopyGuard { path, into });
         }
     }
 

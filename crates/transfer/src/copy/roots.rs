@@ -7,7 +7,7 @@ use plan::{Attributes, EntryKind, JobKind, RemotePath};
 use super::engine::{End, Engine, Purpose};
 use super::local::identity;
 use super::owner::Waiting;
-use super::source::{Onto, Remote, Root, WalkId};
+use super::source::{Remote, Root, TargetPath, WalkId};
 use super::tree::Held;
 use crate::disk::os_words;
 use crate::walk::{Entry, LocalWalk, NOT_REGULAR, RemoteWalk, local_path};
@@ -97,7 +97,7 @@ impl Engine<'_> {
             points_to: None,
         };
         match root.onto {
-            Onto::Guess(target) => self.begin_guessed(item, target),
+            TargetPath::Guess(target) => self.begin_guessed(item, target),
             _ => self.begin_item(item),
         }
     }

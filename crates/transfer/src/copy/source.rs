@@ -25,12 +25,12 @@ pub(super) struct WalkId(pub(super) u64);
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     pub(super) path: Vec<u8>,
-    pub(super) onto: Onto,
+    pub(super) onto: TargetPath,
 }
 
 /// Where a source goes.
 #[derive(Clone, Debug)]
-pub(super) enum Onto {
+pub(super) enum TargetPath {
     /// Into this directory, under its own name.
     Into(Vec<u8>),
     /// To this name.
@@ -39,7 +39,7 @@ pub(super) enum Onto {
     Guess(Vec<u8>),
 }
 
-impl Onto {
+impl TargetPath {
     pub(super) fn target(&self, source: &[u8]) -> Vec<u8> {
         match self {
             Self::Into(dir) => match name_in_target(source) {
@@ -53,7 +53,7 @@ impl Onto {
 
 /// The walks under way.
 #[derive(Debug, Default)]
-pub(super) struct Walks {
+pub(super) struct ActiveWalks {
     next: u64,
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
@@ -64,7 +64,7 @@ pub(super) struct Walks {
     /// Files that the session was told there probably are.
     pub(super) foreseen: u64,
     /// A directory at the source that must not be walked into.
-    pub(super) avoid: Option<Avoid>,
+    pub(super) avoid: Option<SelfCopyGuard>,
     /// Where sources are merged: which of them has which place in the target.
     pub(super) claims: Option<Claims>,
     /// Sources that are what their target is already.
@@ -73,7 +73,7 @@ pub(super) struct Walks {
 
 /// Where the copy goes, when source and target are on the same host.
 #[derive(Clone, Debug)]
-pub(super) struct Avoid {
+pub(super) struct SelfCopyGuard {
     /// Canonical.
     pub(super) path: Vec<u8>,
     /// Sources go into it, under their names.
@@ -106,7 +106,7 @@ enum Ahead {
     Asked(u64),
 }
 
-impl Walks {
+impl ActiveWalks {
     pub(super) fn next_id(&mut self) -> WalkId {
         self.next += 1;
         WalkId(self.next)
@@ -423,7 +423,7 @@ mod tests {
         RemoteWalk::new(b"top".to_vec(), None, of_mode(0o040_755), true, None)
     }
 
-    fn asked(walks: &mut Walks, id: WalkId) -> Vec<Vec<u8>> {
+    fn asked(walks: &mut ActiveWalks, id: WalkId) -> Vec<Vec<u8>> {
         let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
             panic!("no walk");
         };
@@ -436,7 +436,7 @@ mod tests {
         asked
     }
 
-    fn found(walks: &mut Walks, id: WalkId) -> usize {
+    fn found(walks: &mut ActiveWalks, id: WalkId) -> usize {
         let Some(Remote::Walking(walk, _)) = walks.remote.get_mut(&id) else {
             panic!("no walk");
         };
@@ -452,7 +452,7 @@ mod tests {
                 Answer::Done,
             ];
             let late = answers.split_off(before);
-            let mut walks = Walks::default();
+            let mut walks = ActiveWalks::default();
             let id = walks.next_id();
             walks.list_ahead(id, false);
             for answer in answers {
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn a_tree_that_was_listed_ahead_is_not_listed_again() {
         let file = |name: &str| TreeStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
-        let answers = |walks: &mut Walks, id| {
+        let answers = |walks: &mut ActiveWalks, id| {
             walks.listed_ahead(id, Answer::Tree(vec![file("a")]));
             walks.listed_ahead(id, Answer::Restarted);
             walks.listed_ahead(
@@ -482,7 +482,7 @@ mod tests {
             walks.listed_ahead(id, Answer::Done);
         };
         for early in [true, false] {
-            let mut walks = Walks::default();
+            let mut walks = ActiveWalks::default();
             let id = walks.next_id();
             walks.list_ahead(id, true);
             assert_eq!(walks.trees_asked(), 1);
@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn a_server_that_lists_no_trees_after_all_is_asked_for_the_directory() {
-        let mut walks = Walks::default();
+        let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, true);
         walks.listed_ahead(id, Answer::Failed(plan::NO_TREES.to_owned()));
@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn what_is_no_directory_was_listed_for_nothing() {
-        let mut walks = Walks::default();
+        let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, false);
         walks.forget_listing(id);

@@ -6,7 +6,7 @@ use plan::{LocalPath, directory_of};
 
 use super::engine::Engine;
 use super::names::basename;
-use super::source::Onto;
+use super::source::TargetPath;
 use crate::disk::{Destination, DirectoryCache, Location};
 use crate::walk::local_path;
 
@@ -33,8 +33,9 @@ impl Engine<'_> {
     }
 
     /// Notes the target of the command, below which no symlink is followed.
-    pub(super) fn name_target(&mut self, onto: &Onto) {
-        let (Onto::Into(named) | Onto::Exactly(named) | Onto::Guess(named)) = onto;
+    pub(super) fn name_target(&mut self, onto: &TargetPath) {
+        let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
+            onto;
         self.named = named.clone();
     }
 

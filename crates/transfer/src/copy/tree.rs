@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plan::{Attributes, Beyond, JobKind, RemotePath, Xattrs};
+use plan::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::FileId;
@@ -57,7 +57,7 @@ struct Dir {
 
 /// What the failure of a file says, as far as its directory goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Blame {
+pub(super) enum FailureScope {
     /// The file itself.
     File,
     /// Nobody knows yet.
@@ -147,17 +147,17 @@ impl Tree {
 
     /// Whose fault it is that a file in `dir` failed; one that nobody knows of yet is kept until
     /// the directory is made or not.
-    pub(super) fn blame(&mut self, dir: Option<DirKey>, file: FileId) -> Blame {
+    pub(super) fn blame(&mut self, dir: Option<DirKey>, file: FileId) -> FailureScope {
         let Some(dir) = dir.and_then(|dir| self.dirs.get_mut(&dir)) else {
-            return Blame::File;
+            return FailureScope::File;
         };
         match dir.state {
             DirState::Making => {
                 dir.failed_early.push(file);
-                Blame::Undecided
+                FailureScope::Undecided
             }
-            DirState::Failed => Blame::Directory,
-            _ => Blame::File,
+            DirState::Failed => FailureScope::Directory,
+            _ => FailureScope::File,
         }
     }
 
@@ -458,7 +458,7 @@ impl Engine<'_> {
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
         if self.target.is_none() {
-            let beyond = Beyond { owner, xattrs };
+            let beyond = ExtraMetadata { owner, xattrs };
             let created = !dir.existed;
             let attributes = Attributes {
                 mode,

@@ -24,7 +24,7 @@ use super::engine::{End, Engine, Purpose};
 use super::file::FileId;
 use crate::disk::{Check, os_words};
 use crate::report::{Event, Name, Verified};
-use crate::session::ExecId;
+use crate::session::RemoteCommandId;
 use crate::sums::{FileSums, Ledger, Manifest, Seen};
 use crate::walk::local_path;
 
@@ -130,9 +130,9 @@ impl Verify {
         }
     }
 
-    fn exec_id(&mut self) -> ExecId {
+    fn exec_id(&mut self) -> RemoteCommandId {
         self.next_exec += 1;
-        ExecId(self.next_exec)
+        RemoteCommandId(self.next_exec)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-use plan::journal::Seen;
+use plan::journal::ExistingFile;
 use plan::{Keep, LocalPath};
 use rustix::fs::{FileType, OFlags};
 
@@ -41,7 +41,7 @@ pub(crate) fn adopt_target(
     let open = || {
         let file = File::from(at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0).ok()?);
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
-        let seen = Seen {
+        let seen = ExistingFile {
             size: meta.len(),
             mtime: mtime(&meta),
         };

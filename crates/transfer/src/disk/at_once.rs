@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plan::{DiskReply, DiskRequest, JobId};
 
-use super::gathered::Gathered;
+use super::gathered::WriteCoalescer;
 use super::pool::DiskPool;
 use super::{Target, local_fault};
 
@@ -20,7 +20,7 @@ const GATHERED_FROM: u64 = 64 << 10;
 pub(super) struct Held(RefCell<BTreeMap<JobId, OfJob>>);
 
 /// Those of a job, and where to.
-type OfJob = (Option<Arc<Target>>, Gathered);
+type OfJob = (Option<Arc<Target>>, WriteCoalescer);
 
 impl Held {
     pub(super) fn is_empty(&self) -> bool {
@@ -96,7 +96,7 @@ impl DiskPool {
                 }
             });
         }
-        let new = || Gathered::new(target.piece());
+        let new = || WriteCoalescer::new(target.piece());
         let mut gathered = held.map_or_else(new, |(_, gathered)| gathered);
         if let Err(pieces) = gathered.add(offset, pieces) {
             let all = gathered.take_all();
@@ -133,7 +133,7 @@ impl DiskPool {
         &self,
         target: &Target,
         job: JobId,
-        gathered: &mut Gathered,
+        gathered: &mut WriteCoalescer,
         (offset, pieces): (u64, Vec<Bytes>),
     ) {
         match target.write(offset, pieces) {

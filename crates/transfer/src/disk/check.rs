@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use plan::{DiskReply, DiskRequest, Fault, Stored};
+use plan::{DiskReply, DiskRequest, Fault, StoredTarget};
 
 use crate::sums::{Algorithm, Hasher, Sum};
 
@@ -45,7 +45,7 @@ impl Check {
     pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
         let job = request.job();
         let finished = || {
-            let stored = Stored::default();
+            let stored = StoredTarget::default();
             DiskReply::Finished { job, stored }
         };
         match request {

@@ -30,7 +30,7 @@ pub(super) fn piece_of(blksize: u64) -> u64 {
 
 /// Data of a job that follow one another and are not written yet, and what was asked for.
 #[derive(Debug)]
-pub(super) struct Gathered {
+pub(super) struct WriteCoalescer {
     /// Where pieces end: at its multiples.
     piece: u64,
     offset: u64,
@@ -44,7 +44,7 @@ fn length(pieces: &[Bytes]) -> u64 {
     pieces.iter().map(|piece| piece.len() as u64).sum()
 }
 
-impl Gathered {
+impl WriteCoalescer {
     /// Nothing yet, of a file that takes pieces of so many bytes: [`piece_of`].
     pub(super) fn new(piece: u64) -> Self {
         Self {
@@ -168,7 +168,7 @@ mod tests {
     const JOB: JobId = JobId(7);
     const CHUNK: u64 = 255 << 10;
 
-    fn answered(gathered: &mut Gathered) -> Vec<u64> {
+    fn answered(gathered: &mut WriteCoalescer) -> Vec<u64> {
         let replies = gathered.written(JOB);
         let offset = |reply| match reply {
             DiskReply::Written { offset, .. } => offset,
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_follows_is_written_in_pieces_that_end_at_multiples() {
-        let mut gathered = Gathered::new(PIECE);
+        let mut gathered = WriteCoalescer::new(PIECE);
         let content: Vec<u8> = (0..3 << 20).map(|n| (n / 999) as u8).collect();
         let (mut file, mut told) = (vec![0; content.len()], Vec::new());
         let mut put = |(offset, pieces): (u64, Vec<Bytes>), ends: bool| {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_does_not_follow_comes_back_and_what_fails_is_answered() {
-        let mut gathered = Gathered::new(PIECE);
+        let mut gathered = WriteCoalescer::new(PIECE);
         gathered.add(10, vec![Bytes::from_static(b"ab")]).unwrap();
         assert!(gathered.add(13, vec![Bytes::from_static(b"c")]).is_err());
         gathered.add(12, vec![Bytes::from_static(b"c")]).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         ] {
             assert_eq!(piece_of(told), piece);
         }
-        let mut gathered = Gathered::new(LARGEST);
+        let mut gathered = WriteCoalescer::new(LARGEST);
         let mib = Bytes::from(vec![0; 1 << 20]);
         gathered.add(1 << 20, vec![mib.clone()]).unwrap();
         let (offset, pieces) = gathered.take_whole().unwrap();
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_request_for_nothing_is_answered_too() {
-        let mut gathered = Gathered::new(PIECE);
+        let mut gathered = WriteCoalescer::new(PIECE);
         gathered.add(5, Vec::new()).unwrap();
         assert!(!gathered.is_empty());
         assert_eq!(gathered.take_all(), (5, Vec::new()));

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 
-use plan::{Beyond, MetadataFlags, Parts, Xattrs};
+use plan::{ExtraMetadata, MetadataFlags, Parts, Xattrs};
 use rustix::fs::{Gid, OFlags, Uid, fchown};
 use rustix::io::Errno;
 use sftp::xattrs;
@@ -17,7 +17,7 @@ pub(crate) type NotKept = Vec<(Parts, String)>;
 
 /// Owner and extended attributes. Before the mode: chown(2) takes setuid and file capabilities away,
 /// and attributes of `user` need the owner's write permission.
-pub(super) fn before_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) {
+pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
     if let Some((user, group)) = beyond.owner {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         let done = fchown(file, Some(user), Some(group));
@@ -56,7 +56,7 @@ pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)
 pub(super) fn keep_attributes(
     file: &File,
     replaced: &Location,
-    beyond: &Beyond,
+    beyond: &ExtraMetadata,
     not_kept: &mut NotKept,
 ) {
     let asked = beyond.xattrs.as_ref().map(|xattrs| xattrs.kinds);
@@ -98,7 +98,7 @@ fn is_kept_in_place(name: &[u8]) -> bool {
 }
 
 /// Access control lists. Behind the mode, which would change their masks.
-pub(super) fn behind_mode(file: &File, beyond: &Beyond, not_kept: &mut NotKept) {
+pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
     if let Some(xattrs) = &beyond.xattrs {
         let of = XattrsOf::Open(file.as_fd());
         set_xattrs(of, xattrs, MetadataFlags::ACLS, not_kept);

@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 20;
 
 /// What stands under the final name meanwhile.
 #[derive(Debug)]
-pub(super) struct Older {
+pub(super) struct BasisFile {
     pub(super) file: Source,
     /// Of what is rebuilt, where sums are wanted.
     sums: Option<Arc<FileSums>>,
@@ -42,7 +42,7 @@ pub(super) fn open_older(
     }
     file.expect_more();
     let sums = sums();
-    target.older = Some(Older { file, sums });
+    target.older = Some(BasisFile { file, sums });
     Some((target, size))
 }
 

@@ -8,7 +8,7 @@ use sys::Workers;
 
 use super::at_once::Held;
 use super::execute::execute_on_files;
-use super::gathered::Gathered;
+use super::gathered::WriteCoalescer;
 use super::{Check, DirectoryCache, Relay, Source, Target, local_fault, packed};
 use crate::sums::{Ledger, Ticket};
 
@@ -94,7 +94,7 @@ struct Next {
     /// Of a read whose bytes are to be summed.
     ticket: Option<Ticket>,
     /// The writes that are one in it.
-    gathered: Option<Gathered>,
+    gathered: Option<WriteCoalescer>,
 }
 
 impl DiskPool {
@@ -228,7 +228,7 @@ impl State {
             (DiskRequest::Write { offset, pieces, .. }, Some(JobFile::Target(target)))
                 if !slot.queue.is_empty() =>
             {
-                let mut gathered = Gathered::new(target.piece());
+                let mut gathered = WriteCoalescer::new(target.piece());
                 gathered.gather(*offset, pieces, &mut slot.queue);
                 Some(gathered)
             }

@@ -1,10 +1,10 @@
 use super::*;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use plan::{Attributes, Beyond, FileMeta};
+use plan::{Attributes, ExtraMetadata, FileMeta};
 use std::fs;
 use std::path::Path;
-use wire::{Block, Outlying, Pool};
+use wire::{Block, BorrowPolicy, Pool};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -37,7 +37,7 @@ fn finish(job: JobId, size: u64) -> DiskRequest {
         attributes: Attributes::default(),
         preserve: false,
         fsync: true,
-        beyond: Beyond::default(),
+        beyond: ExtraMetadata::default(),
     }
 }
 
@@ -216,9 +216,9 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
 fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
     let (dir, content) = source_of_200_000()?;
     let path = dir.path().join("f");
-    let (sealed, never) = (Outlying::UntilSealed, Outlying::Never);
+    let (sealed, never) = (BorrowPolicy::UntilSealed, BorrowPolicy::Never);
     for (outlying, summed) in [
-        (Outlying::UntilSent, false),
+        (BorrowPolicy::UntilSent, false),
         (sealed, false),
         (never, false),
         (sealed, true),

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId, Stored};
+use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
 use wire::Block;
 
 use super::pool::Shared;
@@ -157,7 +157,7 @@ impl Relay {
                 state.write(shared, written, job, offset, pieces);
             }
             DiskRequest::StoreTarget { job, pieces, .. } => {
-                let stored = Stored::default();
+                let stored = StoredTarget::default();
                 let finished = DiskReply::Finished { job, stored };
                 state.end = Some(pieces.iter().map(|p| p.len() as u64).sum());
                 state.write(shared, finished, job, 0, pieces);
@@ -165,7 +165,7 @@ impl Relay {
             DiskRequest::FinishTarget { job, size, .. } => {
                 state.end = Some(size);
                 state.settle();
-                let stored = Stored::default();
+                let stored = StoredTarget::default();
                 shared.reply(DiskReply::Finished { job, stored });
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, Beyond, Keep, LocalPath, Parts, Stored};
+use plan::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, openat,
 };
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::gathered::piece_of;
 use super::metadata;
-use super::older::Older;
+use super::older::BasisFile;
 use super::replace::{WrittenOver, replace};
 use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
@@ -39,7 +39,7 @@ pub(crate) struct Target {
     /// Blocks of zeros become holes.
     pub(super) sparse: bool,
     /// What it is rebuilt from.
-    pub(super) older: Option<Older>,
+    pub(super) older: Option<BasisFile>,
     /// What is not written of it reads as zeros.
     fresh: bool,
     /// It is on a file system that is memory, once somebody has asked.
@@ -124,7 +124,7 @@ pub(crate) struct Finish {
     pub(crate) attributes: Attributes,
     pub(crate) preserve: bool,
     pub(crate) fsync: bool,
-    pub(crate) beyond: Beyond,
+    pub(crate) beyond: ExtraMetadata,
 }
 
 /// How a target is created.
@@ -481,11 +481,11 @@ impl Target {
 
     /// Sets size, owner, extended attributes, mode, access control lists and times, syncs when
     /// asked, closes, renames to the final name. Returns what there is to tell of it.
-    pub(crate) fn finish(self, finish: Finish) -> io::Result<Stored> {
-        let mut stored = Stored {
+    pub(crate) fn finish(self, finish: Finish) -> io::Result<StoredTarget> {
+        let mut stored = StoredTarget {
             in_place: !self.is_temporary(),
             unwritable: self.is_unwritable(),
-            ..Stored::default()
+            ..StoredTarget::default()
         };
         if let Form::Stream(_) = self.form {
             return Ok(stored);
@@ -610,12 +610,12 @@ impl Temporary {
 }
 
 /// Finishes a file that could not be replaced: owner and access control list are its own still.
-fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut Stored) -> io::Result<()> {
+fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut StoredTarget) -> io::Result<()> {
     let WrittenOver { file, why } = over;
-    *stored = Stored {
+    *stored = StoredTarget {
         in_place: true,
         written_over: Some(why),
-        ..Stored::default()
+        ..StoredTarget::default()
     };
     metadata::before_mode(&file, &finish.beyond, &mut stored.not_kept);
     if let Some(mode) = finish.attributes.mode.filter(|_| finish.preserve)

@@ -19,7 +19,7 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
         },
         preserve,
         fsync: false,
-        beyond: Beyond::default(),
+        beyond: ExtraMetadata::default(),
     }
 }
 
@@ -145,7 +145,7 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     std::os::unix::fs::chown(&path, Some(1234), Some(4321))?;
     let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
-    assert_eq!(stored, Stored::default());
+    assert_eq!(stored, StoredTarget::default());
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
     // New contents do not run as somebody whose the old ones were.
@@ -191,7 +191,7 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     }
     let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
-    assert_eq!(stored, Stored::default());
+    assert_eq!(stored, StoredTarget::default());
     assert_eq!(metadata::xattrs_of(&path, plan::MetadataFlags::ACLS)?, acl);
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
     // It is asked for to have none.
@@ -248,10 +248,10 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     let stored = target.finish(finish(3, 0o644, false))?;
-    let told = Stored {
+    let told = StoredTarget {
         in_place: true,
         unwritable: true,
-        ..Stored::default()
+        ..StoredTarget::default()
     };
     assert_eq!(stored, told);
     assert_eq!(fs::read(&path)?, b"new");
@@ -416,7 +416,7 @@ fn attributes_that_are_the_users_stay_with_a_file_that_is_replaced() -> Result {
         return Ok(());
     }
     let stored = create(&path, false)?.finish(finish(0, 0o644, false))?;
-    assert_eq!(stored, Stored::default());
+    assert_eq!(stored, StoredTarget::default());
     let kinds = plan::MetadataFlags::XATTRS;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, tag);
     // Its source's are asked for, which has none.

@@ -18,7 +18,7 @@ pub(crate) type Devices = BTreeMap<u64, PathBuf>;
 /// Makes files durable that were copied to this machine and not synced one by one: they are when
 /// their file system has written what it had, which may take long. Nothing waits for it. Below a
 /// destination may be mounts, and symlinks to others: each file system that got a file is synced.
-pub(crate) struct Flush {
+pub(crate) struct SyncBatch {
     /// Files are copied to this machine.
     here: bool,
     /// Files done that are not durable, and of them those that are being made so.
@@ -33,7 +33,7 @@ pub(crate) struct Flush {
     begun: Instant,
 }
 
-impl Flush {
+impl SyncBatch {
     /// Of files that are copied to this machine, or not.
     pub(crate) fn new(here: bool) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Flush {
         self
     }
 
-    /// A file that is done lies on this device: before [`Flush::add`].
+    /// A file that is done lies on this device: before [`SyncBatch::add`].
     pub(super) fn lies_on(&mut self, device: u64, file: &Path) {
         let file = || file.to_path_buf();
         self.devices.entry(device).or_insert_with(file);

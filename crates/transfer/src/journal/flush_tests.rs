@@ -3,7 +3,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Devices, EACH, Flush, open_all};
+use super::{Devices, EACH, SyncBatch, open_all};
 
 /// A folder of the machine's memory, where there is one: its device is another than the disk's.
 fn elsewhere() -> Option<tempfile::TempDir> {
@@ -20,7 +20,7 @@ fn file(path: PathBuf) -> PathBuf {
 }
 
 /// What becomes durable of all that waits.
-fn durable(flush: &mut Flush) -> Option<u64> {
+fn durable(flush: &mut SyncBatch) -> Option<u64> {
     flush.begun = flush.begun.checked_sub(EACH).unwrap();
     assert_eq!(flush.poll(), None, "it begins");
     let begun = Instant::now();
@@ -53,7 +53,7 @@ fn each_device_that_files_lie_on_is_synced() {
 fn files_on_a_device_that_cannot_be_synced_are_not_told_durable() {
     let here = tempfile::tempdir().unwrap();
     let ours = file(here.path().join("a"));
-    let mut flush = Flush::new(true);
+    let mut flush = SyncBatch::new(true);
     flush.lies_on(device(&ours), &ours);
     flush.add();
     assert_eq!(durable(&mut flush), Some(1));
@@ -72,10 +72,10 @@ fn what_an_earlier_run_has_done_is_looked_for() {
     let here = tempfile::tempdir().unwrap();
     let ours = file(here.path().join("a"));
     let all = vec![ours.clone(), here.path().join("gone"), ours.join("gone")];
-    let mut flush = Flush::new(true).with_earlier(4, all);
+    let mut flush = SyncBatch::new(true).with_earlier(4, all);
     assert_eq!(durable(&mut flush), Some(4));
     // Nobody knows where this one lies.
     symlink("round", here.path().join("round")).unwrap();
-    let mut flush = Flush::new(true).with_earlier(1, vec![here.path().join("round")]);
+    let mut flush = SyncBatch::new(true).with_earlier(1, vec![here.path().join("round")]);
     assert_eq!(durable(&mut flush), None);
 }

@@ -8,8 +8,8 @@ use crossbeam_channel::{Receiver, bounded};
 use plan::journal::{Record, Writer};
 use tracing::debug;
 
-use super::flush::Flush;
-use super::syncs::Syncs;
+use super::flush::SyncBatch;
+use super::syncs::JournalSyncs;
 
 /// Bytes that were told since the last sync of the journal: those a loss of power here costs, and
 /// what is in flight (40 MiB), are sent again. As much as is answered between two syncs at the
@@ -35,8 +35,8 @@ pub(crate) struct Log {
     told: u64,
     /// What the last `Synced` said.
     said: u64,
-    flush: Flush,
-    syncs: Arc<Syncs>,
+    flush: SyncBatch,
+    syncs: Arc<JournalSyncs>,
     thread: Option<JoinHandle<()>>,
     /// Wakes who waits for [`Log::durable`].
     bell: Receiver<()>,
@@ -50,7 +50,7 @@ impl Log {
         mut file: File,
         path: PathBuf,
         good: u64,
-        flush: Flush,
+        flush: SyncBatch,
     ) -> io::Result<Self> {
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
@@ -60,7 +60,7 @@ impl Log {
         }
         let (ring, bell) = bounded(1);
         let folder = path.parent().filter(|_| good == 0).map(Path::to_path_buf);
-        let syncs = Arc::new(Syncs::new(ring, folder));
+        let syncs = Arc::new(JournalSyncs::new(ring, folder));
         let (synced, asked) = (file.try_clone()?, Arc::clone(&syncs));
         let thread = std::thread::Builder::new()
             .name("journal syncs".to_owned())

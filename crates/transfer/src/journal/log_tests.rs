@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plan::journal::{Record, SourceId, replay};
 
-use super::flush::Flush;
+use super::flush::SyncBatch;
 use super::log::Log;
 
 /// Longer than any sync takes.
@@ -20,7 +20,7 @@ fn log(folder: &Path) -> (Log, PathBuf) {
         .truncate(true)
         .open(&path)
         .unwrap();
-    let mut log = Log::start(file, path.clone(), 0, Flush::new(false)).unwrap();
+    let mut log = Log::start(file, path.clone(), 0, SyncBatch::new(false)).unwrap();
     let identity = b"a copy".to_vec();
     log.write(&Record::Copy { identity });
     (log, path)
@@ -133,7 +133,7 @@ fn nobody_waits_for_a_journal_that_cannot_be_written() {
     let path = folder.path().join("journal");
     fs::write(&path, b"").unwrap();
     let file = File::open(&path).unwrap();
-    assert!(Log::start(file, path, 0, Flush::new(false)).is_err());
+    assert!(Log::start(file, path, 0, SyncBatch::new(false)).is_err());
     let Ok(full) = File::options().write(true).open("/dev/full") else {
         return;
     };

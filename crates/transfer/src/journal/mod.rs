@@ -9,6 +9,6 @@ mod log_tests;
 mod place;
 mod syncs;
 
-pub(crate) use flush::{Devices, Flush};
+pub(crate) use flush::{Devices, SyncBatch};
 pub(crate) use log::Log;
 pub(crate) use place::{Found, Place, boot_here};

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
-use plan::journal::{State, Unusable, replay};
+use plan::journal::{State, UnusableJournal, replay};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::private_dir::{PrivateDir, UserDir};
@@ -115,7 +115,9 @@ impl Place {
                 }
                 Ok(_) => "it is of another copy".to_owned(),
                 Err(
-                    why @ (Unusable::Foreign | Unusable::Version(_) | Unusable::Damaged { .. }),
+                    why @ (UnusableJournal::Foreign
+                    | UnusableJournal::Version(_)
+                    | UnusableJournal::Damaged { .. }),
                 ) => why.to_string(),
             }
         };

@@ -18,7 +18,7 @@ const GATHER_MOST: Duration = Duration::from_millis(100);
 const LAZY: Duration = Duration::from_secs(1);
 
 /// What of a journal is durable, and a thread's work to make more of it so.
-pub(super) struct Syncs {
+pub(super) struct JournalSyncs {
     asked: Mutex<Asked>,
     wake: Condvar,
     durable: AtomicU64,
@@ -41,7 +41,7 @@ struct Asked {
     failed: Option<io::Error>,
 }
 
-impl Syncs {
+impl JournalSyncs {
     /// Of a file in `folder`.
     pub(super) fn new(ring: Sender<()>, folder: Option<PathBuf>) -> Self {
         Self {

@@ -37,7 +37,7 @@ struct Stored {
 }
 
 /// The folder of what is known of processors: `$XDG_CACHE_HOME/longhaul/processors`, beside the
-/// memories of hosts ([`super::Memories::processors`]).
+/// memories of hosts ([`super::MemoryStore::processors`]).
 #[derive(Clone, Debug)]
 pub struct Processors {
     folder: PathBuf,

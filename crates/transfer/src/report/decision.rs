@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plan::{Limiter, Pack, Tried};
+use plan::{Limiter, PackingMode, TrialResult};
 
 use super::{FarEnd, Name, Verified};
 use crate::copy::Delta;
@@ -76,7 +76,7 @@ pub enum Choice {
     /// zstd by blocks, which a longhaul at the far end knows.
     Zstd {
         /// When it was to be used.
-        pack: Pack,
+        pack: PackingMode,
         /// Bytes of files that were to be made smaller.
         tried: u64,
         /// What became of them.
@@ -95,7 +95,7 @@ pub enum Choice {
         /// What held the copy back, once that could be told.
         limiter: Option<Limiter>,
         /// What the last try with more of them brought.
-        tried: Option<Tried>,
+        tried: Option<TrialResult>,
         /// What paid the last time: connections, channels on each.
         learned: Option<(u32, u32)>,
     },

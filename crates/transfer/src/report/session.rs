@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use plan::{Direction, Limiter, LimiterEvidence, Tried};
+use plan::{Direction, Limiter, LimiterEvidence, TrialResult};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -30,7 +30,7 @@ pub struct SessionReport {
     pub evidence: LimiterEvidence,
     /// What the last try with more connections or channels brought.
     #[serde(skip)]
-    pub tried: Option<Tried>,
+    pub tried: Option<TrialResult>,
 }
 
 /// What served at the far end.

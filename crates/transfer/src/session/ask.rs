@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use plan::{Job, JobId, JobKind, RemotePath};
 
-use super::{ExecEvent, ExecId, Session, SessionEvent};
+use super::{RemoteCommandEvent, RemoteCommandId, Session, SessionEvent};
 
 /// How long the far end may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ impl Questions {
         let id = JobId(number);
         self.session.submit(Job { id, kind }, None);
         let command = format!("exec sh -c '{script}'");
-        let exec = ExecId(number);
+        let exec = RemoteCommandId(number);
         self.session.exec(exec, command.into_bytes());
         self.session.exec_end(exec);
         let until = Instant::now() + PATIENCE;
@@ -48,12 +48,12 @@ impl Questions {
             let event = self.session.events().recv_timeout(left);
             match event.map_err(|_| "the far end did not answer in time")? {
                 SessionEvent::Exec(id, event) if id == exec => match event {
-                    ExecEvent::Output(bytes) if said.len() < MOST => {
+                    RemoteCommandEvent::Output(bytes) if said.len() < MOST => {
                         said.extend_from_slice(&bytes);
                     }
-                    ExecEvent::Output(_) => {}
-                    ExecEvent::Over(Err(why)) => return Err(why),
-                    ExecEvent::Over(Ok(_)) => break,
+                    RemoteCommandEvent::Output(_) => {}
+                    RemoteCommandEvent::Over(Err(why)) => return Err(why),
+                    RemoteCommandEvent::Over(Ok(_)) => break,
                 },
                 SessionEvent::Lost(why) => return Err(why),
                 _ => {}

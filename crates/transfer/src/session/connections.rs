@@ -5,7 +5,7 @@ use mio::Token;
 use plan::{ConnectionId, LaneId};
 
 use super::driver::{Driver, STALLED, first_token};
-use super::{ChannelId, Command, Link, LinkError, NoMore};
+use super::{ChannelId, Command, Link, LinkError, NoMoreConnections};
 
 /// Tokens that a link may use.
 pub(super) const TOKENS: usize = 64;
@@ -69,12 +69,12 @@ impl Driver {
     }
 
     /// A further connection has come about, or not.
-    pub(super) fn joined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMore>) {
+    pub(super) fn joined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMoreConnections>) {
         self.reaching = self.reaching.saturating_sub(1);
         let adopted = match link {
             Ok(link) => self
                 .adopt(link)
-                .map_err(|e| NoMore::Connection(e.to_string())),
+                .map_err(|e| NoMoreConnections::Connection(e.to_string())),
             Err(why) => Err(why),
         };
         if let Ok(id) = &adopted
@@ -87,7 +87,9 @@ impl Driver {
             Ok(id) if self.open_lane(now, id, self.predict, false).is_some() => Ok(id),
             Ok(id) => {
                 self.connections.retain(|on| on.id != id);
-                Err(NoMore::Connection("it carries no SFTP channel".to_owned()))
+                Err(NoMoreConnections::Connection(
+                    "it carries no SFTP channel".to_owned(),
+                ))
             }
             Err(why) => Err(why),
         };
@@ -97,7 +99,7 @@ impl Driver {
     /// Asks for one more connection, from a thread of its own.
     pub(super) fn reach_out(&mut self, now: Instant) {
         let Some(reach) = self.options.reach.clone() else {
-            let none = NoMore::Login("this session has one connection only".to_owned());
+            let none = NoMoreConnections::Login("this session has one connection only".to_owned());
             return self.note_joined(now, Err(none));
         };
         self.reaching += 1;
@@ -110,7 +112,7 @@ impl Driver {
             bell.ring();
         });
         if let Err(e) = spawned {
-            self.joined(now, Err(NoMore::Connection(e.to_string())));
+            self.joined(now, Err(NoMoreConnections::Connection(e.to_string())));
         }
     }
 
@@ -196,7 +198,7 @@ impl Driver {
             self.straight_broken(&why);
         }
         if young && !gone.retiring {
-            self.note_joined(now, Err(NoMore::Connection(why)));
+            self.note_joined(now, Err(NoMoreConnections::Connection(why)));
         }
     }
 
@@ -212,7 +214,7 @@ impl Driver {
 
     /// Closes what was retired and has nothing left to do.
     pub(super) fn close_what_is_free(&mut self, now: Instant) {
-        let free = |on: &super::lanes::LaneOnChannel, spread: &plan::Spread| {
+        let free = |on: &super::lanes::LaneOnChannel, spread: &plan::Scheduler| {
             on.retiring && on.lane.is_idle() && spread.lane_is_free(on.id)
         };
         while let Some(at) = self.lanes.iter().position(|on| free(on, &self.spread)) {

@@ -1,23 +1,36 @@
-//! What [`plan::Growth`] decides, in words for `-v`.
+//! What [`plan::ConcurrencyController`] decides, in words for `-v`.
 
 use std::cmp::Ordering;
 
-use plan::{Change, Growth, Learned, Limiter, Tried};
+use plan::{ConcurrencyChange, ConcurrencyController, Learned, Limiter, TrialResult};
 
 /// One sentence for the changes of one look, where an earlier run may have left something to
 /// begin with.
-pub(super) fn in_words(growth: &Growth, changes: &[Change], learned: Option<Learned>) -> String {
-    let count = |of: fn(&Change) -> bool| changes.iter().filter(|c| of(c)).count();
+pub(super) fn in_words(
+    growth: &ConcurrencyController,
+    changes: &[ConcurrencyChange],
+    learned: Option<Learned>,
+) -> String {
+    let count = |of: fn(&ConcurrencyChange) -> bool| changes.iter().filter(|c| of(c)).count();
     let more = [
-        (count(|c| matches!(c, Change::AddConnection)), "connection"),
-        (count(|c| matches!(c, Change::AddChannel(_))), "channel"),
+        (
+            count(|c| matches!(c, ConcurrencyChange::AddConnection)),
+            "connection",
+        ),
+        (
+            count(|c| matches!(c, ConcurrencyChange::AddChannel(_))),
+            "channel",
+        ),
     ];
     let less = [
         (
-            count(|c| matches!(c, Change::RetireConnection(_))),
+            count(|c| matches!(c, ConcurrencyChange::RetireConnection(_))),
             "connection",
         ),
-        (count(|c| matches!(c, Change::RetireLane(_))), "channel"),
+        (
+            count(|c| matches!(c, ConcurrencyChange::RetireLane(_))),
+            "channel",
+        ),
     ];
     let count_added = more[0].0;
     let (more, less) = (listed(more), listed(less));
@@ -44,7 +57,7 @@ pub(super) fn in_words(growth: &Growth, changes: &[Change], learned: Option<Lear
 }
 
 /// "5 connections, 8 channels: 118 MB/s; ", or nothing before anything was measured.
-fn state(growth: &Growth) -> String {
+fn state(growth: &ConcurrencyController) -> String {
     let e = growth.limiter_evidence();
     if e.connections == 0 {
         return String::new();
@@ -56,8 +69,8 @@ fn state(growth: &Growth) -> String {
     format!("{text}: {:.1} MB/s; ", e.rate / 1e6)
 }
 
-fn worth(tried: Tried) -> String {
-    let Tried {
+fn worth(tried: TrialResult) -> String {
+    let TrialResult {
         had,
         connections,
         gain,
@@ -87,15 +100,18 @@ fn some(count: usize, what: &str) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use plan::{ConnectionId, ConnectionSample, Direction, Evidence, GrowthConfig};
+    use plan::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, Evidence};
 
     use super::*;
 
     #[test]
     fn decisions_are_sentences() {
-        let (mut now, config) = (Instant::now(), GrowthConfig::new(Direction::Up));
-        let mut growth = Growth::new(config);
-        let add = [Change::AddConnection, Change::AddConnection];
+        let (mut now, config) = (Instant::now(), ConcurrencyConfig::new(Direction::Up));
+        let mut growth = ConcurrencyController::new(config);
+        let add = [
+            ConcurrencyChange::AddConnection,
+            ConcurrencyChange::AddConnection,
+        ];
         assert_eq!(
             in_words(&growth, &add, None),
             "adding 2 connections to begin with"
@@ -134,14 +150,17 @@ mod tests {
             });
             now += Duration::from_secs(1);
         }
-        let one = [Change::AddConnection, Change::AddChannel(ConnectionId(0))];
+        let one = [
+            ConcurrencyChange::AddConnection,
+            ConcurrencyChange::AddChannel(ConnectionId(0)),
+        ];
         let text = in_words(&growth, &one, None);
         let begins = "1 connection: 4.5 MB/s; adding 1 connection and 1 channel ";
         assert!(text.starts_with(begins), "{text}");
-        let back = [Change::RetireConnection(ConnectionId(0))];
+        let back = [ConcurrencyChange::RetireConnection(ConnectionId(0))];
         let text = in_words(&growth, &back, None);
         assert!(text.ends_with("giving 1 connection back"), "{text}");
-        let tried = Tried {
+        let tried = TrialResult {
             had: 4,
             connections: 5,
             channels: 0,

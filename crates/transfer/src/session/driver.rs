@@ -5,26 +5,30 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{ConnectionId, LaneError, LaneId, Order, Refusals, Spread, SpreadEvent, SpreadOptions};
+use plan::{
+    ConnectionId, LaneError, LaneId, Order, Refusals, Scheduler, SchedulerEvent, SchedulerOptions,
+};
 use sftp::ServerInfo;
 
 use super::connections::{Connection, TOKENS};
 use super::due::{Due, Turns};
-use super::exec::Execs;
-use super::explain::Gone;
-use super::far::FarSide;
+use super::exec::RemoteCommands;
+use super::explain::EndedLanes;
+use super::far::RemoteServer;
 use super::flight::Flying;
-use super::growing::Growing;
+use super::growing::ConcurrencyInputs;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
-use super::owed::Owed;
+use super::owed::PendingDiskOps;
 use super::reconnect::Reconnecting;
 use super::stalls::Stalls;
-use super::straight::Standing;
-use super::telling::Telling;
-use super::throttle::Throttle;
-use super::yielding::Yielding;
-use super::{Bell, ChannelId, Command, Ended, FarKnown, LinkEvent, SessionEvent, SessionOptions};
+use super::straight::DirectState;
+use super::telling::EventBatcher;
+use super::throttle::RateLimiter;
+use super::yielding::BackgroundPacer;
+use super::{
+    ChannelId, Command, Ended, LinkEvent, LoopWaker, RemoteServerInfo, SessionEvent, SessionOptions,
+};
 use crate::disk::DiskPool;
 
 /// Why a lane is closed at this end.
@@ -55,9 +59,9 @@ pub(super) struct Ends {
     /// For those who open connections for the loop.
     pub(super) orders: Sender<Command>,
     pub(super) events: Sender<SessionEvent>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) bell: Arc<LoopWaker>,
     pub(super) server: Arc<OnceLock<ServerInfo>>,
-    pub(super) far: Arc<FarKnown>,
+    pub(super) far: Arc<RemoteServerInfo>,
 }
 
 /// The loop of a session: moves bytes between links and lanes, requests between lanes and disk,
@@ -67,19 +71,19 @@ pub(super) struct Driver {
     pub(super) poll: Poll,
     pub(super) disk: DiskPool,
     pub(super) lanes: Vec<LaneOnChannel>,
-    pub(super) execs: Execs,
-    pub(super) straight: Standing,
+    pub(super) execs: RemoteCommands,
+    pub(super) straight: DirectState,
     /// Further connections that wait for what comes of it.
     pub(super) wanted: usize,
     /// Further connections that are being made.
     pub(super) reaching: usize,
-    pub(super) far: FarSide,
-    pub(super) spread: Spread,
+    pub(super) far: RemoteServer,
+    pub(super) spread: Scheduler,
     /// Operations that the stock server was found to refuse.
     pub(super) refusals: Refusals,
-    pub(super) growing: Growing,
-    pub(super) owed: Owed,
-    pub(super) telling: Telling,
+    pub(super) growing: ConcurrencyInputs,
+    pub(super) owed: PendingDiskOps,
+    pub(super) telling: EventBatcher,
     /// Lines that programs at the far end have said on standard error.
     said: BTreeSet<String>,
     pub(super) ends: Ends,
@@ -89,9 +93,9 @@ pub(super) struct Driver {
     pub(super) options: SessionOptions,
     pub(super) predict: bool,
     pub(super) restarts: u32,
-    pub(super) throttle: Option<Throttle>,
+    pub(super) throttle: Option<RateLimiter>,
     /// Other traffic goes first.
-    pub(super) yielding: Option<Yielding>,
+    pub(super) yielding: Option<BackgroundPacer>,
     /// The lane that is served first in a throttled turn.
     pub(super) first_served: usize,
     /// Something waits for the throttle.
@@ -117,7 +121,7 @@ pub(super) struct Driver {
     /// So many events wait for the handle that listings are held until it was looked again at this time.
     pub(super) backlog: Option<Instant>,
     /// What lanes that are gone have done.
-    pub(super) gone: Gone,
+    pub(super) gone: EndedLanes,
 }
 
 impl Driver {
@@ -125,11 +129,11 @@ impl Driver {
         let now = Instant::now();
         let bell = Arc::clone(&ends.bell);
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
-        let spread = SpreadOptions {
+        let spread = SchedulerOptions {
             split,
             one_handle: (options.connections, options.channels) == (Some(1), Some(1)),
             overtake: options.limit.is_none() && !options.background,
-            ..SpreadOptions::default()
+            ..SchedulerOptions::default()
         };
         Ok(Self {
             connections: Vec::new(),
@@ -141,27 +145,27 @@ impl Driver {
                 move || bell.ring(),
             )?,
             lanes: Vec::new(),
-            execs: Execs::default(),
-            straight: Standing::default(),
+            execs: RemoteCommands::default(),
+            straight: DirectState::default(),
             wanted: 0,
             reaching: 0,
-            far: FarSide::default(),
-            spread: Spread::new(spread, now),
+            far: RemoteServer::default(),
+            spread: Scheduler::new(spread, now),
             refusals: options
                 .reach
                 .as_ref()
                 .map_or_else(Refusals::default, |reach| reach.refusals()),
-            growing: Growing::default(),
-            owed: Owed::default(),
-            telling: Telling::new(ends.events.clone(), now),
+            growing: ConcurrencyInputs::default(),
+            owed: PendingDiskOps::default(),
+            telling: EventBatcher::new(ends.events.clone(), now),
             said: BTreeSet::new(),
             ends,
             ending: Vec::new(),
             closed: BTreeMap::new(),
             predict: options.predict,
             restarts: 0,
-            throttle: options.limit.map(|l| Throttle::new(l, now)),
-            yielding: options.background.then(|| Yielding::new(now)),
+            throttle: options.limit.map(|l| RateLimiter::new(l, now)),
+            yielding: options.background.then(|| BackgroundPacer::new(now)),
             first_served: 0,
             throttled: false,
             held_to_flight: false,
@@ -176,7 +180,7 @@ impl Driver {
             leaving: false,
             lists_held: false,
             backlog: None,
-            gone: Gone::default(),
+            gone: EndedLanes::default(),
             options,
         })
     }
@@ -507,13 +511,13 @@ impl Driver {
         }
         while let Some(event) = self.spread.poll_event() {
             match event {
-                SpreadEvent::Lane(event) => {
+                SchedulerEvent::Lane(event) => {
                     if event.is_last() && self.owed.ended(event.job()) {
                         self.disk.release(event.job());
                     }
                     self.telling.tell(SessionEvent::Lane(event));
                 }
-                SpreadEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
+                SchedulerEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),
             }
         }
     }

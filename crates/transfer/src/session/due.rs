@@ -12,8 +12,8 @@
 use std::time::{Duration, Instant};
 
 use super::driver::Driver;
-use super::throttle::Throttle;
-use super::yielding::Yielding;
+use super::throttle::RateLimiter;
+use super::yielding::BackgroundPacer;
 
 /// While jobs are unfinished a turn is taken at least this often. It finds nothing to do unless a
 /// wake-up was lost, which debug builds treat as an error.
@@ -130,8 +130,8 @@ impl Driver {
             .iter()
             .filter_map(|c| c.link.poll_timeout());
         links
-            .chain(throttle.map(Throttle::ready_at))
-            .chain(yielding.map(Yielding::poll_timeout))
+            .chain(throttle.map(RateLimiter::ready_at))
+            .chain(yielding.map(BackgroundPacer::poll_timeout))
             .chain(self.spread.poll_timeout())
             .chain(self.telling.poll_timeout())
             .chain(self.backlog)

@@ -10,14 +10,14 @@ use super::{ChannelId, SessionEvent};
 
 /// A command at the far end, named by whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExecId(pub u64);
+pub struct RemoteCommandId(pub u64);
 
 /// What starts connections that go straight: of the session's own.
-pub(super) const CONTROL: ExecId = ExecId(u64::MAX);
+pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExecEvent {
+pub enum RemoteCommandEvent {
     /// It wrote this to its standard output.
     Output(Bytes),
     /// It has ended, with its exit status where that was told, or was not run, and why.
@@ -26,32 +26,37 @@ pub enum ExecEvent {
 
 /// What is wanted of commands.
 pub(super) enum Order {
-    Run(ExecId, Vec<u8>),
-    Input(ExecId, Vec<u8>),
-    End(ExecId),
-    Stop(ExecId),
+    Run(RemoteCommandId, Vec<u8>),
+    Input(RemoteCommandId, Vec<u8>),
+    End(RemoteCommandId),
+    Stop(RemoteCommandId),
 }
 
 /// Commands that run at the far end, each on a channel beside the lanes.
 #[derive(Default)]
-pub(super) struct Execs {
+pub(super) struct RemoteCommands {
     orders: VecDeque<Order>,
     running: Vec<Running>,
 }
 
 struct Running {
-    id: ExecId,
+    id: RemoteCommandId,
     connection: ConnectionId,
     channel: ChannelId,
 }
 
-impl Execs {
+impl RemoteCommands {
     pub(super) fn order(&mut self, order: Order) {
         self.orders.push_back(order);
     }
 
     /// A command that runs already.
-    pub(super) fn begin(&mut self, id: ExecId, connection: ConnectionId, channel: ChannelId) {
+    pub(super) fn begin(
+        &mut self,
+        id: RemoteCommandId,
+        connection: ConnectionId,
+        channel: ChannelId,
+    ) {
         self.running.push(Running {
             id,
             connection,
@@ -60,7 +65,7 @@ impl Execs {
     }
 
     /// Nobody waits for it any more.
-    pub(super) fn forget(&mut self, id: ExecId) {
+    pub(super) fn forget(&mut self, id: RemoteCommandId) {
         self.running.retain(|r| r.id != id);
     }
 
@@ -69,12 +74,16 @@ impl Execs {
         self.running.iter().any(|r| r.connection == connection)
     }
 
-    fn find(&self, id: ExecId) -> Option<(ConnectionId, ChannelId)> {
+    fn find(&self, id: RemoteCommandId) -> Option<(ConnectionId, ChannelId)> {
         let running = self.running.iter().find(|r| r.id == id)?;
         Some((running.connection, running.channel))
     }
 
-    fn remove(&mut self, connection: ConnectionId, channel: Option<ChannelId>) -> Vec<ExecId> {
+    fn remove(
+        &mut self,
+        connection: ConnectionId,
+        channel: Option<ChannelId>,
+    ) -> Vec<RemoteCommandId> {
         let is = |r: &Running| {
             r.connection == connection && channel.is_none_or(|channel| r.channel == channel)
         };
@@ -110,7 +119,7 @@ impl Driver {
                         }),
                         None => {
                             let none = "there is no way to run a command".to_owned();
-                            self.tell_exec(id, ExecEvent::Over(Err(none)));
+                            self.tell_exec(id, RemoteCommandEvent::Over(Err(none)));
                         }
                     }
                 }
@@ -126,7 +135,11 @@ impl Driver {
         }
     }
 
-    fn with_exec(&mut self, id: ExecId, act: impl FnOnce(&mut dyn super::Link, ChannelId)) {
+    fn with_exec(
+        &mut self,
+        id: RemoteCommandId,
+        act: impl FnOnce(&mut dyn super::Link, ChannelId),
+    ) {
         if let Some((connection, channel)) = self.execs.find(id)
             && let Some(on) = self.connection(connection)
         {
@@ -137,7 +150,7 @@ impl Driver {
     pub(super) fn exec_said(&mut self, connection: ConnectionId, channel: ChannelId, said: Bytes) {
         let is = |r: &&Running| r.connection == connection && r.channel == channel;
         if let Some(id) = self.execs.running.iter().find(is).map(|r| r.id) {
-            self.tell_exec(id, ExecEvent::Output(said));
+            self.tell_exec(id, RemoteCommandEvent::Output(said));
         }
     }
 
@@ -148,18 +161,18 @@ impl Driver {
         how: Result<Option<u32>, String>,
     ) {
         for id in self.execs.remove(connection, Some(channel)) {
-            self.tell_exec(id, ExecEvent::Over(how.clone()));
+            self.tell_exec(id, RemoteCommandEvent::Over(how.clone()));
         }
     }
 
     /// The connection is gone, and with it the commands on it.
     pub(super) fn execs_lost(&mut self, connection: ConnectionId, why: &str) {
         for id in self.execs.remove(connection, None) {
-            self.tell_exec(id, ExecEvent::Over(Err(why.to_owned())));
+            self.tell_exec(id, RemoteCommandEvent::Over(Err(why.to_owned())));
         }
     }
 
-    fn tell_exec(&mut self, id: ExecId, event: ExecEvent) {
+    fn tell_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
         if id == CONTROL {
             return self.straight_heard(Instant::now(), event);
         }

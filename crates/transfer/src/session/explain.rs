@@ -1,6 +1,6 @@
 //! What the session decided, once it is over, for [`crate::report::Decision`].
 
-use plan::{LaneStats, Pack, SpreadOptions};
+use plan::{LaneStats, PackingMode, SchedulerOptions};
 use sftp::ServerInfo;
 
 use super::driver::Driver;
@@ -8,13 +8,13 @@ use crate::report::{Choice, Decision, Depth, FarEnd, Origin, SessionReport};
 
 /// What lanes that are gone have done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gone {
+pub(super) struct EndedLanes {
     tried: u64,
     became: u64,
     whole: u64,
 }
 
-impl Gone {
+impl EndedLanes {
     pub(super) fn add(&mut self, lane: &LaneStats) {
         self.tried += lane.packed.0;
         self.became += lane.packed.1;
@@ -81,25 +81,25 @@ impl Driver {
         Decision::new(choice, origin)
     }
 
-    fn files_decision(&self, all: &Gone) -> Option<Decision> {
+    fn files_decision(&self, all: &EndedLanes) -> Option<Decision> {
         let stats = self.spread.stats();
         let choice = Choice::Files {
             cut: stats.cut,
-            from: SpreadOptions::default().split_from,
+            from: SchedulerOptions::default().split_from,
             whole: all.whole,
         };
         (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))
     }
 
-    fn zstd_decision(&self, all: &Gone) -> Option<Decision> {
+    fn zstd_decision(&self, all: &EndedLanes) -> Option<Decision> {
         let knows = |info: &ServerInfo| info.has("write-zstd@longhaul");
         let mut lanes = self.lanes.iter().filter_map(|on| on.lane.server_info());
         if !lanes.any(knows) && !self.far.announced().is_some_and(knows) {
             return None;
         }
         let origin = match self.options.pack {
-            Pack::Auto => Origin::Measured,
-            Pack::Always | Pack::Never => Origin::Flag("--compress"),
+            PackingMode::Auto => Origin::Measured,
+            PackingMode::Always | PackingMode::Never => Origin::Flag("--compress"),
         };
         let choice = Choice::Zstd {
             pack: self.options.pack,

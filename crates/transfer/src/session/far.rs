@@ -54,7 +54,7 @@ enum State {
 
 /// What the session knows of it.
 #[derive(Debug)]
-pub(super) struct FarSide {
+pub(super) struct RemoteServer {
     state: State,
     asked: Vec<Asked>,
     /// Its version.
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Asked {
     }
 }
 
-impl Default for FarSide {
+impl Default for RemoteServer {
     fn default() -> Self {
         Self {
             state: State::New,
@@ -102,7 +102,7 @@ impl Default for FarSide {
     }
 }
 
-impl FarSide {
+impl RemoteServer {
     /// Whether lanes are to be opened to it.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.state, State::Hoped) || self.announced().is_some()

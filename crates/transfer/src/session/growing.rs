@@ -1,4 +1,4 @@
-//! How many connections and channels there should be: what is measured for [`plan::Growth`], and
+//! How many connections and channels there should be: what is measured for [`plan::ConcurrencyController`], and
 //! what it decides, carried out.
 
 use std::fs;
@@ -6,8 +6,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plan::{
-    Change, ConnectionId, ConnectionSample, Direction, Evidence, Growth, GrowthConfig, Job,
-    JobKind, LaneSample, Learned, LimiterLog, Refusal, SpreadStats, TcpSample, USUAL_RATE,
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
+    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
+    TcpSample, USUAL_RATE,
 };
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info, trace};
@@ -15,7 +16,7 @@ use tracing::{debug, info, trace};
 use super::connections::Connection;
 use super::driver::Driver;
 use super::lanes::LaneOnChannel;
-use super::{LinkSample, MOST_JOBS, NoMore, SessionEvent, SessionOptions, decisions};
+use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
 
 /// So many jobs are under way only where there are more.
@@ -29,8 +30,8 @@ const SMALL: u64 = 256 << 10;
 
 /// What the loop keeps for it.
 #[derive(Debug, Default)]
-pub(super) struct Growing {
-    growth: Option<Growth>,
+pub(super) struct ConcurrencyInputs {
+    growth: Option<ConcurrencyController>,
     /// What an earlier run has left.
     learned: Option<Learned>,
     /// What held the transfer back at each look.
@@ -55,7 +56,7 @@ pub(super) struct Growing {
     silent: Duration,
 }
 
-impl Growing {
+impl ConcurrencyInputs {
     /// A job was pushed.
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
@@ -109,13 +110,13 @@ impl Growing {
     /// looked at or more is announced.
     pub(super) fn may_begin_with_several(&self) -> bool {
         let (files, bytes) = self.expected.max(self.foreseen);
-        let several = |growth: &Growth| growth.may_begin_with_several();
+        let several = |growth: &ConcurrencyController| growth.may_begin_with_several();
         are_small(files, bytes) && self.growth.as_ref().is_none_or(several)
     }
 
     /// Losses hold a download back, whose sender is the far end.
     pub(super) fn loses_on_the_way_down(&self) -> bool {
-        let loses = |growth: &Growth| growth.limiter() == plan::Limiter::Loss;
+        let loses = |growth: &ConcurrencyController| growth.limiter() == plan::Limiter::Loss;
         self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
     }
 
@@ -132,7 +133,7 @@ impl Growing {
     /// What is left at least, whose jobs may be still to come: of what was announced or foreseen. Once all of that
     /// was moved, and so many jobs are there that whoever sends them waits, as much again as there was; before, that
     /// would have been twice what there is near a copy's end, and connections were tried that could not pay.
-    fn to_come(&self, stats: &SpreadStats) -> u64 {
+    fn to_come(&self, stats: &SchedulerStats) -> u64 {
         let known = self.expected.1.max(self.foreseen.1);
         match known.saturating_sub(stats.moved) {
             0 if stats.jobs >= JOBS => stats.moved,
@@ -239,9 +240,9 @@ pub(crate) fn growth_config(
     learned: Option<Learned>,
     one_machine: bool,
     most: Option<u32>,
-) -> GrowthConfig {
-    let usual = GrowthConfig::new(direction);
-    GrowthConfig {
+) -> ConcurrencyConfig {
+    let usual = ConcurrencyConfig::new(direction);
+    ConcurrencyConfig {
         connections: options.connections,
         channels: options.channels,
         processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -305,13 +306,13 @@ impl Driver {
             let config = self.growth_config(direction);
             self.growing.learned = config.learned.map(|(learned, _)| learned);
             self.warn_of_one_connection(&config);
-            let mut growth = Growth::new(config);
+            let mut growth = ConcurrencyController::new(config);
             for (files, bytes) in [self.growing.expected, self.growing.foreseen] {
                 growth.expect(files, bytes);
             }
             self.growing.growth = Some(growth);
         }
-        let due = |growth: &Growth| growth.next_sample().is_none_or(|at| at <= now);
+        let due = |growth: &ConcurrencyController| growth.next_sample().is_none_or(|at| at <= now);
         if !self.growing.growth.as_ref().is_some_and(due) {
             return;
         }
@@ -349,7 +350,7 @@ impl Driver {
     }
 
     /// Of more than one, each would have to be let in by the person.
-    fn warn_of_one_connection(&mut self, config: &GrowthConfig) {
+    fn warn_of_one_connection(&mut self, config: &ConcurrencyConfig) {
         let several = config.connections.is_some_and(|n| n > 1);
         if several && config.interactive {
             let line = "each further login would need you again: it stays at one connection";
@@ -369,12 +370,12 @@ impl Driver {
         }
     }
 
-    fn growth_config(&self, direction: Direction) -> GrowthConfig {
+    fn growth_config(&self, direction: Direction) -> ConcurrencyConfig {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
         let most = reach.and_then(|r| r.most());
         let one_machine = self.connections.iter().any(|on| on.link.is_one_machine());
-        GrowthConfig {
+        ConcurrencyConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
             ..growth_config(&self.options, direction, learned, one_machine, most)
         }
@@ -493,10 +494,10 @@ impl Driver {
         start_up.saturating_sub(self.growing.trip)
     }
 
-    fn change(&mut self, now: Instant, change: Change) {
+    fn change(&mut self, now: Instant, change: ConcurrencyChange) {
         match change {
-            Change::AddConnection => self.want_connection(now),
-            Change::AddChannel(connection) => {
+            ConcurrencyChange::AddConnection => self.want_connection(now),
+            ConcurrencyChange::AddChannel(connection) => {
                 if self
                     .open_lane(now, connection, self.predict, false)
                     .is_none()
@@ -504,7 +505,7 @@ impl Driver {
                     self.note_channel_refused(now, connection);
                 }
             }
-            Change::RetireConnection(id) => {
+            ConcurrencyChange::RetireConnection(id) => {
                 if let Some(on) = self.connection(id) {
                     on.retiring = true;
                 }
@@ -513,7 +514,7 @@ impl Driver {
                     self.spread.retire(on.id);
                 }
             }
-            Change::RetireLane(id) => {
+            ConcurrencyChange::RetireLane(id) => {
                 if let Some(at) = self.lane_at(id) {
                     self.lanes[at].retiring = true;
                     self.spread.retire(id);
@@ -523,7 +524,11 @@ impl Driver {
     }
 
     /// A connection that was asked for has come, or not.
-    pub(super) fn note_joined(&mut self, now: Instant, result: Result<ConnectionId, NoMore>) {
+    pub(super) fn note_joined(
+        &mut self,
+        now: Instant,
+        result: Result<ConnectionId, NoMoreConnections>,
+    ) {
         let Some(growth) = &mut self.growing.growth else {
             return;
         };
@@ -543,8 +548,8 @@ impl Driver {
                 growth.refused(
                     now,
                     match why {
-                        NoMore::Connection(_) => Refusal::Connection,
-                        NoMore::Login(_) => Refusal::Login,
+                        NoMoreConnections::Connection(_) => Refusal::Connection,
+                        NoMoreConnections::Login(_) => Refusal::Login,
                     },
                 );
             }
@@ -572,7 +577,11 @@ impl Driver {
             limiter,
             measured: self.growing.log.lasted(),
             evidence,
-            tried: self.growing.growth.as_ref().and_then(Growth::tried),
+            tried: self
+                .growing
+                .growth
+                .as_ref()
+                .and_then(ConcurrencyController::tried),
         })
     }
 
@@ -642,14 +651,14 @@ mod tests {
 
     #[test]
     fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {
-        let mut growing = Growing::default();
+        let mut growing = ConcurrencyInputs::default();
         growing.expect(Direction::Up, 100, 1000);
         growing.foresee(Direction::Up, 80, 900);
-        let left = |growing: &Growing, moved, jobs| {
-            let stats = SpreadStats {
+        let left = |growing: &ConcurrencyInputs, moved, jobs| {
+            let stats = SchedulerStats {
                 moved,
                 jobs,
-                ..SpreadStats::default()
+                ..SchedulerStats::default()
             };
             growing.to_come(&stats)
         };

@@ -9,7 +9,7 @@ use plan::{Direction, Learned, Refusals};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
-use super::straight::{Heard, Outlet};
+use super::straight::{ControlMessage, Heard};
 use crate::report::Origin;
 
 /// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
@@ -77,7 +77,7 @@ pub trait Link: Send {
     /// Registers its descriptors with tokens from `first` on, fewer than 64.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
 
-    /// It goes beside the server's own logins ([`Straight`]).
+    /// It goes beside the server's own logins ([`DirectConnect`]).
     fn is_straight(&self) -> bool {
         false
     }
@@ -191,7 +191,7 @@ pub trait Link: Send {
 }
 
 /// Makes more connections to the host of a session, from threads of their own.
-pub trait Reach: Send + Sync {
+pub trait ConnectionSource: Send + Sync {
     /// Whether another login is to be had now without asking the person.
     fn is_open(&self) -> bool;
 
@@ -203,16 +203,16 @@ pub trait Reach: Send + Sync {
 
     /// One more connection, authenticated. Blocks as long as that takes. With `brief` what it is for is over so soon
     /// that a round trip is worth more than 0.4 % of the rate, or nothing comes that would be slower.
-    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMore>;
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections>;
 
-    /// Whether [`Reach::again`] asks the person, once.
+    /// Whether [`ConnectionSource::again`] asks the person, once.
     fn asks(&self) -> bool {
         false
     }
 
     /// One in place of those that were lost, or silent. Gives up within seconds, to be tried
     /// again.
-    fn again(&self) -> Result<Box<dyn Link>, NoMore> {
+    fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         self.another(false)
     }
 
@@ -221,9 +221,9 @@ pub trait Reach: Send + Sync {
     /// remembered.
     fn choose_nothing(&self, _at_fault: bool) {}
 
-    /// How connections are made that go beside the server's own logins; [`Reach::another`] makes
+    /// How connections are made that go beside the server's own logins; [`ConnectionSource::another`] makes
     /// them from the time on that their server listens.
-    fn straight(&self) -> Option<Arc<dyn Straight>> {
+    fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
         None
     }
 
@@ -263,10 +263,10 @@ pub trait Reach: Send + Sync {
 
 /// Connections that go beside the server's own logins, to a server that a command starts over one
 /// of them. The session runs the command and carries what the two ends of it say.
-pub trait Straight: Send + Sync {
+pub trait DirectConnect: Send + Sync {
     /// What starts the server, and what it is told first; `None` where that is not to be tried.
     /// What it is told later goes out by `outlet`.
-    fn begin(&self, outlet: Outlet) -> Option<(Vec<u8>, Vec<u8>)>;
+    fn begin(&self, outlet: ControlMessage) -> Option<(Vec<u8>, Vec<u8>)>;
 
     /// Data wait until it is known what comes of it.
     fn insists(&self) -> bool;
@@ -292,14 +292,14 @@ pub trait Straight: Send + Sync {
 
 /// Why there is no further connection, one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoMore {
+pub enum NoMoreConnections {
     /// It was refused, or broke before the login: MaxStartups, a penalty, a firewall.
     Connection(String),
     /// The login was refused, or would take the person.
     Login(String),
 }
 
-impl fmt::Display for NoMore {
+impl fmt::Display for NoMoreConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(why) | Self::Login(why) => f.write_str(why),

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use std::collections::BTreeMap;
 
-use plan::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SpreadEvent};
+use plan::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SchedulerEvent};
 
 use super::SessionEvent;
 use super::driver::{Driver, STALLED};
@@ -148,7 +148,7 @@ impl Driver {
         }
         while let Some(event) = self.spread.poll_event() {
             let event = match event {
-                SpreadEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
+                SchedulerEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
                     if let Some(path) = left.remove(&id) {
                         let path = Name(path.0);
                         fault
@@ -157,8 +157,8 @@ impl Driver {
                     }
                     LaneEvent::Failed(id, fault)
                 }
-                SpreadEvent::Lane(event) => event,
-                SpreadEvent::Restarted(_) => continue,
+                SchedulerEvent::Lane(event) => event,
+                SchedulerEvent::Restarted(_) => continue,
             };
             self.telling.tell(SessionEvent::Lane(event));
         }

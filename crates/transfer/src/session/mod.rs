@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent, Pack, Told};
+use plan::{Direction, Hint, Job, JobId, LaneEvent, PackingMode, Told};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -45,17 +45,17 @@ use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use ask::Questions;
-pub use exec::{ExecEvent, ExecId};
+pub use exec::{RemoteCommandEvent, RemoteCommandId};
 pub(crate) use growing::{are_small, growth_config};
 pub use link::{
-    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, NoMore, Peer, Reach, Seen,
-    SendWindow, Straight,
+    ChannelId, ConnectionSource, DirectConnect, Known, Link, LinkError, LinkEvent, LinkSample,
+    NoMoreConnections, Peer, Seen, SendWindow,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use send_queue::SendQueue;
 pub(crate) use straight::lasts_for_straight;
-pub use straight::{Heard, Outlet};
+pub use straight::{ControlMessage, Heard};
 
 /// Jobs and held items that a copy has under way before sources are asked for more. The path of a gigabit
 /// at 114 ms holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name.
@@ -74,7 +74,7 @@ pub struct SessionOptions {
     /// Predict handles where the server allows it.
     pub predict: bool,
     /// How more connections to the host are made; without it there is one.
-    pub reach: Option<Arc<dyn Reach>>,
+    pub reach: Option<Arc<dyn ConnectionSource>>,
     /// So many connections, and not as many as pay.
     pub connections: Option<u32>,
     /// So many channels on each, and not as many as pay.
@@ -92,7 +92,7 @@ pub struct SessionOptions {
     /// each further one would take a share of its own.
     pub background: bool,
     /// Make data smaller for the way.
-    pub pack: Pack,
+    pub pack: PackingMode,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
     /// Resolves the targets on this machine.
@@ -126,7 +126,7 @@ impl Default for SessionOptions {
             patience: Duration::from_secs(10),
             bear_losses: true,
             background: false,
-            pack: Pack::default(),
+            pack: PackingMode::default(),
             ledger: None,
             directories: Arc::default(),
             told: Told::default(),
@@ -142,7 +142,7 @@ pub enum SessionEvent {
     /// The job's channel was lost: it is done again from its beginning.
     Restarted(JobId),
     /// Of a command at the far end.
-    Exec(ExecId, ExecEvent),
+    Exec(RemoteCommandId, RemoteCommandEvent),
     /// Connected again after all connections were lost or had fallen silent: what comes now comes
     /// over another one, perhaps from a machine that has started anew.
     Rejoined,
@@ -173,9 +173,9 @@ pub struct Ended {
 enum Command {
     Push(Job, Hint),
     /// A further connection that was asked for.
-    Joined(Result<Box<dyn Link>, NoMore>),
+    Joined(Result<Box<dyn Link>, NoMoreConnections>),
     /// The same after all were lost, or have fallen silent.
-    Rejoined(Result<Box<dyn Link>, NoMore>),
+    Rejoined(Result<Box<dyn Link>, NoMoreConnections>),
     Bind(JobId, Arc<Relay>),
     Check(JobId, Arc<Check>),
     Exec(exec::Order),
@@ -197,10 +197,10 @@ enum Command {
 pub struct Session {
     commands: Sender<Command>,
     events: Receiver<SessionEvent>,
-    bell: Arc<Bell>,
+    bell: Arc<LoopWaker>,
     server: Arc<OnceLock<ServerInfo>>,
-    far: Arc<FarKnown>,
-    reach: Option<Arc<dyn Reach>>,
+    far: Arc<RemoteServerInfo>,
+    reach: Option<Arc<dyn ConnectionSource>>,
     directories: Arc<DirectoryCache>,
     expects_trees: bool,
     thread: Option<JoinHandle<Ended>>,
@@ -208,19 +208,19 @@ pub struct Session {
 
 /// What serves at the far end, once that is known.
 #[derive(Debug, Default)]
-pub(super) struct FarKnown {
+pub(super) struct RemoteServerInfo {
     /// A longhaul.
     pub(super) ours: OnceLock<ServerInfo>,
     pub(super) settled: AtomicBool,
 }
 
 /// Wakes the loop, once however often it is rung before the loop looks.
-struct Bell {
+struct LoopWaker {
     waker: Waker,
     rung: AtomicBool,
 }
 
-impl Bell {
+impl LoopWaker {
     fn ring(&self) {
         if !self.rung.swap(true, Ordering::SeqCst) {
             let _ = self.waker.wake();
@@ -236,14 +236,14 @@ impl Session {
     /// Starts the loop on `link`.
     pub fn start(link: Box<dyn Link>, options: SessionOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let bell = Arc::new(Bell {
+        let bell = Arc::new(LoopWaker {
             waker: Waker::new(poll.registry(), driver::WAKER)?,
             rung: AtomicBool::new(false),
         });
         let (commands, orders) = unbounded();
         let (tell, events) = unbounded();
         let server = Arc::new(OnceLock::new());
-        let far = Arc::new(FarKnown::default());
+        let far = Arc::new(RemoteServerInfo::default());
         let ends = driver::Ends {
             far: Arc::clone(&far),
             commands: orders,
@@ -312,24 +312,24 @@ impl Session {
     }
 
     /// Runs `command` at the far end, by the account's shell. What it says comes as
-    /// [`SessionEvent::Exec`], ending in [`ExecEvent::Over`].
-    pub(crate) fn exec(&self, id: ExecId, command: Vec<u8>) {
+    /// [`SessionEvent::Exec`], ending in [`RemoteCommandEvent::Over`].
+    pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
         self.command(Command::Exec(exec::Order::Run(id, command)));
     }
 
     /// More for the standard input of a command. What was not read yet is held: how much that is,
     /// is for the caller to bound.
-    pub(crate) fn exec_input(&self, id: ExecId, bytes: Vec<u8>) {
+    pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
         self.command(Command::Exec(exec::Order::Input(id, bytes)));
     }
 
     /// A command's standard input ends.
-    pub(crate) fn exec_end(&self, id: ExecId) {
+    pub(crate) fn exec_end(&self, id: RemoteCommandId) {
         self.command(Command::Exec(exec::Order::End(id)));
     }
 
     /// Closes a command's channel; nothing more is told of it.
-    pub(crate) fn exec_stop(&self, id: ExecId) {
+    pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
         self.command(Command::Exec(exec::Order::Stop(id)));
     }
 
@@ -371,7 +371,7 @@ impl Session {
     }
 
     /// What more connections to the host are made with, if they can be.
-    pub(crate) fn reach(&self) -> Option<&Arc<dyn Reach>> {
+    pub(crate) fn reach(&self) -> Option<&Arc<dyn ConnectionSource>> {
         self.reach.as_ref()
     }
 

@@ -4,13 +4,13 @@ use plan::{DiskReply, JobId, LaneId};
 
 /// What the disk owes, and to whom: a lane, or the spreader.
 #[derive(Debug, Default)]
-pub(super) struct Owed {
+pub(super) struct PendingDiskOps {
     jobs: BTreeMap<JobId, (u32, Option<LaneId>)>,
     lanes: BTreeMap<LaneId, u32>,
     relayed: BTreeSet<JobId>,
 }
 
-impl Owed {
+impl PendingDiskOps {
     /// `lane` asked for something of `job`, or the spreader did.
     pub(super) fn asked(&mut self, job: JobId, lane: Option<LaneId>) {
         let job = self.jobs.entry(job).or_insert((0, lane));

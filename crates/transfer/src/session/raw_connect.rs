@@ -1,8 +1,8 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{RawLink, Session, SessionOptions};
-use crate::cancel::Cancel;
-use crate::copy::{Coming, Connect, HostId};
+use crate::cancel::CancelToken;
+use crate::copy::{Connect, HostId, TransferEstimate};
 
 /// A host that a program connects to.
 #[derive(Clone, Debug)]
@@ -25,7 +25,12 @@ pub struct RawConnect {
 }
 
 impl Connect for RawConnect {
-    fn connect(&self, host: HostId, _: Option<Coming>, _: &Cancel) -> Result<Session, String> {
+    fn connect(
+        &self,
+        host: HostId,
+        _: Option<TransferEstimate>,
+        _: &CancelToken,
+    ) -> Result<Session, String> {
         let host = self
             .hosts
             .get(host.0)

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plan::ConnectionId;
 
 use super::driver::Driver;
-use super::{Command, Link, LinkError, NoMore, SessionEvent};
+use super::{Command, Link, LinkError, NoMoreConnections, SessionEvent};
 
 /// Nothing heard for so long while answers are awaited: the path may be dark. A TCP that waits for
 /// an acknowledgement looks again after twice as long as before, a minute too late in the end.
@@ -148,17 +148,21 @@ impl Driver {
             bell.ring();
         });
         if let Err(e) = spawned {
-            self.rejoined(now, Err(NoMore::Connection(e.to_string())));
+            self.rejoined(now, Err(NoMoreConnections::Connection(e.to_string())));
         }
     }
 
     /// A try has ended.
-    pub(super) fn rejoined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMore>) {
+    pub(super) fn rejoined(
+        &mut self,
+        now: Instant,
+        link: Result<Box<dyn Link>, NoMoreConnections>,
+    ) {
         self.reconnecting.trying = false;
         self.reconnecting.tries += 1;
         let adopted = link.and_then(|link| {
             self.adopt(link)
-                .map_err(|e| NoMore::Connection(e.to_string()))
+                .map_err(|e| NoMoreConnections::Connection(e.to_string()))
         });
         match adopted {
             Ok(id) => {
@@ -190,7 +194,7 @@ impl Driver {
                 self.reconnecting.at = Some(now.max(since + backoff(tries, jitter())));
                 if let Some((since, first)) = &self.reconnecting.lost
                     && (now.saturating_duration_since(*since) > GIVEN_UP
-                        || (matches!(why, NoMore::Login(_)) && tries >= REFUSED))
+                        || (matches!(why, NoMoreConnections::Login(_)) && tries >= REFUSED))
                 {
                     let text = format!("{first}; connecting again failed: {why}");
                     self.lose(text);

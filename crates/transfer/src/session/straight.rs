@@ -11,8 +11,8 @@ use tracing::info;
 
 use super::connections::Connection;
 use super::driver::Driver;
-use super::exec::{CONTROL, ExecEvent};
-use super::{ChannelId, Command, NoMore, Straight};
+use super::exec::{CONTROL, RemoteCommandEvent};
+use super::{ChannelId, Command, DirectConnect, NoMoreConnections};
 use crate::report::{Depth, FarEnd};
 
 /// How long a shell may take to start what was asked for, on top of round trips: data wait for it
@@ -32,7 +32,7 @@ const USEFUL_AFTER: f64 = 20.0;
 const LONG: Duration = Duration::from_millis(4);
 
 /// A message for the far end of the control channel.
-pub type Outlet = Box<dyn Fn(Vec<u8>) + Send + Sync>;
+pub type ControlMessage = Box<dyn Fn(Vec<u8>) + Send + Sync>;
 
 /// What came of what the far end has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub enum Heard {
 
 /// How it stands.
 #[derive(Default)]
-pub(super) enum Standing {
+pub(super) enum DirectState {
     /// Nothing was begun.
     #[default]
     New,
@@ -66,12 +66,12 @@ pub(super) enum Standing {
 
 #[derive(Clone)]
 pub(super) struct Running {
-    with: Arc<dyn Straight>,
+    with: Arc<dyn DirectConnect>,
     connection: ConnectionId,
     channel: ChannelId,
 }
 
-impl Standing {
+impl DirectState {
     /// Data wait for what comes of it.
     pub(super) fn holds(&self) -> bool {
         match self {
@@ -129,14 +129,14 @@ impl Driver {
     /// Begins it once the first connection is there, and looks after it.
     pub(super) fn go_straight(&mut self, now: Instant) {
         match &self.straight {
-            Standing::New => self.begin_straight(now),
-            Standing::Asked(_, until) if *until <= now => {
+            DirectState::New => self.begin_straight(now),
+            DirectState::Asked(_, until) if *until <= now => {
                 self.straight_failed("the far end does not answer");
             }
-            Standing::Open(on, at, left) if *at <= now => {
+            DirectState::Open(on, at, left) if *at <= now => {
                 let (on, left) = (on.clone(), *left);
                 self.say_straight(&on, on.with.life_sign());
-                self.straight = Standing::Open(on, now + LIFE_SIGN, left);
+                self.straight = DirectState::Open(on, now + LIFE_SIGN, left);
             }
             _ => {}
         }
@@ -146,7 +146,7 @@ impl Driver {
     fn begin_straight(&mut self, now: Instant) {
         let reach = self.options.reach.as_ref();
         let Some(with) = reach.and_then(|r| r.straight()) else {
-            self.straight = Standing::Off;
+            self.straight = DirectState::Off;
             return;
         };
         // Where data do not wait, they go first, to a longhaul that has answered.
@@ -164,7 +164,7 @@ impl Driver {
             bell.ring();
         });
         let Some((command, greeting)) = with.begin(outlet) else {
-            self.straight = Standing::Off;
+            self.straight = DirectState::Off;
             return;
         };
         let connection = on.id;
@@ -172,7 +172,7 @@ impl Driver {
         let Some(channel) = on.link.open_exec(&command) else {
             let why = "there is no way to run a command";
             with.over(why);
-            self.straight = Standing::Failed(why.to_owned(), with.insists());
+            self.straight = DirectState::Failed(why.to_owned(), with.insists());
             return;
         };
         on.link.send(channel, Output::Bytes(greeting));
@@ -183,7 +183,7 @@ impl Driver {
             connection,
             channel,
         };
-        self.straight = Standing::Asked(on, until);
+        self.straight = DirectState::Asked(on, until);
         self.turns.stir();
     }
 
@@ -204,8 +204,8 @@ impl Driver {
     /// Whether a further connection will probably be one of these.
     fn awaits_straight(&self) -> bool {
         match &self.straight {
-            Standing::Asked(..) | Standing::Connecting(_) => true,
-            Standing::New => {
+            DirectState::Asked(..) | DirectState::Connecting(_) => true,
+            DirectState::New => {
                 let possible = || {
                     let reach = self.options.reach.as_ref();
                     reach.is_some_and(|r| r.straight().is_some())
@@ -252,24 +252,24 @@ impl Driver {
     }
 
     /// What became of the command.
-    pub(super) fn straight_heard(&mut self, now: Instant, event: ExecEvent) {
+    pub(super) fn straight_heard(&mut self, now: Instant, event: RemoteCommandEvent) {
         let Some(on) = self.straight.running().cloned() else {
             return;
         };
         match event {
-            ExecEvent::Output(bytes) => {
+            RemoteCommandEvent::Output(bytes) => {
                 let rtt = self.connection(on.connection).map(|on| round_trip(on));
                 match on.with.heard(&bytes, rtt.unwrap_or_default()) {
                     Heard::Nothing => {}
                     Heard::Listens => {
-                        self.straight = Standing::Connecting(on);
+                        self.straight = DirectState::Connecting(on);
                         self.reach_out(now);
                     }
                     Heard::Failed(why) => self.straight_failed(&why),
                 }
             }
-            ExecEvent::Over(how) => {
-                let answered = !matches!(self.straight, Standing::Asked(..));
+            RemoteCommandEvent::Over(how) => {
+                let answered = !matches!(self.straight, DirectState::Asked(..));
                 let why = match how {
                     Err(why) => why,
                     Ok(_) if answered => "what was started at the far end has ended".to_owned(),
@@ -289,7 +289,7 @@ impl Driver {
         };
         on.with.over(why);
         info!("no direct connection: {why}");
-        self.straight = Standing::Failed(why.to_owned(), on.with.insists());
+        self.straight = DirectState::Failed(why.to_owned(), on.with.insists());
         self.execs.forget(CONTROL);
         if let Some(control) = self.connection(on.connection) {
             control.link.close_channel(on.channel);
@@ -301,7 +301,7 @@ impl Driver {
     pub(super) fn is_late(&self, id: ConnectionId) -> bool {
         let straight = |on: &Connection| on.id == id && on.straight;
         let open =
-            matches!(&self.straight, Standing::Open(on, _, true) if on.with.failed().is_none());
+            matches!(&self.straight, DirectState::Open(on, _, true) if on.with.failed().is_none());
         open && !self.connections.iter().any(straight)
     }
 
@@ -316,8 +316,12 @@ impl Driver {
     }
 
     /// A connection that was asked for has come, or not.
-    pub(super) fn straight_joined(&mut self, now: Instant, joined: &Result<ConnectionId, NoMore>) {
-        let Standing::Connecting(on) = &self.straight else {
+    pub(super) fn straight_joined(
+        &mut self,
+        now: Instant,
+        joined: &Result<ConnectionId, NoMoreConnections>,
+    ) {
+        let DirectState::Connecting(on) = &self.straight else {
             return;
         };
         let on = on.clone();
@@ -325,7 +329,7 @@ impl Driver {
             Ok(id) if self.connection(*id).is_some_and(|on| on.straight) => {
                 info!("data go over a direct connection");
                 let leaves = self.leaves_stock(&on);
-                self.straight = Standing::Open(on, now + LIFE_SIGN, leaves);
+                self.straight = DirectState::Open(on, now + LIFE_SIGN, leaves);
                 match leaves {
                     true => self.leave_stock(),
                     // It is one of those that were wanted.
@@ -402,7 +406,7 @@ impl Driver {
         if let Some(on) = self.straight.running() {
             on.with.lost();
             self.execs.forget(CONTROL);
-            self.straight = Standing::New;
+            self.straight = DirectState::New;
         }
     }
 }

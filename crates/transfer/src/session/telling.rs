@@ -11,14 +11,14 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Events on their way to the handle. Progress is gathered: to tell of each write wakes the other
 /// thread 4,000 times a gigabyte.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct EventBatcher {
     events: Sender<SessionEvent>,
     /// Progress that has not been told yet, and when some was last.
     progress: Option<(JobId, u64)>,
     told: Instant,
 }
 
-impl Telling {
+impl EventBatcher {
     pub(super) fn new(events: Sender<SessionEvent>, now: Instant) -> Self {
         Self {
             events,

@@ -7,7 +7,7 @@ const FINE: Duration = Duration::from_millis(20);
 
 /// Holds the bytes of a session, both directions together, to a rate (`-l`).
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub(super) struct RateLimiter {
     /// Bytes a second.
     rate: f64,
     burst: Duration,
@@ -19,7 +19,7 @@ pub(super) struct Throttle {
     counted_from: Instant,
 }
 
-impl Throttle {
+impl RateLimiter {
     pub(super) fn new(rate: u64, now: Instant) -> Self {
         Self {
             rate: rate.max(1) as f64,
@@ -102,7 +102,7 @@ mod tests {
     fn the_share_is_that_of_the_time_held_back() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut throttle = Throttle::new(1, start);
+        let mut throttle = RateLimiter::new(1, start);
         throttle.note(at(100), true);
         throttle.note(at(200), true);
         throttle.note(at(350), false);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_rate_holds_over_time_and_debts_are_paid() {
         let mut now = Instant::now();
-        let mut throttle = Throttle::new(1_000_000, now);
+        let mut throttle = RateLimiter::new(1_000_000, now);
         let (start, mut sent) = (now, 0);
         while sent < 3_000_000 {
             if throttle.credit(now) > 0 {

@@ -7,7 +7,7 @@ use tracing::trace;
 
 use super::driver::Driver;
 use super::lanes::MOST_IN_FLIGHT;
-use super::throttle::Throttle;
+use super::throttle::RateLimiter;
 
 /// READs and WRITEs are no longer than this. On a slow path one of 255 KiB alone would be a queue of
 /// several times the target; and where little moves, TCP begins anew with ten segments after each
@@ -16,10 +16,10 @@ pub(super) const LENGTH: u32 = 12 << 10;
 
 /// What the loop keeps for it.
 #[derive(Debug)]
-pub(super) struct Yielding {
+pub(super) struct BackgroundPacer {
     background: Background,
     allowance: Allowance,
-    pub(super) throttle: Throttle,
+    pub(super) throttle: RateLimiter,
     next: Instant,
     /// Bytes that were answered, with a little for each request.
     moved: u64,
@@ -27,7 +27,7 @@ pub(super) struct Yielding {
     acknowledged: u64,
 }
 
-impl Yielding {
+impl BackgroundPacer {
     pub(super) fn new(now: Instant) -> Self {
         let mut background = Background::new();
         let allowance = background.sample(BackgroundSample {
@@ -40,7 +40,7 @@ impl Yielding {
         Self {
             background,
             allowance,
-            throttle: Throttle::fine(allowance.rate as u64, now),
+            throttle: RateLimiter::fine(allowance.rate as u64, now),
             next: now,
             moved: 0,
             acknowledged: 0,

@@ -15,7 +15,7 @@ const MOST_BEFORE: usize = 64 << 10;
 /// The longest line that a request is answered with.
 const LONGEST: usize = 256;
 /// Sizes of a block that dd may read, the best first: parts of files are multiples of 63 * 4096
-/// ([`plan::SpreadOptions`]). Larger ones fill a pipe (64 KiB) at once, so that both sides of it
+/// ([`plan::SchedulerOptions`]). Larger ones fill a pipe (64 KiB) at once, so that both sides of it
 /// wait for each other: 1 GiB to xxhsum took 0.65 s of processor time in blocks of 32 KiB and
 /// 0.9 s in those of 256 KiB or 1 MiB.
 const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];

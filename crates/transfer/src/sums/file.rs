@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{Choice, Ledger, Wants};
-use super::tree::{Nodes, Tree};
+use super::tree::{Tree, TreeNodes};
 use super::xxh::Whole;
 use super::{Algorithm, Digest, Hasher, Sum};
 
@@ -322,7 +322,7 @@ impl Ticket {
             None | Some(Algorithm::Blake3) => true,
             Some(_) => file.wants == Wants::Blake3,
         };
-        let nodes = tree.then(|| Nodes::of(self.offset, slices.clone()));
+        let nodes = tree.then(|| TreeNodes::of(self.offset, slices.clone()));
         let mut state = file.lock();
         if let Some(nodes) = nodes {
             state.tree.add(nodes);

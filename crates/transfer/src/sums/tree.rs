@@ -27,13 +27,13 @@ pub(super) struct Tree {
 }
 
 /// A piece's part of the tree.
-pub(super) struct Nodes {
+pub(super) struct TreeNodes {
     nodes: Vec<(u64, u64, ChainingValue)>,
     head: Option<Vec<u8>>,
     crooked: bool,
 }
 
-impl Nodes {
+impl TreeNodes {
     /// Hashes the piece at `offset`, which lies in several slices.
     pub(super) fn of<'a>(offset: u64, slices: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let len: u64 = slices.clone().map(|s| s.len() as u64).sum();
@@ -96,7 +96,7 @@ fn node_len(at: u64, left: u64) -> u64 {
 }
 
 impl Tree {
-    pub(super) fn add(&mut self, piece: Nodes) {
+    pub(super) fn add(&mut self, piece: TreeNodes) {
         self.crooked |= piece.crooked;
         if let Some(head) = piece.head {
             self.head = head;
@@ -196,7 +196,7 @@ mod tests {
         let first = pieces.iter().enumerate().filter(|n| !late(n));
         let second = pieces.iter().enumerate().filter(late).rev();
         for (_, (offset, bytes)) in first.chain(second) {
-            tree.add(Nodes::of(*offset, bytes.chunks(777)));
+            tree.add(TreeNodes::of(*offset, bytes.chunks(777)));
         }
         tree.root(data.len() as u64).map(|d| d.to_string())
     }
@@ -220,7 +220,7 @@ mod tests {
         let data = bytes(300_000);
         let mut tree = Tree::default();
         let add = |tree: &mut Tree, from: usize, to: usize| {
-            tree.add(Nodes::of(from as u64, data[from..to].chunks(1 << 15)));
+            tree.add(TreeNodes::of(from as u64, data[from..to].chunks(1 << 15)));
         };
         add(&mut tree, 0, 102_400);
         add(&mut tree, 204_800, 300_000);
@@ -237,7 +237,7 @@ mod tests {
         let mut tree = Tree::default();
         let piece = bytes(256 << 10);
         for n in 0..64_u64 {
-            tree.add(Nodes::of(
+            tree.add(TreeNodes::of(
                 n * (256 << 10),
                 std::iter::once(piece.as_slice()),
             ));

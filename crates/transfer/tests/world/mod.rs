@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use transfer::cancel::Cancel;
+use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyOptions, CopyRequest, HostId, Place};
 use transfer::report::{Event, Progress, Summary};
 use transfer::session::{RawConnect, RawHost, SessionOptions};
@@ -80,7 +80,13 @@ impl World {
     }
 
     pub(crate) fn copy(&self, sources: &[Place], target: Place, options: CopyOptions) -> Summary {
-        self.copy_with(sources, target, options, &Cancel::default(), &mut |_| {})
+        self.copy_with(
+            sources,
+            target,
+            options,
+            &CancelToken::default(),
+            &mut |_| {},
+        )
     }
 
     pub(crate) fn copy_with(
@@ -88,7 +94,7 @@ impl World {
         sources: &[Place],
         target: Place,
         options: CopyOptions,
-        cancel: &Cancel,
+        cancel: &CancelToken,
         events: &mut dyn FnMut(Event),
     ) -> Summary {
         let request = CopyRequest {

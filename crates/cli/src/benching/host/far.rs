@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use measure::bench::{Data, Place, Setting};
-use transfer::bench::far::{FarEnd, Used};
+use transfer::bench::far::{RemoteProbe, Used};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 
@@ -14,7 +14,7 @@ const TRIES: u32 = 25;
 const TRY: Duration = Duration::from_millis(20);
 
 pub(super) struct Far {
-    end: FarEnd,
+    end: RemoteProbe,
     /// Why nothing can be asked.
     silent: Option<String>,
     /// A folder in memory.
@@ -34,7 +34,7 @@ pub(super) struct Far {
 impl Far {
     /// Over a session of its own; with the bytes that are free in memory there.
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
-        let mut end = FarEnd::new(session);
+        let mut end = RemoteProbe::new(session);
         let room = end.room();
         let silent = room.as_ref().err().cloned();
         let memory = room.ok().and_then(|room| room.memory);

@@ -4,7 +4,7 @@
 use clap_mangen::roff::{Roff, roman};
 
 use super::{item, see_also_section};
-use crate::flags::flag::{Flag, Takes};
+use crate::flags::flag::{Flag, ValueKind};
 use crate::flags::low::RelayArgs;
 use crate::flags::table::relay_rows;
 use crate::relaying::config::{OPERANDS, is_for_file};
@@ -112,11 +112,11 @@ fn flags(roff: &mut Roff, of_all: bool) {
 
 fn takes(flag: &Flag<RelayArgs>) -> String {
     match flag.takes {
-        Takes::Nothing | Takes::Repeats => "true or false".to_owned(),
-        Takes::Value("N") => "N".to_owned(),
-        Takes::Value(name) | Takes::OptionalValue(name) => format!("\"{name}\""),
-        Takes::Values(name) => format!("[\"{name}\", ...]"),
-        Takes::Choice(_, choices) | Takes::OptionalChoice(_, choices) => {
+        ValueKind::Nothing | ValueKind::Repeats => "true or false".to_owned(),
+        ValueKind::Value("N") => "N".to_owned(),
+        ValueKind::Value(name) | ValueKind::OptionalValue(name) => format!("\"{name}\""),
+        ValueKind::Values(name) => format!("[\"{name}\", ...]"),
+        ValueKind::Choice(_, choices) | ValueKind::OptionalChoice(_, choices) => {
             let choices = choices.iter().map(|choice| format!("\"{choice}\""));
             choices.collect::<Vec<_>>().join(" or ")
         }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use measure::bench::Data;
 
 use super::relay::time;
-use crate::flags::flag::{Flag, Group, Takes};
+use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::{BenchArgs, Places};
 
 /// More lanes than these are no way to copy.
@@ -13,7 +13,7 @@ const MOST_LANES: u32 = 64;
 pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
-        ("local", Takes::Nothing),
+        ("local", ValueKind::Nothing),
         "Measure this processor alone: ciphers, compression, sums",
         "Measure the primitives on this processor, on one core and on all: each cipher with each \
          MAC as packets of 32 KiB, zlib, zstd, BLAKE3 and SHA-256. No host is needed.",
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("time", Takes::Value("TIME")),
+        ("time", ValueKind::Value("TIME")),
         "Take about so long: 90s, 5m, ... (3m; 30s with --local)",
         "Take about so long, such as 90s or 5m: three minutes without it, half a minute with \
          --local. The most useful settings come first, and each cipher runs once whatever the \
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("data", Takes::Value("KINDS")),
+        ("data", ValueKind::Value("KINDS")),
         "Send these: random, text, gzipped (all three)",
         "Send these kinds of data, separated by commas: random, which nothing makes smaller, text, \
          and gzipped, which is text that was compressed before. All three without it.",
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("file", Takes::Value("FILE")),
+        ("file", ValueKind::Value("FILE")),
         "Send this file too: its beginning, as often as it takes",
         "Send this file too: its first 4 MiB, as often as it takes. The recommendation for it is \
          the one that counts for such data.",
@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         short: Some('c'),
         ..Flag::ours(
             Group::Measuring,
-            ("cipher", Takes::Value("CIPHERS")),
+            ("cipher", ValueKind::Value("CIPHERS")),
             "Measure these ciphers alone",
             "Measure these ciphers alone, separated by commas, of those that both ends have.",
             |args, given| {
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     },
     Flag::ours(
         Group::Measuring,
-        ("lanes", Takes::Value("LANES")),
+        ("lanes", ValueKind::Value("LANES")),
         "Connections x channels to try: 1x1,1x2,2x1,4x1",
         "Connections, and channels on each, to try: 1x1,1x2,2x1,4x1 without it. The first of them \
          is used where lanes are not in question.",
@@ -95,7 +95,10 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("place", Takes::Choice("WHERE", &["both", "memory", "disk"])),
+        (
+            "place",
+            ValueKind::Choice("WHERE", &["both", "memory", "disk"]),
+        ),
         "Copy from memory to memory, from disk to disk, or both",
         "Copy from memory to memory, from disk to disk, or both, which is what happens without it. \
          Memory is /dev/shm where an end has it.",
@@ -110,7 +113,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("insecure-too", Takes::Nothing),
+        ("insecure-too", ValueKind::Nothing),
         "Measure what only the host has too: WEAK ciphers, by OpenSSH's ssh",
         "Measure the ciphers and MACs too that the host offers and longhaul does not have, because \
          they are old, broken or both: random data are sent to the host under them. OpenSSH's ssh \
@@ -122,7 +125,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("dir", Takes::Value("PATH")),
+        ("dir", ValueKind::Value("PATH")),
         "Where files lie on this end's disk (a folder in ~/.cache)",
         "Where files lie on this end's disk; in a folder of longhaul's below ~/.cache without it. \
          They are removed at the end.",
@@ -133,7 +136,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Measuring,
-        ("far-dir", Takes::Value("DIR")),
+        ("far-dir", ValueKind::Value("DIR")),
         "Where files lie on the host's disk (the login folder)",
         "Where files lie on the host's disk; in the folder that one logs in to without it. They \
          are removed at the end.",
@@ -144,7 +147,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Output,
-        ("json", Takes::Nothing),
+        ("json", ValueKind::Nothing),
         "Write the result as JSON on standard output",
         "Write the result as JSON on standard output, in place of the table. longhaul bench \
          compare takes two of them.",
@@ -155,7 +158,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Output,
-        ("csv", Takes::Nothing),
+        ("csv", ValueKind::Nothing),
         "Write every run as CSV on standard output",
         "Write every run as a line of CSV on standard output, in place of the table.",
         |args, _| {
@@ -165,7 +168,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
     Flag::ours(
         Group::Output,
-        ("html", Takes::Value("FILE")),
+        ("html", ValueKind::Value("FILE")),
         "Write a page with plots into this file too",
         "Write the result into this file too, as an HTML page with plots that needs nothing else \
          and prints well.",

@@ -2,10 +2,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use lab::path::Dscp;
-use ssh::transport::Renounced;
-use transfer::connect::FarUse;
+use ssh::transport::DisabledProtection;
+use transfer::connect::RemoteServerUse;
 
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::{Family, When};
 use crate::flags::rate::Rate;
 
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('P'),
         long: Some("port"),
-        takes: Takes::Value("PORT"),
+        takes: ValueKind::Value("PORT"),
         help: "Connect to this port",
         doc: "Connect to this port of the remote host. A port in an scp:// or sftp:// address \
               goes before it.",
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('i'),
         long: Some("identity"),
-        takes: Takes::Values("FILE"),
+        takes: ValueKind::Values("FILE"),
         help: "Authenticate with this private key; may be repeated",
         doc: "Authenticate with the private key in this file. May be repeated; the keys are tried \
               in the order given, before those of ssh_config.",
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('J'),
         long: Some("jump"),
-        takes: Takes::Value("HOSTS"),
+        takes: ValueKind::Value("HOSTS"),
         help: "Reach the host through these jump hosts, separated by commas",
         doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, \
               in the order in which they are passed. The same as -o ProxyJump=HOSTS.",
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('F'),
         long: Some("config"),
-        takes: Takes::Value("FILE"),
+        takes: ValueKind::Value("FILE"),
         help: "Read this instead of ~/.ssh/config",
         doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads \
               none.",
@@ -104,7 +104,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('o'),
         long: Some("option"),
-        takes: Takes::Values("OPTION"),
+        takes: ValueKind::Values("OPTION"),
         help: "An option as in ssh_config(5); may be repeated",
         doc: "An option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
               repeated; the first value of an option counts. An option that longhaul does not \
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('c'),
         long: Some("cipher"),
-        takes: Takes::Value("CIPHERS"),
+        takes: ValueKind::Value("CIPHERS"),
         help: "Use these ciphers, the first that the server has",
         doc: "Use these ciphers, separated by commas: the first that the server has too. The same \
               as -o Ciphers=CIPHERS.",
@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('C'),
         long: Some("compress"),
-        takes: Takes::OptionalChoice("WHEN", COMPRESS),
+        takes: ValueKind::OptionalChoice("WHEN", COMPRESS),
         help: "Compress on the wire: always (-C), auto or never",
         doc: "Compress on the wire. always, or no value, does so with zlib. It helps on slow links \
               and with data that compress well; on fast links it slows the copy down. Where the far \
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('l'),
         long: None,
-        takes: Takes::Value("KBIT"),
+        takes: ValueKind::Value("KBIT"),
         help: "Hold the rate to this many kbit/s, as scp does; see --limit",
         doc: "Hold the rate of file data to this many kbit/s. A kbit is 1024 bits here, as scp \
               counts it. --limit takes other units.",
@@ -176,7 +176,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("limit"),
-        takes: Takes::Value("RATE"),
+        takes: ValueKind::Value("RATE"),
         help: "Hold the rate to this: 10MB, 10MiB, 80Mbit, ... a second",
         doc: "Hold the rate of all connections together to this many bytes or bits a second: \
               10MB, 9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000, Ki, Mi and Gi of \
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("background"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Yield to all other traffic, and to other programs on this machine",
         doc: "Yield to all other traffic: take what it leaves of the path, by keeping the delay \
               that queues on the way add to 25 ms (as LEDBAT does, RFC 6817), on one connection, \
@@ -213,7 +213,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("connections"),
-        takes: Takes::Value("N"),
+        takes: ValueKind::Value("N"),
         help: "Use this many TCP connections, 1 to 64, not as many as pay",
         doc: "Use this many TCP connections to each host, 1 to 64. Without it a copy begins with \
               one, adds more while they bring something, gives back what brings nothing, and \
@@ -230,7 +230,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("channels"),
-        takes: Takes::Value("N"),
+        takes: ValueKind::Value("N"),
         help: "Use this many channels on each connection, 1 to 10",
         doc: "Use this many SFTP channels on each connection, 1 to 10, which is the most that an \
               sshd allows unless its MaxSessions was changed. Each has its own window and its own \
@@ -247,7 +247,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('X'),
         long: None,
-        takes: Takes::Value("OPTION"),
+        takes: ValueKind::Value("OPTION"),
         help: "Bound SFTP requests: nrequests=N in flight, buffer=BYTES each",
         doc: "Bound SFTP requests. nrequests=N: at most N requests in flight on a channel. \
               buffer=BYTES: at most that many bytes in a READ or WRITE; k, m and g multiply by \
@@ -269,7 +269,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('4'),
         long: Some("ipv4"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Use IPv4 addresses only",
         doc: "Use IPv4 addresses only. Of -4 and -6 the last one given counts.",
         scp: Scp::Same,
@@ -283,7 +283,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('6'),
         long: Some("ipv6"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Use IPv6 addresses only",
         doc: "Use IPv6 addresses only. Of -4 and -6 the last one given counts.",
         scp: Scp::Same,
@@ -297,7 +297,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('B'),
         long: Some("batch"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Never ask for a password, a passphrase or a host key",
         doc: "Never ask for a password, a passphrase or whether a host key is right: what would \
               need an answer fails. The same as -o BatchMode=yes.",
@@ -312,7 +312,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('A'),
         long: Some("forward-agent"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Allow agent forwarding by the program of -S",
         doc: "Allow agent forwarding by the program of -S. Without -S it changes nothing: no \
               program that could use an agent runs on the remote host.",
@@ -327,7 +327,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('S'),
         long: Some("program"),
-        takes: Takes::Value("PROGRAM"),
+        takes: ValueKind::Value("PROGRAM"),
         help: "Run this program as the connection; it must take ssh's arguments",
         doc: "Run this program as the connection instead of longhaul's own SSH. It must take the \
               arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart cards and \
@@ -343,7 +343,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('D'),
         long: Some("sftp-server"),
-        takes: Takes::Value("PATH"),
+        takes: ValueKind::Value("PATH"),
         help: "Run this local SFTP server instead of connecting to a host",
         doc: "Run this local SFTP server program instead of connecting to a host, whose name then \
               means nothing. For tests.",
@@ -358,7 +358,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('s'),
         long: None,
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Use the SFTP protocol (always so)",
         doc: "Use the SFTP protocol. It is the only one, so the flag changes nothing.",
         scp: Scp::NoEffect("SFTP is the only protocol"),
@@ -369,7 +369,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('T'),
         long: None,
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Understood for scp's sake; names from a server are always checked",
         doc: "In scp, switches the check of file names from the server off. Understood, but it \
               changes nothing: names from a server are always checked. scp over SFTP has no use \
@@ -382,7 +382,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("dscp"),
-        takes: Takes::Value("VALUE"),
+        takes: ValueKind::Value("VALUE"),
         help: "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         doc: "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or \
               a number from 0 to 63. Without it packets are not marked, since some networks hold \
@@ -398,7 +398,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("congestion"),
-        takes: Takes::Value("NAME"),
+        takes: ValueKind::Value("NAME"),
         help: "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
         doc: "Use this congestion control of the kernel's for TCP, and no other, whatever happens \
               on the way: one of those that `sysctl net.ipv4.tcp_allowed_congestion_control` \
@@ -417,7 +417,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("far-end"),
-        takes: Takes::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
+        takes: ValueKind::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
         help: "What serves at the far end: its own SFTP server, or a longhaul there",
         doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
               PATH of the account there is found and used by itself, started by a command through \
@@ -434,10 +434,10 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.far = match given.text()?.as_str() {
-                "stock" => FarUse::Stock,
-                "exec" => FarUse::Exec,
-                "direct" => FarUse::Direct,
-                _ => FarUse::Auto,
+                "stock" => RemoteServerUse::Stock,
+                "exec" => RemoteServerUse::Exec,
+                "direct" => RemoteServerUse::Direct,
+                _ => RemoteServerUse::Auto,
             };
             Ok(())
         },
@@ -445,7 +445,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("bootstrap"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Send this program ahead to hosts that have none, and use it there",
         doc: "Send this program ahead to hosts of the same platform that have none of it yet, as \
               longhaul bootstrap does, and use it there. Where it cannot be sent or started \
@@ -462,7 +462,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-window-poll"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Leave the windows of channels as they begin, whatever the path is like",
         doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
               windows of channels follow otherwise: they stay as they begin, at 2 MiB, but for \
@@ -478,7 +478,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("insecure-none-cipher"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "DANGER: send data without encryption, to a server that was told the same",
         doc: "DANGER: do not encrypt data once the login is done, where the server was told the same \
               (longhaul serve --insecure-none-cipher, or HPN-SSH's NoneEnabled): whoever is on \
@@ -489,14 +489,14 @@ pub(super) const ROWS: &[Flag] = &[
         group: Group::Connection,
         overrides: &[],
         set: |args, _| {
-            args.renounced = args.renounced.max(Renounced::Cipher);
+            args.renounced = args.renounced.max(DisabledProtection::Cipher);
             Ok(())
         },
     },
     Flag {
         short: None,
         long: Some("insecure-none-mac"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "DANGER: like --insecure-none-cipher, and without authentication of data",
         doc: "DANGER: --insecure-none-cipher, and no authentication of data either, where the server was \
               told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
@@ -505,7 +505,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: Group::Connection,
         overrides: &[],
         set: |args, _| {
-            args.renounced = Renounced::CipherAndMac;
+            args.renounced = DisabledProtection::CipherAndMac;
             Ok(())
         },
     },

@@ -1,6 +1,6 @@
 use transfer::copy::Delta;
 
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::Hash;
 
 const HASHES: &[&str] = &["blake3", "sha256"];
@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('r'),
         long: Some("recursive"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Copy directories with all they contain",
         doc: "Copy directories with all they contain. Symbolic links are followed, as scp does; \
               --archive keeps them as links.",
@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('p'),
         long: Some("preserve"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Keep modification and access times and modes",
         doc: "Keep modification times, access times and permissions of files and directories, as \
               scp does: without the setuid, setgid and sticky bits of files, which --archive \
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('a'),
         long: Some("archive"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Copy trees as they are: -r and -p, and symbolic links stay links",
         doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
               links, and whatever else SFTP can carry is kept: all mode bits (those of a server's \
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("inplace"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Write under the final name at once",
         doc: "Write under the final name at once, without a temporary file and a rename. An \
               existing file keeps its inode and its hard links. A copy that is interrupted leaves \
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("fsync"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Make each file durable before it gets its final name",
         doc: "Make each file durable before it gets its final name: the receiving side is told to \
               flush it to its disk, and has answered. Its name is durable as well where this \
@@ -99,7 +99,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("delta"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Copy only what changed of files that are there, whatever the path",
         doc: "Copy only what changed of files that stand at the receiving end, whatever the path. Where \
               the far end is longhaul and there is a file of that name of 1 MiB or more, the far end \
@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-delta"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Copy files whole, whatever is there",
         doc: "Copy files whole, whatever the receiving end has of them.",
         scp: Scp::Ours,
@@ -134,7 +134,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("no-resume"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Start afresh where the same copy was interrupted",
         doc: "Start afresh where the same copy was interrupted. Without it a copy goes on where it \
               was: from 16 MiB or 256 files on it keeps a journal in $XDG_STATE_HOME/longhaul \
@@ -151,7 +151,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("verify"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Compare each file with its source when it is there",
         doc: "Compare each file with its source when it is there. What passes is summed here, \
               without a second read, and the file at the far end is summed there, by the first of \
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("manifest"),
-        takes: Takes::Value("FILE"),
+        takes: ValueKind::Value("FILE"),
         help: "Write the sum of each file to FILE, for b3sum -c",
         doc: "Write the sum of each file that was copied to FILE on this machine, under its name at \
               the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The sums are those \
@@ -188,7 +188,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("hash"),
-        takes: Takes::Choice("HASH", HASHES),
+        takes: ValueKind::Choice("HASH", HASHES),
         help: "How the sums of --manifest are made: blake3 or sha256",
         doc: "How the sums of --manifest are made: blake3, the default, or sha256. SHA-256 takes a \
               file in order, so a file whose parts went side by side is read again on this machine \
@@ -207,7 +207,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('3'),
         long: Some("through"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Copy between two remote hosts through this machine (always so)",
         doc: "Copy between two remote hosts through this machine. It is the only way in which \
               longhaul copies between two hosts, so the flag changes nothing.",

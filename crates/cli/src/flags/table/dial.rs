@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, Given, Group, Takes};
+use crate::flags::flag::{Flag, FlagInput, Group, ValueKind};
 use crate::flags::low::{DialArgs, Family, SshConfigArgs, When};
 
 /// The flags of `longhaul dial`.
@@ -11,7 +11,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         Group::Connection,
         (
             "fdpass",
-            Takes::Choice("WHEN", &["auto", "always", "never"]),
+            ValueKind::Choice("WHEN", &["auto", "always", "never"]),
         ),
         "Hand the socket over: auto, always or never",
         "Hand the socket to whoever is at the other end of standard output, as ProxyUseFdpass has \
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         overrides: &["ipv6"],
         ..Flag::ours(
             Group::Connection,
-            ("ipv4", Takes::Nothing),
+            ("ipv4", ValueKind::Nothing),
             "Use IPv4 addresses only",
             "Use IPv4 addresses only.",
             |args, _| {
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         overrides: &["ipv4"],
         ..Flag::ours(
             Group::Connection,
-            ("ipv6", Takes::Nothing),
+            ("ipv6", ValueKind::Nothing),
             "Use IPv6 addresses only",
             "Use IPv6 addresses only.",
             |args, _| {
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     },
     Flag::ours(
         Group::Connection,
-        ("bind", Takes::Value("ADDR")),
+        ("bind", ValueKind::Value("ADDR")),
         "Connect from this address of the machine",
         "Connect from this address of the machine.",
         |args, given| {
@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("connect-timeout", Takes::Value("SECONDS")),
+        ("connect-timeout", ValueKind::Value("SECONDS")),
         "Give up after so many seconds (20)",
         "Give up after so many seconds, 20 without it. Addresses of a host are tried a quarter of \
          a second apart, and the first that answers counts.",
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("attempts", Takes::Value("N")),
+        ("attempts", ValueKind::Value("N")),
         "Try so often, a second apart (1)",
         "Try so often, a second apart, within the same time; once without it.",
         |args, given| {
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("dscp", Takes::Value("VALUE")),
+        ("dscp", ValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or a \
          number from 0 to 63. Without it packets are not marked. ssh marks them again later \
@@ -96,7 +96,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("congestion", Takes::Value("NAME")),
+        ("congestion", ValueKind::Value("NAME")),
         "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
         "Use this congestion control of the kernel's for TCP: one of those that `sysctl \
          net.ipv4.tcp_allowed_congestion_control` lists, or for root any that the kernel has. \
@@ -109,7 +109,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("via", Takes::Value("HOSTS")),
+        ("via", ValueKind::Value("HOSTS")),
         "Go through a half of a pair at each of these hosts, started over ssh",
         "Go to HOST through these hosts, [user@]host[:port], separated by commas: at each a half of \
          a pair of relays is started over ssh, and the last connects to HOST. The same as longhaul \
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("pair", Takes::Value("RELAY")),
+        ("pair", ValueKind::Value("RELAY")),
         "Go through the facing relay at RELAY (host:port), wherever that leads",
         "Go through the facing relay at RELAY, host:port. Where that leads its own TARGET says, \
          which should be HOST's: ssh finds out by the host key. Keys are those of longhaul relay: \
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         short: Some('F'),
         ..Flag::ours(
             Group::Pair,
-            ("ssh-config", Takes::Value("FILE")),
+            ("ssh-config", ValueKind::Value("FILE")),
             "With --via: read this instead of ~/.ssh/config",
             "With --via: read this ssh_config file instead of the user's and the system's.",
             |args, given| {
@@ -152,7 +152,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
 pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     Flag::ours(
         Group::Connection,
-        ("write", Takes::Nothing),
+        ("write", ValueKind::Nothing),
         "Append the lines to ~/.ssh/config, after asking",
         "Append the lines to ~/.ssh/config, after asking. What stands there before counts more, \
          as ssh reads it, and nothing of it is changed.",
@@ -163,7 +163,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("yes", Takes::Nothing),
+        ("yes", ValueKind::Nothing),
         "Do not ask",
         "With --write, do not ask.",
         |args, _| {
@@ -173,7 +173,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
     Flag::ours(
         Group::Connection,
-        ("file", Takes::Value("FILE")),
+        ("file", ValueKind::Value("FILE")),
         "Write to FILE rather than to ~/.ssh/config",
         "Write to FILE rather than to ~/.ssh/config.",
         |args, given| {
@@ -183,7 +183,7 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
 ];
 
-fn number(given: &Given) -> Result<u32, String> {
+fn number(given: &FlagInput) -> Result<u32, String> {
     match given.text()?.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("is no number above zero".to_owned()),

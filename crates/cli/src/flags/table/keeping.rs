@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 
 /// What is kept of files beyond what -p and -a keep. Letters of rsync's stand for other things in
 /// scp: these have none.
@@ -6,7 +6,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("hard-links"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Files with several names stay one file",
         doc: "Files with several names stay one file, as rsync's -H has it: the first name is copied, \
               and the others are made links to it. Of names that are not among what is copied \
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("xattrs"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Keep extended attributes",
         doc: "Keep extended attributes of files and directories, as rsync's -X does: those whose names \
               begin with `user.`, and as root also those that begin with `trusted.`, and \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("acls"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Keep access control lists; implies -p",
         doc: "Keep the POSIX access control lists of files and directories, and with them times and \
               permissions (-p), which they are a part of. Users and groups in them are numbers. The \
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("sparse"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Holes stay holes, and are neither read nor sent",
         doc: "Holes of files stay holes, and are neither read nor sent. Downloads from a server that \
               tells of none make holes of blocks of zeros, 4 KiB each. A file with holes is sent \
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("numeric-ids"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Keep the numbers of owners, whatever they are called",
         doc: "Keep the numbers of users and groups where --archive keeps owners, and do not look for \
               those that have the same names at the other end.",
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("keep-dirlinks"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Go through symlinks to directories at the target",
         doc: "Go through symlinks to directories that stand below the target on this machine, as rsync's \
               --keep-dirlinks does. Without it a directory that meets a symlink there is an error, \
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("safe-links"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Do not make symlinks that lead out of the copy",
         doc: "Do not make symlinks that are absolute or lead out of what is copied, as rsync's --safe-links \
               does: those with more `..` than they lie deep below the target, and those with a `..` \
@@ -124,7 +124,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("preserve-setuid"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Keep setuid, setgid and sticky bits of a server's files",
         doc: "With -p or --archive keep the setuid, setgid and sticky bits that a server tells of its files \
               and directories, and with --xattrs their file capabilities. Without it they are cleared \

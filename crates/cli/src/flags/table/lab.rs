@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use crate::flags::flag::{Flag, Given, Group, Scp, Takes};
+use crate::flags::flag::{Flag, FlagInput, Group, Scp, ValueKind};
 use crate::flags::low::LabArgs;
 
 /// The options of the path, which the lab's own table knows.
@@ -16,9 +16,9 @@ fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
         short: None,
         long: Some(option.name),
         takes: match (option.value, option.several) {
-            ("", _) => Takes::Nothing,
-            (value, false) => Takes::Value(value),
-            (value, true) => Takes::Values(value),
+            ("", _) => ValueKind::Nothing,
+            (value, false) => ValueKind::Value(value),
+            (value, true) => ValueKind::Values(value),
         },
         help: option.help,
         // Made once for the process, as the rest of the table is.
@@ -44,7 +44,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("path"),
-        takes: Takes::Value("NAME"),
+        takes: ValueKind::Value("NAME"),
         help: "Begin with this named path, which other flags change; --list has all",
         doc: "Begin with this named path, which other flags change. --list and the end of this \
               help have all of them.",
@@ -59,7 +59,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("list"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "List the named paths",
         doc: "List the named paths and do nothing else.",
         scp: Scp::Ours,
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("sshd"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Start an OpenSSH server on the far side, which ssh and scp just reach",
         doc: "Start a throwaway OpenSSH server on the far side, on port 22, with fresh keys. For ssh \
               and all that use its configuration, `far` just works. Other programs find what they \
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("sshd-option"),
-        takes: Takes::Values("KEY=VALUE"),
+        takes: ValueKind::Values("KEY=VALUE"),
         help: "A setting of sshd_config for that server; may be repeated",
         doc: "A setting of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May be \
               repeated.",
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far"),
-        takes: Takes::Value("COMMAND"),
+        takes: ValueKind::Value("COMMAND"),
         help: "Run this shell command on the far side, as a server",
         doc: "Run this command on the far side, with sh -c, as a server; it is ended with the lab. \
               Its output goes to standard error. The near command starts when it listens, or after \
@@ -133,7 +133,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("far-port"),
-        takes: Takes::Value("PORT"),
+        takes: ValueKind::Value("PORT"),
         help: "Wait until the command of --far listens on this port",
         doc: "Wait until the command of --far listens on this port, for ten seconds; then the lab \
               fails.",
@@ -151,7 +151,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("allow-cc"),
-        takes: Takes::Values("NAME"),
+        takes: ValueKind::Values("NAME"),
         help: "Let programs choose this congestion control themselves; may be repeated",
         doc: "Let programs in the lab choose this congestion control for their own connections \
               (TCP_CONGESTION), also where the machine restricts it to root. They may then \
@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("shell"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Run a shell on the near side, $SHELL",
         doc: "Run a shell on the near side instead of a command: that of the environment's SHELL.",
         scp: Scp::Ours,
@@ -181,7 +181,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Do not print the figures of the path at the end",
         doc: "Do not print the figures of the path on standard error at the end.",
         scp: Scp::Ours,
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
         long: Some("figures"),
-        takes: Takes::Value("FILE"),
+        takes: ValueKind::Value("FILE"),
         help: "Write the figures of the path to this file, as JSON",
         doc: "Write the figures of the path to this file, as one JSON object of numbers: packets \
               and bytes of each direction, drops by cause, the peak of the queue, bytes by DSCP, and \
@@ -203,7 +203,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
-        set: |args, given: Given| {
+        set: |args, given: FlagInput| {
             args.figures = Some(PathBuf::from(given.os()));
             Ok(())
         },

@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Takes};
+use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::RelayArgs;
 
 use super::relay::{count, time};
@@ -7,7 +7,7 @@ use super::relay::{count, time};
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
-        ("config", Takes::Value("FILE")),
+        ("config", ValueKind::Value("FILE")),
         "Run the relays of this file, in place of LISTEN and TARGET",
         "Run the relays of this file (longhaul-relay.conf(5)), in place of LISTEN and TARGET. \
               SIGHUP has it read again: relays that are new there are begun, others are changed or \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Operating,
-        ("status", Takes::Value("ADDRESS:PORT")),
+        ("status", ValueKind::Value("ADDRESS:PORT")),
         "Show a page of what goes on at this address of this machine",
         "Show what goes on at this loopback address: a page for browsers at /, /status.json, which \
               longhaul relay top shows in a terminal, and /metrics for Prometheus. Whoever is on \
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Operating,
-        ("metrics", Takes::Value("ADDRESS:PORT|PATH")),
+        ("metrics", ValueKind::Value("ADDRESS:PORT|PATH")),
         "Tell figures to Prometheus at this address of this machine",
         "Tell figures to Prometheus at /metrics of this loopback address or UNIX socket.",
         |args, given| {
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Operating,
-        ("handover", Takes::Value("PATH")),
+        ("handover", ValueKind::Value("PATH")),
         "Take the listening sockets over from who runs with the same PATH",
         "Take the listening sockets over from a relay of the same user that runs with the same \
               PATH, a UNIX socket, and hand them over to the next one. Whoever hands them over lets \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Operating,
-        ("drain-timeout", Takes::Value("TIME")),
+        ("drain-timeout", ValueKind::Value("TIME")),
         "When it is to end, reset who is still connected after TIME",
         "When the relay is to end, or has a successor, reset who is still connected after TIME. \
               Without it everybody is served to the end.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Operating,
-        ("threads", Takes::Value("N")),
+        ("threads", ValueKind::Value("N")),
         "Move bytes on N threads (one for each processor)",
         "Move bytes on N threads, one for each processor if it is not given.",
         |args, given| {

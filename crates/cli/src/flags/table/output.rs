@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::When;
 
 /// The first is what the flag means alone.
@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Show nothing but errors",
         doc: "Show nothing but errors: no progress, no closing line, no warnings.",
         scp: Scp::Same,
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: Takes::Repeats,
+        takes: ValueKind::Repeats,
         help: "Name each file as it is copied; -vv adds what the engine does",
         doc: "Name each file on standard error as it is copied, as SOURCE -> TARGET, and say what else \
               is worth knowing. -vv adds what the engine does, -vvv its measurements. Secrets are never \
@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("progress"),
-        takes: Takes::OptionalChoice("WHEN", PROGRESS),
+        takes: ValueKind::OptionalChoice("WHEN", PROGRESS),
         help: "Show progress: auto, always (a line a second in a log) or never",
         doc: "Show progress. auto, the default, shows a bar when standard error is a terminal and \
               the copy takes longer than a second. always, or no value, also writes a line a \
@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("json"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Write events as JSON, one a line, on standard output",
         doc: "Write events as JSON, one a line, on standard output, for programs. docs/json.md \
               lists them. Progress and closing line are then not shown as text.",
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag::ours(
         Group::Output,
-        ("explain", Takes::Nothing),
+        ("explain", ValueKind::Nothing),
         "Say at the end what was chosen, and why",
         "Say at the end what was chosen and why, a line each on standard error: cipher, key \
          exchange, compression, what served at the far end, connections and channels, marks on \
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,
         long: Some("color"),
-        takes: Takes::Choice("WHEN", COLOR),
+        takes: ValueKind::Choice("WHEN", COLOR),
         help: "Use colours: auto, always or never",
         doc: "Use colours: auto, the default, does on a terminal unless the environment has \
               NO_COLOR or TERM is dumb.",

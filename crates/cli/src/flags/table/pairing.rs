@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::relay::size;
 use super::serve::ports;
-use crate::flags::flag::{Flag, Group, Takes};
+use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::RelayArgs;
 
 /// Connections that one may be spread over (`relay::facing`).
@@ -12,7 +12,7 @@ const MOST: usize = 16;
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
-        ("pair-key", Takes::Value("FILE")),
+        ("pair-key", ValueKind::Value("FILE")),
         "For pair: our key (PEM), made at the first start",
         "For pair: the key of this half (PEM, PKCS#8), $XDG_STATE_HOME/longhaul/pair_key if it is \
               not given. A file that is missing is made at the first start. The fingerprint of the \
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("pair-allow", Takes::Values("KEY")),
+        ("pair-allow", ValueKind::Values("KEY")),
         "For pair: let in this fingerprint, or those in this file; may be repeated",
         "For pair: let in the half whose key has this fingerprint (SHA256:...), or one of those in \
               this file, one in front of each line; may be repeated. Those in \
@@ -37,7 +37,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("pair-accept-new", Takes::Nothing),
+        ("pair-accept-new", ValueKind::Nothing),
         "For pair: let in a target's first key, if none is known, and remember it",
         "For pair: let in the first key that a target shows if no key is known at all, and write \
               it to $XDG_CONFIG_HOME/longhaul/known_pairs. Whoever is on the path at that time can \
@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("stripes", Takes::Value("N")),
+        ("stripes", ValueKind::Value("N")),
         "For pair: spread a connection over N (1, and more while that pays, to 8)",
         "For pair: spread each connection over N of TCP, 1 to 16. Without it there is one, and \
               twice as many as long as that carries 15 % more, up to 8. The half that connects \
@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("explain", Takes::Nothing),
+        ("explain", ValueKind::Nothing),
         "For pair: say what each connection begins with and finds, and why",
         "For pair: say in the log how many connections of TCP each connection begins with, what \
               that rests on, and what it finds: so many carried so much, and others so much. What \
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("pair-buffer", Takes::Value("SIZE")),
+        ("pair-buffer", ValueKind::Value("SIZE")),
         "For pair: hold SIZE of each direction of a connection at most (64MiB)",
         "For pair: hold SIZE of each direction of a connection at most, in each half, 64KiB at \
               least and 64MiB if it is not given: what has come and was not read yet, and what was \
@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("pair-zstd", Takes::Choice("WHEN", &["auto", "never"])),
+        ("pair-zstd", ValueKind::Choice("WHEN", &["auto", "never"])),
         "For pair: compress what waits for the path: auto or never (auto)",
         "For pair: compress with zstd what waits for the path. auto measures whether it pays, and \
               leaves alone what does not compress and what the path carries faster than the \
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("via", Takes::Value("HOSTS")),
+        ("via", ValueKind::Value("HOSTS")),
         "Go through a half of a pair at each of these hosts, started over ssh",
         "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order in \
               which they are passed: at each a half of a pair is started over ssh, and the last \
@@ -121,7 +121,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Pair,
-        ("port-range", Takes::Value("A-B")),
+        ("port-range", ValueKind::Value("A-B")),
         "For hosts reached over ssh: take data at one of the ports A to B there",
         "For hosts reached over ssh (--via, ssh://): the half there takes data at one of the ports \
               A to B, which a firewall lets through, and not at one that the system chooses. Where \
@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('F'),
         ..Flag::ours(
             Group::Pair,
-            ("ssh-config", Takes::Value("FILE")),
+            ("ssh-config", ValueKind::Value("FILE")),
             "For hosts reached over ssh: read this instead of ~/.ssh/config",
             "For hosts reached over ssh (--via, ssh://): read this ssh_config file instead of the \
               user's and the system's. \"none\" reads none.",
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('o'),
         ..Flag::ours(
             Group::Pair,
-            ("ssh-option", Takes::Values("OPTION")),
+            ("ssh-option", ValueKind::Values("OPTION")),
             "For hosts reached over ssh: an option of ssh_config(5); may be repeated",
             "For hosts reached over ssh (--via, ssh://): an option in the format of ssh_config(5), \
               such as -o ConnectTimeout=10. May be repeated; the first value of an option counts.",

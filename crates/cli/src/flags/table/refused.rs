@@ -1,39 +1,39 @@
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 
 /// scp's flags that are errors here, each with its reason.
 pub(super) const ROWS: &[Flag] = &[
     refused(
         'O',
-        Takes::Nothing,
+        ValueKind::Nothing,
         "the old scp protocol runs a shell command on the server and is not supported; use scp -O \
          for a server without SFTP",
     ),
     refused(
         'R',
-        Takes::Nothing,
+        ValueKind::Nothing,
         "longhaul does not log in from one remote host to the other, nor does it keep paths as \
          rsync's -R does; leave -R out and the data go through this machine",
     ),
     refused(
         '1',
-        Takes::Nothing,
+        ValueKind::Nothing,
         "SSH protocol 1 is obsolete and insecure",
     ),
     refused(
         '2',
-        Takes::Nothing,
+        ValueKind::Nothing,
         "SSH protocol 2 is the only one; leave -2 out",
     ),
     refused(
         'M',
-        Takes::Value("MODE"),
+        ValueKind::Value("MODE"),
         "SFTP is the only mode; leave -M out",
     ),
-    refused('d', Takes::Nothing, SERVER_SIDE),
-    refused('f', Takes::Nothing, SERVER_SIDE),
+    refused('d', ValueKind::Nothing, SERVER_SIDE),
+    refused('f', ValueKind::Nothing, SERVER_SIDE),
     refused(
         't',
-        Takes::Nothing,
+        ValueKind::Nothing,
         "it starts the far end of the old scp protocol, which is not supported; to keep times, as \
          rsync's -t does, use -p",
     ),
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag] = &[
 const SERVER_SIDE: &str =
     "it belongs to the far end of the old scp protocol, which is not supported";
 
-const fn refused(short: char, takes: Takes, reason: &'static str) -> Flag {
+const fn refused(short: char, takes: ValueKind, reason: &'static str) -> Flag {
     Flag {
         short: Some(short),
         long: None,

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::RelayArgs;
 
 /// The flags of `longhaul relay`.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
-        ("allow", Takes::Values("CIDR")),
+        ("allow", ValueKind::Values("CIDR")),
         "Let in whoever comes from this network; may be repeated",
         "Let in whoever comes from this network, as 192.0.2.0/24 or 2001:db8::/32, and nobody \
               else; may be repeated. Who comes from elsewhere is reset. An entrance that others \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("buffer", Takes::Value("SIZE")),
+        ("buffer", ValueKind::Value("SIZE")),
         "Hold SIZE of each direction of a connection at most (256KiB)",
         "Hold SIZE of each direction of a connection at most, 256KiB if it is not given: what \
               a slow reader has not taken stays with the sender beyond that, and with the kernel. \
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("connect-timeout", Takes::Value("TIME")),
+        ("connect-timeout", ValueKind::Value("TIME")),
         "Give a target up after TIME, names included (10s)",
         "Give a target up after TIME, the look-up of its name included, and try the next; 10s \
               if it is not given. Times have ms, s, m or h.",
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("idle-timeout", Takes::Value("TIME")),
+        ("idle-timeout", ValueKind::Value("TIME")),
         "Reset a connection on which nothing has moved for TIME",
         "Reset a connection on which nothing has moved for TIME, in either direction, neither \
               here nor in the kernel. Without it a connection may be idle for ever, as long as the \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("half-timeout", Takes::Value("TIME")),
+        ("half-timeout", ValueKind::Value("TIME")),
         "The same for connections of which one end has finished (15m)",
         "Reset a connection of which one end has finished and on which nothing has moved for \
               TIME since, 15m if it is not given.",
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("max-connections", Takes::Value("N")),
+        ("max-connections", ValueKind::Value("N")),
         "Let in N at once at most (16384)",
         "Let in N connections at once at most, 16384 if it is not given; more are reset.",
         |args, given| {
@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("max-per-source", Takes::Value("N")),
+        ("max-per-source", ValueKind::Value("N")),
         "Let in N from one address at once at most",
         "Let in N connections from one address at once at most; the addresses of a /56 of \
               IPv6 count as one, unless --source-block says otherwise.",
@@ -86,7 +86,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("source-block", Takes::Value("BITS:BITS")),
+        ("source-block", ValueKind::Value("BITS:BITS")),
         "Count addresses with the same first BITS as one, of IPv4 and of IPv6",
         "For --max-per-source, count addresses with the same first BITS as one: of IPv4, and of IPv6. \
               Without it 32:56. As PerSourceNetBlockSize of sshd_config(5).",
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("rate", Takes::Value("RATE")),
+        ("rate", ValueKind::Value("RATE")),
         "Move RATE at most in each direction of a connection",
         "Move RATE at most in each direction of a connection, as 10MB or 80Mbit, a second.",
         |args, given| {
@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("rate-all", Takes::Value("RATE")),
+        ("rate-all", ValueKind::Value("RATE")),
         "Move RATE at most in each direction of all together",
         "Move RATE at most in each direction of all connections together.",
         |args, given| {
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("health", Takes::Value("TIME")),
+        ("health", ValueKind::Value("TIME")),
         "Look after targets each TIME, whether anybody comes or not",
         "Connect to each target each TIME and go again, so that one that is dead is known before \
               somebody comes, and one that answers again is used at once. Without it a target that \
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("sockopt", Takes::Values("OPTS")),
+        ("sockopt", ValueKind::Values("OPTS")),
         "Buffers of the kernel, as DeleGate has them: buffsize:1024kic+1024kos",
         "Socket options as DeleGate has them, joined by + or repeated: \
               buffsize:SIZE[kiosc][:MAP], of SIZE bytes (k: KiB), to receive (i) or to send (o), \
@@ -147,7 +147,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("dscp", Takes::Value("NAME")),
+        ("dscp", ValueKind::Value("NAME")),
         "Mark packets of both legs so (CS0: none)",
         "Mark packets of both legs so, by name (CS1, AF11, EF) or number. Without it they \
               have no mark, whatever the client has set: some networks hold marked traffic down.",
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("congestion", Takes::Value("NAME")),
+        ("congestion", ValueKind::Value("NAME")),
         "Use this congestion control on both legs",
         "Use this congestion control on both legs, of those that the system lets us have \
               (sysctl net.ipv4.tcp_allowed_congestion_control).",
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("notsent-lowat", Takes::Value("SIZE")),
+        ("notsent-lowat", ValueKind::Value("SIZE")),
         "Let the kernel hold SIZE that is not sent yet (1MiB)",
         "Let the kernel hold SIZE that it has not sent yet, 1MiB if it is not given \
               (TCP_NOTSENT_LOWAT).",
@@ -181,7 +181,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("keepalive", Takes::Value("TIMES")),
+        ("keepalive", ValueKind::Value("TIMES")),
         "Probe idle connections: IDLE[/INTERVAL/COUNT] (60s/10s/6), or off",
         "Probe connections that are idle for IDLE, each INTERVAL, and end those that COUNT \
               probes have brought no answer from; 60s/10s/6 if it is not given. off leaves dead \
@@ -193,7 +193,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("mptcp", Takes::Nothing),
+        ("mptcp", ValueKind::Nothing),
         "Use Multipath TCP with whoever can",
         "Use Multipath TCP (RFC 8684) with whoever can, on both legs. Its bytes are copied, \
               not spliced, where the kernel cannot.",
@@ -204,7 +204,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("fastopen", Takes::Nothing),
+        ("fastopen", ValueKind::Nothing),
         "Send the first data with the SYN, where both ends can",
         "Send the first data with the SYN, where both ends can (RFC 7413) and where the \
               client speaks first. Data in a SYN may arrive twice.",
@@ -215,7 +215,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("bind", Takes::Values("ADDRESS")),
+        ("bind", ValueKind::Values("ADDRESS")),
         "Connect from this address of this machine; may be repeated",
         "Connect from this address of this machine, to targets of its family; may be repeated. Of \
               several, each connection of TCP has the next, and another where one cannot be had: \
@@ -236,7 +236,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("interface", Takes::Values("NAME")),
+        ("interface", ValueKind::Values("NAME")),
         "Connect by this interface; may be repeated",
         "Connect by this network interface (SO_BINDTODEVICE); may be repeated: several are used as \
               those of --bind are. With as many of --bind, the first goes with the first, and so on.",
@@ -247,7 +247,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("keep-address", Takes::Nothing),
+        ("keep-address", ValueKind::Nothing),
         "Connect from the client's own address, as whoever may (Linux)",
         "Connect to targets from the client's own address, with a port of the kernel's choice \
               (IP_TRANSPARENT): it takes CAP_NET_ADMIN, answers that come back through this \
@@ -259,7 +259,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("to", Takes::Values("HOST:PORT")),
+        ("to", ValueKind::Values("HOST:PORT")),
         "Let clients that name their target themselves go there; may be repeated",
         "Let clients of an entrance with socks5, http, redirect or tproxy go there, and nowhere \
               else; may be repeated. HOST is a name, *.example.com, a network or *, PORT a number \
@@ -273,7 +273,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Relaying,
-        ("entry-timeout", Takes::Value("TIME")),
+        ("entry-timeout", ValueKind::Value("TIME")),
         "Reset who has not said what comes before its bytes in TIME (10s)",
         "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
               handshake, a request) in TIME, 10s if it is not given.",
@@ -284,7 +284,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("cert", Takes::Value("FILE")),
+        ("cert", ValueKind::Value("FILE")),
         "For tls: our certificates (PEM), ours first",
         "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
               shown them if they ask.",
@@ -295,7 +295,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("key", Takes::Value("FILE")),
+        ("key", ValueKind::Value("FILE")),
         "For tls: the private key of our certificate (PEM)",
         "For tls: the private key of our certificate (PEM).",
         |args, given| {
@@ -305,7 +305,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("ca", Takes::Value("FILE")),
+        ("ca", ValueKind::Value("FILE")),
         "For tls: who vouches for targets (PEM; whoever the system trusts)",
         "For tls: who vouches for the certificates of targets (PEM); whoever the system \
               trusts, if it is not given. A target always has to prove its name.",
@@ -316,7 +316,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("client-ca", Takes::Value("FILE")),
+        ("client-ca", ValueKind::Value("FILE")),
         "For tls: who vouches for clients, which need a certificate then",
         "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
               none.",
@@ -327,7 +327,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("client-name", Takes::Values("NAME")),
+        ("client-name", ValueKind::Values("NAME")),
         "For tls: let in clients whose certificate has NAME; may be repeated",
         "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
               its alternative names, and no others; may be repeated.",
@@ -338,7 +338,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("server-name", Takes::Value("NAME")),
+        ("server-name", ValueKind::Value("NAME")),
         "For tls: the name that a target has to have (that of TARGET)",
         "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
               is not given.",
@@ -349,7 +349,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("alpn", Takes::Values("NAME")),
+        ("alpn", ValueKind::Values("NAME")),
         "For tls: agree upon this protocol; may be repeated",
         "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
         |args, given| {
@@ -359,7 +359,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     ),
     Flag::ours(
         Group::Tls,
-        ("tls-min", Takes::Choice("VERSION", &["1.2", "1.3"])),
+        ("tls-min", ValueKind::Choice("VERSION", &["1.2", "1.3"])),
         "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
         "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
         |args, given| {
@@ -370,7 +370,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('q'),
         long: Some("quiet"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Say nothing of connections that end",
         doc: "Say nothing of connections that end; what goes wrong is said.",
         scp: Scp::Ours,
@@ -384,7 +384,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: Takes::Repeats,
+        takes: ValueKind::Repeats,
         help: "Say more on standard error",
         doc: "Say more on standard error.",
         scp: Scp::Ours,

@@ -1,15 +1,15 @@
-use crate::flags::flag::{Flag, Group, Scp, Takes};
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::ServeArgs;
 use crate::serving::address::is_address;
 use serve::Access;
-use ssh::transport::Renounced;
+use ssh::transport::DisabledProtection;
 
 /// The flags of `longhaul serve`.
 pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("stdio"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Serve one client over standard input and output, as sftp-server does",
         doc: "Serve one client over standard input and output, as sftp-server does: for \
               Subsystem or ForceCommand of sshd_config, or a command= of authorized_keys.",
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("marker"),
-        takes: Takes::Value("N"),
+        takes: ValueKind::Value("N"),
         help: "Say first that this is longhaul; for longhaul cp, which starts it so",
         doc: "With --stdio: write a line that says that this is longhaul before anything else, for a \
               longhaul cp that speaks version N of what comes then, which it asks for by itself. \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("sum"),
-        takes: Takes::Value("SHA256"),
+        takes: ValueKind::Value("SHA256"),
         help: "Serve only if this program has that sum; for longhaul cp, which asks so",
         doc: "With --stdio: end at once unless this program's own file has that SHA-256, in \
               hexadecimal digits. A longhaul cp that has sent it asks so where there is no \
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("once"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Wait for more connections of the longhaul cp that has started it",
         doc: "Wait at a port of its own for further connections of the client that has started it \
               through an sshd, and end with that login: longhaul cp does so by itself, and tells by \
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("port-range"),
-        takes: Takes::Value("A-B"),
+        takes: ValueKind::Value("A-B"),
         help: "With --once: wait at one of the ports A to B",
         doc: "With --once: wait at one of the ports A to B, which a firewall lets through, and not \
               at one that the system chooses.",
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("listen"),
-        takes: Takes::Value("ADDR"),
+        takes: ValueKind::Value("ADDR"),
         help: "Be an SSH server at ADDR (PORT, HOST:PORT or :PORT)",
         doc: "Be an SSH server at ADDR: PORT for this machine alone, HOST:PORT, or :PORT for all \
               addresses of this machine. Port 0 lets the system choose; the first line on standard output tells where it listens. \
@@ -110,7 +110,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("config"),
-        takes: Takes::Value("FILE"),
+        takes: ValueKind::Value("FILE"),
         help: "Be an SSH server as FILE says; flags go before it",
         doc: "Be an SSH server as FILE says, see longhaul-serve.conf(5); flags go before it. What \
               a [[key]] may is bounded by --root, --read-only and --write-only: with one that would be \
@@ -127,7 +127,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("authorized-keys"),
-        takes: Takes::Value("FILE"),
+        takes: ValueKind::Value("FILE"),
         help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
         doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys; %h stands for the \
               home of the account, %u for its name. It is read at each login, with the rights of \
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("host-key"),
-        takes: Takes::Values("FILE"),
+        takes: ValueKind::Values("FILE"),
         help: "Be the host whose private key is in FILE; may be repeated",
         doc: "Be the host whose private key is in FILE; may be repeated. Of several of a type clients \
               are shown the first, and are told of all once they are logged in. OpenSSH's take down \
@@ -172,7 +172,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("old-clients"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "DANGER: also offer what is weaker, to clients that have nothing better",
         doc: "DANGER: also offer key exchanges that hold until there is a quantum computer \
               (Curve25519, and NIST's curves, which some mistrust as they are), MACs of what is not \
@@ -195,7 +195,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("root"),
-        takes: Takes::Value("DIR"),
+        takes: ValueKind::Value("DIR"),
         help: "Serve what lies beneath DIR, which clients see as /",
         doc: "Serve what lies beneath DIR, which clients see as /. With --listen, %h and %u stand for home \
               and name of the account, %% for %. The kernel resolves their paths \
@@ -212,7 +212,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("read-only"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Let nothing be changed",
         doc: "Let nothing be changed.",
         scp: Scp::Ours,
@@ -226,7 +226,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("write-only"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Be a drop box: new files may come, nothing may be read or replaced",
         doc: "Be a drop box: new files and directories may be put there; what was there before is \
               neither listed, read, changed nor replaced. What a client has put there itself it \
@@ -242,7 +242,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("allow"),
-        takes: Takes::Values("PROGRAM"),
+        takes: ValueKind::Values("PROGRAM"),
         help: "Run PROGRAM for clients that ask for it, such as rsync; may be repeated",
         doc: "Run PROGRAM, a name that is looked for along PATH or an absolute path, for clients that ask \
               for a command which begins with exactly that, such as rsync for rsync's users; may be \
@@ -265,7 +265,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("no-window-poll"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "Leave the windows of channels as they begin, whatever the path is like",
         doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
               windows of channels follow otherwise: they stay as they begin, at 2 MiB.",
@@ -280,7 +280,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     Flag {
         short: None,
         long: Some("insecure-none-cipher"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "DANGER: let clients that were told the same do without encryption",
         doc: "DANGER: do not encrypt what is said after the login with clients that were told the same \
               (longhaul cp --insecure-none-cipher, or HPN-SSH's NoneSwitch): whoever is on the \
@@ -290,14 +290,14 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &[],
         set: |args, _| {
-            args.renounced = args.renounced.max(Renounced::Cipher);
+            args.renounced = args.renounced.max(DisabledProtection::Cipher);
             Ok(())
         },
     },
     Flag {
         short: None,
         long: Some("insecure-none-mac"),
-        takes: Takes::Nothing,
+        takes: ValueKind::Nothing,
         help: "DANGER: like --insecure-none-cipher, and without authentication of data",
         doc: "DANGER: --insecure-none-cipher, and no authentication of data either, with clients that were \
               told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
@@ -306,14 +306,14 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         group: Group::Serving,
         overrides: &[],
         set: |args, _| {
-            args.renounced = Renounced::CipherAndMac;
+            args.renounced = DisabledProtection::CipherAndMac;
             Ok(())
         },
     },
     Flag {
         short: Some('v'),
         long: Some("verbose"),
-        takes: Takes::Repeats,
+        takes: ValueKind::Repeats,
         help: "Say on standard error which files are closed; more often, say more",
         doc: "Say on standard error which files are closed, with the bytes sent and received. \
               More often, say more.",

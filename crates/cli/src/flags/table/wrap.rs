@@ -1,13 +1,13 @@
 use lab::path::Dscp;
 
-use crate::flags::flag::{Flag, Group, Takes};
+use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::{Report, WrapArgs};
 
 /// The flags of `longhaul wrap`.
 pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     Flag::ours(
         Group::Sockets,
-        ("always", Takes::Nothing),
+        ("always", ValueKind::Nothing),
         "Tune every connection, near ones too, when it begins",
         "Tune every connection when it begins, those of this machine and its network too. \
          Without it the first write decides, when the handshake has told the round trip: under \
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("no-tune", Takes::Nothing),
+        ("no-tune", ValueKind::Nothing),
         "Tune none: for --route and --report alone",
         "Tune no connection: for --route and --report alone.",
         |args, _| {
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("dscp", Takes::Value("VALUE")),
+        ("dscp", ValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets of tuned connections with this DSCP in place of the program's: a name (CS0 \
          to CS7, AF11 to AF43, VA, EF, LE, none) or a number from 0 to 63. Without it packets \
@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Sockets,
-        ("congestion", Takes::Value("NAME")),
+        ("congestion", ValueKind::Value("NAME")),
         "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
         "Use this congestion control of the kernel's for connections that have sent 4 MiB over a \
          round trip of 4 ms or more: one of those that `sysctl \
@@ -54,7 +54,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Wrapping,
-        ("route", Takes::Values("DEST=VIA")),
+        ("route", ValueKind::Values("DEST=VIA")),
         "Lead connections to DEST to the relay at VIA instead",
         "Lead connections to DEST to the relay at VIA instead; may be repeated, and the first \
          that fits counts. DEST is HOST[:PORT], ADDR[/BITS][:PORT] (IPv6 in brackets where a port \
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Wrapping,
-        ("filter", Takes::Values("DEST")),
+        ("filter", ValueKind::Values("DEST")),
         "Carry connections to DEST, to see whether the program is slow with its own",
         "Carry the bytes of connections to DEST (as in --route) between the program and its socket, \
          which is this process's then, and the program has one end of a socketpair; may be \
@@ -82,7 +82,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Output,
-        ("report", Takes::OptionalValue("FILE")),
+        ("report", ValueKind::OptionalValue("FILE")),
         "Say what the connections did, at the end; or append it to FILE as JSON",
         "Say at the end what each connection of the program did, on standard error, or append it \
          to FILE as JSON, one a line, as connections end: bytes, round trip, segments sent again, \
@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Wrapping,
-        ("check", Takes::Nothing),
+        ("check", ValueKind::Nothing),
         "Say whether PROGRAM can be wrapped, and run nothing",
         "Say whether PROGRAM can be wrapped, and what to use where it cannot; run nothing.",
         |args, _| {
@@ -108,7 +108,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Wrapping,
-        ("anyway", Takes::Nothing),
+        ("anyway", ValueKind::Nothing),
         "Run the program though it cannot be wrapped",
         "Run the program though it cannot be wrapped: programs that it starts may be.",
         |args, _| {
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Flag<WrapArgs>] = &[
     ),
     Flag::ours(
         Group::Wrapping,
-        ("library", Takes::Nothing),
+        ("library", ValueKind::Nothing),
         "Print where the library is, for LD_PRELOAD",
         "Print where the library is, for LD_PRELOAD, with the rules in LONGHAUL_WRAP.",
         |args, _| {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{Begin, Control, Listener};
-use relay::facing::{Facing, Known, Stripes};
-use relay::{Entrance, HandedOn, Host, Place, Relay, Relays, Speaks, Target};
+use relay::control::{Control, Listener, StartHalf};
+use relay::facing::{Known, PeerConfig, StripeCount};
+use relay::{ClientProtocols, Entrance, Host, InheritedSockets, Place, Relay, Relays, Target};
 use serve::listen::hide_memory;
 
 use super::super::settle;
-use super::talk::{Deaf, Ear, Voice, ends};
+use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 use crate::flags::low::RelayArgs;
 
 /// Whoever has started it says at once what is wanted.
@@ -36,7 +36,7 @@ pub(in super::super) fn run() -> Result<(), String> {
     let (mut ear, voice) =
         ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
     let key = relay::facing::new_key()?;
-    let facing = Facing::new(key.as_bytes(), Known::default())?;
+    let facing = PeerConfig::new(key.as_bytes(), Known::default())?;
     voice.mark().map_err(wrong)?;
     let here = Control::Here {
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -45,7 +45,7 @@ pub(in super::super) fn run() -> Result<(), String> {
     voice.say(&here).map_err(wrong)?;
     let begin = match ear.hear(BEGIN) {
         Ok(Control::Begin(begin)) => begin,
-        Err(Deaf::Over) => return Ok(()),
+        Err(ControlReadError::Over) => return Ok(()),
         _ => return Err("relay half is for longhaul to start over ssh".to_owned()),
     };
     match start(&begin, key.as_bytes()) {
@@ -71,18 +71,18 @@ struct Half {
     reachable: bool,
 }
 
-fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
+fn start(begin: &StartHalf, key: &[u8]) -> Result<Half, String> {
     let mut known = Known::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
     }
-    let mut facing = Facing::new(key, known)?;
+    let mut facing = PeerConfig::new(key, known)?;
     facing.most = usize::try_from(begin.most)
         .unwrap_or(usize::MAX)
         .max(64 << 10);
     facing.zstd = begin.zstd;
     if begin.stripes > 0 {
-        facing.stripes = Stripes::Fixed(begin.stripes.into());
+        facing.stripes = StripeCount::Fixed(begin.stripes.into());
     }
     let target: Target = begin
         .target
@@ -107,7 +107,7 @@ fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
         match Relays::start(
             vec![relay_at(at, &facing, &target)?],
             thread::available_parallelism().map_or(1, usize::from),
-            HandedOn::ByStarter(Vec::new()),
+            InheritedSockets::ByStarter(Vec::new()),
         ) {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
@@ -123,7 +123,7 @@ fn start(begin: &Begin, key: &[u8]) -> Result<Half, String> {
     Err(why)
 }
 
-fn relay_at(at: SocketAddr, facing: &Facing, target: &Target) -> Result<Relay, String> {
+fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Relay, String> {
     let usual = settle(&RelayArgs {
         entrance: "0".to_owned(),
         targets: vec!["1".to_owned()],
@@ -138,10 +138,10 @@ fn relay_at(at: SocketAddr, facing: &Facing, target: &Target) -> Result<Relay, S
             words: vec!["pair".to_owned()],
         },
         targets: vec![target.clone()],
-        speaks: Speaks {
+        speaks: ClientProtocols {
             pair: true,
             tls: Some(facing.entrance()),
-            ..Speaks::default()
+            ..ClientProtocols::default()
         },
         tuning: super::super::for_pairs(usual.tuning.clone()),
         facing: Some(facing.clone()),
@@ -150,7 +150,7 @@ fn relay_at(at: SocketAddr, facing: &Facing, target: &Target) -> Result<Relay, S
 }
 
 /// Whether the next half can be reached from here.
-fn meet(facing: &Facing, target: &Target) -> Result<(), String> {
+fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
     let addresses = match &target.place {
         Place::Tcp {
             host: Host::Name(name),
@@ -178,7 +178,7 @@ fn reached_at() -> Option<IpAddr> {
 }
 
 /// Answers, and takes legs that are carried here, until whoever started it is gone.
-fn follow(ear: &mut Ear, voice: &Arc<Voice>, at: SocketAddr) {
+fn follow(ear: &mut ControlReader, voice: &Arc<ControlWriter>, at: SocketAddr) {
     while let Ok(said) = ear.hear(FORGOTTEN) {
         match said {
             Control::Alive => {

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::control::{Begin, Control, ControlError, Listener};
-use transfer::connect::FarCommand;
+use relay::control::{Control, ControlError, Listener, StartHalf};
+use transfer::connect::RemoteCommand;
 use transfer::escape;
 
-use super::talk::{Deaf, Ear, Voice, ends};
+use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 
 /// How long a shell may take to start what was asked for.
 const START: Duration = Duration::from_secs(60);
@@ -22,21 +22,21 @@ const BEGIN: Duration = Duration::from_secs(30);
 const SILENT: Duration = Duration::from_secs(100);
 
 /// A half that runs at a host.
-pub(super) struct FarHalf {
+pub(super) struct RemoteHalf {
     /// As the user names the host.
     pub(super) name: String,
     /// Its version.
     pub(super) software: String,
     /// The fingerprint of its key.
     pub(super) key: String,
-    pub(super) command: FarCommand,
-    ear: Ear,
-    pub(super) voice: Arc<Voice>,
+    pub(super) command: RemoteCommand,
+    ear: ControlReader,
+    pub(super) voice: Arc<ControlWriter>,
 }
 
-impl FarHalf {
+impl RemoteHalf {
     /// Hears that it is there.
-    pub(super) fn meet(name: &str, command: FarCommand) -> Result<Self, String> {
+    pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
         let stream = &command.stream;
         let streams = ends(stream, stream, Listener::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
@@ -60,7 +60,7 @@ impl FarHalf {
     }
 
     /// Why there is none.
-    fn absent(&mut self, deaf: &Deaf) -> String {
+    fn absent(&mut self, deaf: &ControlReadError) -> String {
         let name = &self.name;
         match deaf {
             _ if self.ear.had(b"longhaul-altered ") => format!(
@@ -75,12 +75,12 @@ impl FarHalf {
                 "{name}: there is no longhaul, and one is needed there: longhaul bootstrap {name} \
                  sends this one, or install it on the PATH"
             ),
-            Deaf::Wrong(ControlError::Version(version)) => format!(
+            ControlReadError::Wrong(ControlError::Version(version)) => format!(
                 "{name}: the longhaul there starts halves of pairs by version {version}, this one \
                  by {}: upgrade the older",
                 relay::control::CONTROL
             ),
-            Deaf::Silent => format!(
+            ControlReadError::Silent => format!(
                 "{name}: what was started there has said nothing for {} s",
                 START.as_secs()
             ),
@@ -100,7 +100,7 @@ impl FarHalf {
     }
 
     /// Tells it what to do; the port that it takes legs at, if others than itself can come there.
-    pub(super) fn begin(&mut self, begin: Begin) -> Result<Option<u16>, String> {
+    pub(super) fn begin(&mut self, begin: StartHalf) -> Result<Option<u16>, String> {
         let name = &self.name;
         let gone = |_| format!("{name}: the half there is gone");
         self.voice.say(&Control::Begin(begin)).map_err(gone)?;
@@ -108,7 +108,7 @@ impl FarHalf {
             Ok(Control::Listens(0)) => Ok(None),
             Ok(Control::Listens(port)) => Ok(Some(port)),
             Ok(Control::Failed(why)) => Err(format!("{name}: {}", escape::text(why.as_bytes()))),
-            Err(Deaf::Silent) => Err(format!("{name}: the half there does not answer")),
+            Err(ControlReadError::Silent) => Err(format!("{name}: the half there does not answer")),
             _ => {
                 let words = self.command.last_words();
                 Err(format!("{name}: the half there has ended: {words}"))
@@ -117,8 +117,8 @@ impl FarHalf {
     }
 
     /// Hears it for as long as it is there; why it is not, is told then.
-    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<Followed> {
-        let followed = Followed {
+    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredHalf> {
+        let followed = MonitoredHalf {
             voice: Arc::clone(&self.voice),
             stream: self.command.stream.as_fd().try_clone_to_owned()?.into(),
         };
@@ -138,11 +138,13 @@ impl FarHalf {
                         voice.drop_leg(leg);
                     }
                     Ok(Control::Alive) => {}
-                    Ok(_) | Err(Deaf::Wrong(_)) => break "it is not understood".to_owned(),
-                    Err(Deaf::Silent) => {
+                    Ok(_) | Err(ControlReadError::Wrong(_)) => {
+                        break "it is not understood".to_owned();
+                    }
+                    Err(ControlReadError::Silent) => {
                         break format!("nothing came for {} s", SILENT.as_secs());
                     }
-                    Err(Deaf::Over) => break command.last_words(),
+                    Err(ControlReadError::Over) => break command.last_words(),
                 }
             };
             voice.drop_legs();
@@ -157,12 +159,12 @@ impl FarHalf {
 }
 
 /// A half that is listened to. It ends with this.
-pub(super) struct Followed {
-    pub(super) voice: Arc<Voice>,
+pub(super) struct MonitoredHalf {
+    pub(super) voice: Arc<ControlWriter>,
     stream: std::os::unix::net::UnixStream,
 }
 
-impl Drop for Followed {
+impl Drop for MonitoredHalf {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -172,7 +174,7 @@ impl Drop for Followed {
 pub(super) struct Carrier {
     listener: TcpListener,
     pub(super) at: SocketAddr,
-    to: Mutex<Option<Arc<Voice>>>,
+    to: Mutex<Option<Arc<ControlWriter>>>,
 }
 
 impl Carrier {
@@ -205,12 +207,12 @@ impl Carrier {
         Ok(carrier)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<Voice>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<ControlWriter>>> {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where legs go from now on.
-    pub(super) fn lead_to(&self, voice: Option<Arc<Voice>>) {
+    pub(super) fn lead_to(&self, voice: Option<Arc<ControlWriter>>) {
         *self.lock() = voice;
     }
 }
@@ -223,7 +225,7 @@ impl Drop for Carrier {
 }
 
 /// Says now and then that this end is there.
-pub(super) fn say_alive(halves: &[Followed]) {
+pub(super) fn say_alive(halves: &[MonitoredHalf]) {
     for half in halves {
         // One that is gone is told by whoever listens.
         let _ = half.voice.say(&Control::Alive);
@@ -237,9 +239,9 @@ pub(super) fn patience(rtt: Duration) -> Duration {
 }
 
 /// After so long the next attempt, and twice as long for each further one.
-pub(super) struct Pause(Duration, Instant);
+pub(super) struct Backoff(Duration, Instant);
 
-impl Pause {
+impl Backoff {
     pub(super) fn new() -> Self {
         Self(Duration::from_secs(1), Instant::now())
     }

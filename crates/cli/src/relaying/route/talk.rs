@@ -17,7 +17,7 @@ const MOST_LEGS: usize = 1024;
 const MOST_NOISE: usize = 64 << 10;
 
 /// Hears what the other end says.
-pub(super) struct Ear {
+pub(super) struct ControlReader {
     input: File,
     listener: Listener,
     /// What has come, for as long as nothing of it is understood.
@@ -26,7 +26,7 @@ pub(super) struct Ear {
 
 /// Why nothing more is heard.
 #[derive(Debug)]
-pub(super) enum Deaf {
+pub(super) enum ControlReadError {
     /// It has ended.
     Over,
     /// Nothing came in time.
@@ -35,7 +35,7 @@ pub(super) enum Deaf {
     Wrong(ControlError),
 }
 
-impl Ear {
+impl ControlReader {
     pub(super) fn new(input: File, listener: Listener) -> Self {
         Self {
             input,
@@ -51,22 +51,22 @@ impl Ear {
     }
 
     /// What is said next, unless nothing comes for so long.
-    pub(super) fn hear(&mut self, within: Duration) -> Result<Control, Deaf> {
+    pub(super) fn hear(&mut self, within: Duration) -> Result<Control, ControlReadError> {
         let mut bytes = [0; 64 << 10];
         loop {
-            if let Some(control) = self.listener.poll().map_err(Deaf::Wrong)? {
+            if let Some(control) = self.listener.poll().map_err(ControlReadError::Wrong)? {
                 self.noise = None;
                 return Ok(control);
             }
             let timeout = Timespec::try_from(within).ok();
             let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
             match poll(&mut fds, timeout.as_ref()) {
-                Ok(0) => return Err(Deaf::Silent),
+                Ok(0) => return Err(ControlReadError::Silent),
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Deaf::Over),
+                Err(_) => return Err(ControlReadError::Over),
             }
             match self.input.read(&mut bytes) {
-                Ok(0) => return Err(Deaf::Over),
+                Ok(0) => return Err(ControlReadError::Over),
                 Ok(n) => {
                     let bytes = bytes.get(..n).unwrap_or_default();
                     if let Some(noise) = self.noise.as_mut().filter(|n| n.len() < MOST_NOISE) {
@@ -75,19 +75,19 @@ impl Ear {
                     self.listener.push(bytes);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Deaf::Over),
+                Err(_) => return Err(ControlReadError::Over),
             }
         }
     }
 }
 
 /// Speaks to the other end, and carries legs to it.
-pub(super) struct Voice {
+pub(super) struct ControlWriter {
     output: Mutex<File>,
     legs: Mutex<BTreeMap<u32, Arc<TcpStream>>>,
 }
 
-impl Voice {
+impl ControlWriter {
     pub(super) fn new(output: File) -> Arc<Self> {
         Arc::new(Self {
             output: Mutex::new(output),
@@ -186,8 +186,11 @@ pub(super) fn ends(
     input: impl std::os::fd::AsFd,
     output: impl std::os::fd::AsFd,
     listener: Listener,
-) -> io::Result<(Ear, Arc<Voice>)> {
+) -> io::Result<(ControlReader, Arc<ControlWriter>)> {
     let input = input.as_fd().try_clone_to_owned()?;
     let output = output.as_fd().try_clone_to_owned()?;
-    Ok((Ear::new(input.into(), listener), Voice::new(output.into())))
+    Ok((
+        ControlReader::new(input.into(), listener),
+        ControlWriter::new(output.into()),
+    ))
 }

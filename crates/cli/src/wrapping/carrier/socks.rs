@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use shim::letter::Letter;
+use shim::letter::IpcMessage;
 use shim::socks::{GREETING, REST, Request, WELCOME, rest};
 use sys::Tuning;
 use transfer::connect::Dial;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Neither of the two takes it.
 pub(super) fn connect(
-    letter: &Letter,
+    letter: &IpcMessage,
     tuning: &Tuning,
     tunes: bool,
 ) -> io::Result<(TcpStream, How)> {
@@ -45,7 +45,7 @@ pub(super) fn connect(
 }
 
 /// Tells the proxy where to.
-fn led_on(mut proxy: TcpStream, letter: &Letter) -> io::Result<TcpStream> {
+fn led_on(mut proxy: TcpStream, letter: &IpcMessage) -> io::Result<TcpStream> {
     proxy.set_nonblocking(false)?;
     proxy.set_read_timeout(Some(PATIENCE))?;
     proxy.set_write_timeout(Some(PATIENCE))?;

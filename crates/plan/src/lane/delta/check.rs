@@ -6,7 +6,7 @@ use sftp::{Attrs, Reply, Request};
 
 use super::{Delta, MODE, Stage, WHOSE};
 use crate::delta::{ASKED, SEGMENT};
-use crate::lane::core::{Core, What};
+use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::put::Put;
 use crate::lane::task::Step;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
@@ -29,7 +29,7 @@ impl Delta {
     }
 
     /// Asks for the sums of a segment of the temporary that is all there; false if there is none.
-    pub(super) fn ask_ready(&mut self, core: &mut Core) -> bool {
+    pub(super) fn ask_ready(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.handles.new.clone() else {
             return false;
         };
@@ -47,7 +47,7 @@ impl Delta {
     }
 
     /// Asks for the sums of what is left.
-    pub(super) fn ask_next(&mut self, core: &mut Core) -> bool {
+    pub(super) fn ask_next(&mut self, core: &mut LaneContext) -> bool {
         let any = self.ask_ready(core);
         if self.checked.asked >= self.size() && core.server.in_order {
             self.end(core);
@@ -56,7 +56,13 @@ impl Delta {
         any
     }
 
-    pub(super) fn on_checked(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+    pub(super) fn on_checked(
+        &mut self,
+        core: &mut LaneContext,
+        offset: u64,
+        len: u64,
+        reply: &Reply,
+    ) {
         self.checked.in_flight -= 1;
         let own = self.own.remove(&offset).unwrap_or_default();
         let same = match reply {
@@ -74,7 +80,7 @@ impl Delta {
     }
 
     /// All is asked: what follows it is CLOSE.
-    fn end(&mut self, core: &mut Core) {
+    fn end(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Closing;
         self.set_mode(core);
         self.close(core);
@@ -85,23 +91,23 @@ impl Delta {
 
     /// The mode of the older form stays, unless the source's is kept; and whose the new one is is
     /// asked: with the CLOSE, which is a round trip less than behind it.
-    fn set_mode(&mut self, core: &mut Core) {
+    fn set_mode(&mut self, core: &mut LaneContext) {
         let mode = self.old.map(|old| old.mode);
         if let (Some(mode), Some(handle), false) =
             (mode, self.handles.new.clone(), self.options.preserve)
         {
             let (handle, attrs) = (handle.as_bytes(), Attrs::with_permissions(mode));
             let request = Request::Fsetstat { handle, attrs };
-            self.send(core, What::Step(MODE), &request);
+            self.send(core, RequestTag::Step(MODE), &request);
         }
         if let Some(handle) = self.handles.new.clone().filter(|_| core.server.in_order) {
             let handle = handle.as_bytes();
-            self.send(core, What::Step(WHOSE), &Request::Fstat { handle });
+            self.send(core, RequestTag::Step(WHOSE), &Request::Fstat { handle });
         }
     }
 
     /// Everything is there and closed: attributes and name, as for any other upload.
-    pub(super) fn finish(&mut self, core: &mut Core) -> Step {
+    pub(super) fn finish(&mut self, core: &mut LaneContext) -> Step {
         self.reach(core, FileState::Written);
         let Some(temp) = self.temp.take() else {
             core.event(LaneEvent::Abandoned(self.id));

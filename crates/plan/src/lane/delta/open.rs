@@ -2,10 +2,10 @@
 
 use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
 
-use super::{Delta, OPEN_NEW, OPEN_OLD, Old, Stage};
+use super::{Delta, OPEN_NEW, OPEN_OLD, OldFile, Stage};
 use crate::delta::{LEAST, block_len, may_be_forms};
-use crate::lane::core::{Core, What};
-use crate::lane::task::{Step, Surprise};
+use crate::lane::core::{LaneContext, RequestTag};
+use crate::lane::task::{Misprediction, Step};
 use crate::lane::words;
 use crate::{DiskRequest, FileState, LaneEvent};
 
@@ -16,7 +16,7 @@ const REGULAR: u32 = 0o100_000;
 const OWNER_WRITE: u32 = 0o200;
 
 impl Delta {
-    pub(in crate::lane) fn start(&mut self, core: &mut Core) -> Step {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> Step {
         let left = self
             .options
             .keep
@@ -28,7 +28,7 @@ impl Delta {
             return Step::Over;
         }
         let path = self.path.clone();
-        self.send(core, What::Look, &Request::Lstat { path: &path });
+        self.send(core, RequestTag::Look, &Request::Lstat { path: &path });
         let request = DiskRequest::OpenSource {
             job: self.id,
             path: self.source.clone(),
@@ -49,7 +49,7 @@ impl Delta {
                 owner,
                 ..
             }) if mode & TYPE == REGULAR && mode & OWNER_WRITE != 0 && *size >= LEAST => {
-                self.old = Some(Old {
+                self.old = Some(OldFile {
                     size: *size,
                     mode: mode & 0o777,
                     owner: *owner,
@@ -60,7 +60,7 @@ impl Delta {
     }
 
     /// Both ends were looked at.
-    pub(super) fn decide(&mut self, core: &mut Core) {
+    pub(super) fn decide(&mut self, core: &mut LaneContext) {
         let (Some(old), true) = (self.old, self.source_open) else {
             return;
         };
@@ -81,7 +81,7 @@ impl Delta {
     /// Its turn to open has come. Nothing is written before both handles are there; sums of the older
     /// form are asked for behind the OPEN where its handle is predicted. If that is another file's,
     /// nothing has changed by it, and what was said is not used.
-    pub(in crate::lane) fn open(&mut self, core: &mut Core) {
+    pub(in crate::lane) fn open(&mut self, core: &mut LaneContext) {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.open(core);
         }
@@ -97,7 +97,7 @@ impl Delta {
             flags: OpenFlags::READ,
             attrs: Attrs::default(),
         };
-        self.send(core, What::Step(OPEN_OLD), &old);
+        self.send(core, RequestTag::Step(OPEN_OLD), &old);
         let temp = match &self.options.keep {
             Some(keep) => keep.temporary(&path, 0),
             None => temp_name(&path, &mut *core.config.random),
@@ -108,7 +108,7 @@ impl Delta {
             flags: OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL,
             attrs: Attrs::with_permissions(mode),
         };
-        self.send(core, What::Step(OPEN_NEW), &new);
+        self.send(core, RequestTag::Step(OPEN_NEW), &new);
         self.temp = Some(temp);
         if self.handles.sums.is_some() {
             self.begin(core);
@@ -117,16 +117,16 @@ impl Delta {
 
     pub(super) fn on_open(
         &mut self,
-        core: &mut Core,
+        core: &mut LaneContext,
         step: u8,
         reply: &Reply,
-    ) -> Result<(), Surprise> {
+    ) -> Result<(), Misprediction> {
         self.handles.opening -= 1;
         match reply {
             Reply::Handle(handle) if step == OPEN_OLD => {
                 let sums = self.handles.sums.get_or_insert_with(|| handle.clone());
                 if sums != handle {
-                    return Err(Surprise::Handle);
+                    return Err(Misprediction::Handle);
                 }
                 self.handles.old = Some(handle.clone());
             }
@@ -146,7 +146,7 @@ impl Delta {
     }
 
     /// A WRITE or a copy-data was answered.
-    pub(super) fn on_moved(&mut self, core: &mut Core, len: u64, reply: &Reply) {
+    pub(super) fn on_moved(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) {
         self.moving -= 1;
         match words::status(reply) {
             Ok(()) => core.event(LaneEvent::Progress(self.id, len)),

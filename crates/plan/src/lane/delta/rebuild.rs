@@ -14,7 +14,7 @@ use crate::delta::{
     ASKED, Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy,
     queue_copy, queue_search,
 };
-use crate::lane::core::{Core, What};
+use crate::lane::core::{LaneContext, RequestTag};
 
 /// copy-datas in flight. A long one keeps the server from answering what is behind it.
 const COPYING: usize = 64;
@@ -22,7 +22,7 @@ const COPIED: u64 = 16 << 20;
 
 impl Delta {
     /// Both files are open, or their OPENs have left: begins.
-    pub(super) fn begin(&mut self, core: &mut Core) {
+    pub(super) fn begin(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Rebuilding;
         let old = self.old.map_or(0, |old| old.size);
         // What lies behind the older form's end only needs to be known.
@@ -35,7 +35,7 @@ impl Delta {
     }
 
     /// Sends what is next: questions first, since answers take longest, then copies.
-    pub(super) fn send_next(&mut self, core: &mut Core) -> bool {
+    pub(super) fn send_next(&mut self, core: &mut LaneContext) -> bool {
         let old = self.old.map_or(0, |old| old.size);
         if let Some(of) = self.handles.sums.clone()
             && self.basis.asked < old
@@ -65,7 +65,7 @@ impl Delta {
                 to: to.as_bytes(),
                 to_offset: copy.at,
             };
-            self.send(core, What::Copied { len }, &request);
+            self.send(core, RequestTag::Copied { len }, &request);
             return true;
         }
         let Some((at, end)) = self.literals.pop_front() else {
@@ -91,7 +91,7 @@ impl Delta {
 
     pub(super) fn ask_sums(
         &mut self,
-        core: &mut Core,
+        core: &mut LaneContext,
         kind: SumKind,
         handle: &[u8],
         (offset, len): (u64, u64),
@@ -105,7 +105,7 @@ impl Delta {
             kind: kind.name().as_bytes(),
             key: &self.key.clone(),
         };
-        let what = What::Sums {
+        let what = RequestTag::Sums {
             offset,
             len,
             rebuilt,
@@ -119,7 +119,7 @@ impl Delta {
         sums.len() as u64 == blocks * kind.bytes() as u64
     }
 
-    pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+    pub(super) fn on_sums(&mut self, core: &mut LaneContext, offset: u64, len: u64, reply: &Reply) {
         self.basis.in_flight -= 1;
         match reply {
             Reply::Sums(sums) if self.is_whole(sums, SumKind::Rolling, len) && !self.given_up() => {
@@ -131,7 +131,7 @@ impl Delta {
         }
     }
 
-    fn compare(&mut self, core: &mut Core, offset: u64, basis: Bytes) {
+    fn compare(&mut self, core: &mut LaneContext, offset: u64, basis: Bytes) {
         if offset >= self.size() {
             return;
         }
@@ -177,7 +177,7 @@ impl Delta {
     }
 
     /// Goes on as far as it can be gone on.
-    pub(super) fn rebuild(&mut self, core: &mut Core) {
+    pub(super) fn rebuild(&mut self, core: &mut LaneContext) {
         let old = self.old.map_or(0, |old| old.size);
         let known = self.basis.asked >= old && self.basis.in_flight + self.basis.comparing == 0;
         if known && self.search.is_none() {
@@ -194,7 +194,7 @@ impl Delta {
     }
 
     /// Whether all of it was sent or copied, so that nothing is left but to check it.
-    pub(super) fn is_sent(&mut self, core: &Core) -> bool {
+    pub(super) fn is_sent(&mut self, core: &LaneContext) -> bool {
         let found = self.search.as_ref().is_some_and(|s| s.order.is_empty());
         let sent = self.copies.is_empty() && self.literals.is_empty() && self.reads.is_empty();
         // A server that takes one request after the other sums what was sent before.
@@ -227,7 +227,7 @@ impl Delta {
         }
     }
 
-    fn run_searches(&mut self, core: &mut Core) {
+    fn run_searches(&mut self, core: &mut LaneContext) {
         while let Some(search) = &mut self.search
             && search.running < SEARCHING
             && let Some((from, to)) = search.todo.pop_front()
@@ -292,7 +292,7 @@ impl Delta {
         self.search = Some(search);
     }
 
-    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, block: Block) {
+    pub(super) fn on_read(&mut self, core: &mut LaneContext, offset: u64, block: Block) {
         let Some(asked) = self.reads.remove(&offset) else {
             return;
         };

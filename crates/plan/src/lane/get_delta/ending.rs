@@ -2,13 +2,13 @@
 
 use sftp::Request;
 
-use super::super::core::{Core, What};
+use super::super::core::{LaneContext, RequestTag};
 use super::super::task::Step;
 use super::{GetDelta, Stage};
 use crate::{DiskRequest, Fault, LaneEvent};
 
 impl GetDelta {
-    pub(super) fn finish(&mut self, core: &mut Core) {
+    pub(super) fn finish(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Finishing;
         self.close(core);
         let attributes = self.options.kept(self.attrs.unwrap_or_default());
@@ -23,18 +23,18 @@ impl GetDelta {
         self.ask_disk(core, request);
     }
 
-    pub(super) fn close(&mut self, core: &mut Core) {
+    pub(super) fn close(&mut self, core: &mut LaneContext) {
         let handle = self.remote.handle.clone();
         if let (Some(handle), false) = (handle, self.remote.closing) {
             self.remote.closing = true;
             let handle = handle.as_bytes();
-            self.send(core, What::Close, &Request::Close { handle });
+            self.send(core, RequestTag::Close, &Request::Close { handle });
             core.closes(self.id);
         }
     }
 
     /// Closes what is open, waits until nothing is on its way, removes the temporary.
-    pub(super) fn give_up(&mut self, core: &mut Core) -> Step {
+    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
         core.unwritten = core.unwritten.saturating_sub(self.unwritten);
         self.unwritten = 0;
         self.arriving.clear();
@@ -61,7 +61,7 @@ impl GetDelta {
     }
 
     /// Fails it, unless the file is on its way to its name.
-    pub(in crate::lane) fn cancel(&mut self, core: &mut Core, fault: Fault) -> Step {
+    pub(in crate::lane) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> Step {
         if self.stage != Stage::Finishing {
             self.fail(fault);
         }

@@ -4,7 +4,7 @@ use sftp::Reply;
 
 use super::{GetDelta, Stage};
 use crate::delta::ASKED;
-use crate::lane::core::{Core, What};
+use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::words::refused;
 use crate::{DiskRequest, LaneEvent};
 use sftp::Request;
@@ -13,7 +13,7 @@ use sftp::blocks::SumKind;
 impl GetDelta {
     /// Sends what is next: questions first, since answers take longest; false when there is nothing
     /// to send now.
-    pub(in crate::lane) fn stream(&mut self, core: &mut Core) -> bool {
+    pub(in crate::lane) fn stream(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.remote.handle.clone() else {
             return false;
         };
@@ -33,7 +33,7 @@ impl GetDelta {
                 kind: SumKind::Rolling.name().as_bytes(),
                 key: &self.key.clone(),
             };
-            let what = What::Sums {
+            let what = RequestTag::Sums {
                 offset,
                 len,
                 rebuilt: false,
@@ -55,7 +55,7 @@ impl GetDelta {
         true
     }
 
-    pub(super) fn on_read(&mut self, core: &mut Core, offset: u64, len: u32, reply: Reply) {
+    pub(super) fn on_read(&mut self, core: &mut LaneContext, offset: u64, len: u32, reply: Reply) {
         match reply {
             Reply::Data { at, bytes, last } => {
                 let got = u64::from(at) + bytes.len() as u64;
@@ -104,7 +104,7 @@ impl GetDelta {
     }
 
     /// A READ of `len` at `offset` brought `got` bytes.
-    fn arrived(&mut self, core: &mut Core, offset: u64, len: u32, got: u64) {
+    fn arrived(&mut self, core: &mut LaneContext, offset: u64, len: u32, got: u64) {
         if self.given_up() {
             return;
         }
@@ -126,7 +126,7 @@ impl GetDelta {
     }
 
     /// So many bytes of the older form are at `at` now.
-    pub(super) fn on_copied(&mut self, core: &mut Core, at: u64, len: u64) {
+    pub(super) fn on_copied(&mut self, core: &mut LaneContext, at: u64, len: u64) {
         self.copying -= 1;
         core.event(LaneEvent::Progress(self.id, len));
         core.event(LaneEvent::Reused(self.id, len));

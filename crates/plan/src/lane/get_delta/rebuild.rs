@@ -13,7 +13,7 @@ use crate::delta::{
     Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy, queue_copy,
     queue_search,
 };
-use crate::lane::core::Core;
+use crate::lane::core::LaneContext;
 
 /// Copies that wait for the disk's threads, or run on them, and bytes of each.
 const COPYING: usize = 8;
@@ -34,7 +34,7 @@ pub(super) struct Search {
 }
 
 impl GetDelta {
-    pub(super) fn on_sums(&mut self, core: &mut Core, offset: u64, len: u64, reply: &Reply) {
+    pub(super) fn on_sums(&mut self, core: &mut LaneContext, offset: u64, len: u64, reply: &Reply) {
         self.asking -= 1;
         if self.given_up() {
             return;
@@ -58,7 +58,7 @@ impl GetDelta {
     }
 
     /// Compares the older form to what the file has in the segment at `offset`.
-    fn compare(&mut self, core: &mut Core, offset: u64, sums: Bytes) {
+    fn compare(&mut self, core: &mut LaneContext, offset: u64, sums: Bytes) {
         let older = self.older.unwrap_or(0);
         self.comparing += 1;
         let request = DiskRequest::Compare {
@@ -119,7 +119,7 @@ impl GetDelta {
     }
 
     /// Goes on as far as it can be gone on.
-    pub(super) fn rebuild(&mut self, core: &mut Core) {
+    pub(super) fn rebuild(&mut self, core: &mut LaneContext) {
         let told = self.asked >= self.blocks.size && self.asking + self.comparing == 0;
         if told && self.search.is_none() {
             self.search = Some(self.search_for_missing());
@@ -200,7 +200,7 @@ impl GetDelta {
         }
     }
 
-    fn run_searches(&mut self, core: &mut Core) {
+    fn run_searches(&mut self, core: &mut LaneContext) {
         while let Some(search) = &mut self.search
             && search.running < SEARCHING
             && let Some((from, to)) = search.todo.pop_front()
@@ -297,7 +297,7 @@ impl GetDelta {
         true
     }
 
-    fn run_copies(&mut self, core: &mut Core) {
+    fn run_copies(&mut self, core: &mut LaneContext) {
         while self.copying < COPYING
             && let Some(copy) = next_copy(&mut self.copies, COPIED)
         {
@@ -313,7 +313,7 @@ impl GetDelta {
     }
 
     /// These bytes are in the temporary: what of it is whole is compared with the sums.
-    pub(super) fn is_there(&mut self, core: &mut Core, mut at: u64, len: u64) {
+    pub(super) fn is_there(&mut self, core: &mut LaneContext, mut at: u64, len: u64) {
         let end = at.saturating_add(len);
         while at < end && !self.given_up() {
             let segment = at / SEGMENT * SEGMENT;

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
-use pair::{Growth, LegId, Look, Parser};
+use pair::{LegId, Parser, StripeController, StripeSample};
 
-use super::member::Member;
-use super::{Asks, Bundle, EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, Surroundings, explain};
+use super::member::Stripe;
+use super::{Asks, EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeSet, explain};
 use crate::pump::leg::Leg;
 
-impl Bundle {
+impl StripeSet {
     /// Has as many legs as there should be.
-    pub(super) fn keep_legs(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
+    pub(super) fn keep_legs(&mut self, around: &StripeContext<'_>) -> io::Result<()> {
         if let Some(alone) = self.alone
             && self.now >= alone + GRACE
             && !self.session.is_over()
@@ -34,9 +34,9 @@ impl Bundle {
         let Some(asks) = &mut self.asks else {
             return Ok(());
         };
-        if asks.growth.looks() && self.now >= asks.looked + Growth::interval(rtt) {
+        if asks.growth.looks() && self.now >= asks.looked + StripeController::interval(rtt) {
             let full = self.session.full().is_some_and(|full| full >= asks.looked);
-            let look = Look {
+            let look = StripeSample {
                 bytes: self.session.progress(),
                 full,
                 legs: self.session.carrying(),
@@ -77,7 +77,7 @@ impl Bundle {
     }
 
     /// One more, by the way that has the fewest of those that can be had.
-    fn open(&mut self, around: &Surroundings<'_>) -> io::Result<()> {
+    fn open(&mut self, around: &StripeContext<'_>) -> io::Result<()> {
         let Some(asks) = &self.asks else {
             return Ok(());
         };
@@ -96,7 +96,7 @@ impl Bundle {
         done
     }
 
-    fn open_by(&mut self, uplink: Option<usize>, around: &Surroundings<'_>) -> io::Result<()> {
+    fn open_by(&mut self, uplink: Option<usize>, around: &StripeContext<'_>) -> io::Result<()> {
         let Some(asks) = &self.asks else {
             return Ok(());
         };
@@ -135,7 +135,7 @@ impl Bundle {
     }
 
     /// As many legs by this way as by others; those are given back when these are there.
-    fn try_again(&mut self, nth: usize, around: &Surroundings<'_>) {
+    fn try_again(&mut self, nth: usize, around: &StripeContext<'_>) {
         let now = self.now;
         let Some(asks) = &mut self.asks else {
             return;
@@ -165,7 +165,7 @@ impl Bundle {
     fn most_dispensable(&self) -> Option<LegId> {
         let open = self.members.iter().flatten().filter(|member| member.open);
         let carry = open.filter(|member| self.session.carries(member.id));
-        let crowded = |member: &Member| member.uplink.map_or(0, |nth| self.legs_by(nth));
+        let crowded = |member: &Stripe| member.uplink.map_or(0, |nth| self.legs_by(nth));
         let last = carry.max_by_key(|member| (crowded(member), member.id));
         last.map(|member| member.id)
     }
@@ -194,7 +194,7 @@ impl Bundle {
 
 impl Asks {
     /// A leg is there.
-    pub(super) fn opened(&self, member: &Member) {
+    pub(super) fn opened(&self, member: &Stripe) {
         self.uplinks.answered(member.uplink);
         if let Some(own) = self.several(member) {
             explain(&self.facing, &self.target, &format!("{own} is there"));
@@ -202,7 +202,7 @@ impl Asks {
     }
 
     /// A leg has broken.
-    pub(super) fn lost(&mut self, member: &Member, why: &io::Error, now: Instant) {
+    pub(super) fn lost(&mut self, member: &Stripe, why: &io::Error, now: Instant) {
         self.uplinks.failed(member.uplink, now);
         self.even = now + EVEN;
         if let Some(own) = self.several(member) {
@@ -217,7 +217,7 @@ impl Asks {
     }
 
     /// Which leg it is, where there are several ways.
-    fn several(&self, member: &Member) -> Option<String> {
+    fn several(&self, member: &Stripe) -> Option<String> {
         let of = |all: usize| (all > 1).then(|| format!("leg {}", u64::from(member.id.0) + 1));
         let leg = of(self.uplinks.all().len())?;
         Some(self.uplinks.named(member.uplink, &leg))

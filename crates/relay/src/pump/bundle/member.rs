@@ -3,15 +3,15 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use pair::{Frame, LegId, Parser, Session, TOKEN};
+use pair::{Frame, LegId, Parser, StripedConnection, TOKEN};
 
-use crate::pump::Means;
+use crate::pump::WorkerResources;
 use crate::pump::leg::{Leg, Received};
-use crate::server::crowd::Guest;
+use crate::server::crowd::ConnectionPermit;
 
 /// One leg of a pair.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct Stripe {
     pub(super) id: LegId,
     pub(super) leg: Leg,
     pub(super) parser: Parser,
@@ -24,16 +24,16 @@ pub(super) struct Member {
     pub(super) uplink: Option<usize>,
     /// Bytes of frames, both ways.
     pub(super) moved: u64,
-    pub(super) _guest: Option<Guest>,
+    pub(super) _guest: Option<ConnectionPermit>,
 }
 
-impl Member {
+impl Stripe {
     /// Goes on with its handshake, and reads what has come on it, at most `left`.
     pub(super) fn turn(
         &mut self,
-        session: &mut Session,
+        session: &mut StripedConnection,
         asks: Option<([u8; TOKEN], bool)>,
-        means: &mut Means,
+        means: &mut WorkerResources,
         left: &mut usize,
         timeout: Duration,
     ) -> io::Result<()> {
@@ -70,7 +70,7 @@ impl Member {
         }
     }
 
-    fn understand(&mut self, session: &mut Session, now: Instant) -> io::Result<()> {
+    fn understand(&mut self, session: &mut StripedConnection, now: Instant) -> io::Result<()> {
         loop {
             let frame = match self.parser.poll() {
                 Ok(None) => return Ok(()),

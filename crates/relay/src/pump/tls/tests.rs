@@ -1,13 +1,13 @@
 use super::*;
-use crate::facing::{Facing, Known, new_key};
+use crate::facing::{Known, PeerConfig, new_key};
 
 /// Two ends that know each other, after the handshake.
 fn ends() -> [Tls; 2] {
     let key = new_key().expect("random numbers");
-    let print = Facing::new(key.as_bytes(), Known::default()).expect("a key");
+    let print = PeerConfig::new(key.as_bytes(), Known::default()).expect("a key");
     let mut known = Known::default();
     known.add(print.fingerprint()).expect("a fingerprint");
-    let facing = Facing::new(key.as_bytes(), known).expect("a key");
+    let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
     let mut ends = [
         Tls::client(&facing.client, "pair").expect("a client"),
         Tls::server(&facing.server).expect("a server"),

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use mio::Registry;
 use pair::{Frame, Parser, TOKEN, Why};
 
-use super::{Around, Connection, End, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
+use super::{Connection, ConnectionContext, End, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
 use crate::address::Target;
-use crate::pump::bundle::{Bundle, Surroundings};
-use crate::pump::{Leg, Turn};
-use crate::server::crowd::Guest;
-use crate::server::pairs::{self, Place, Registered};
+use crate::pump::bundle::{StripeContext, StripeSet};
+use crate::pump::{Leg, TurnResult};
+use crate::server::crowd::ConnectionPermit;
+use crate::server::pairs::{self, Place, RegisteredPair};
 use crate::worker::dial::{self, Way};
 use crate::worker::inbox::Message;
 
 impl Connection {
     /// Takes in what has come on the legs of pairs; a pair that is broken is a leg that is.
-    pub(super) fn turn_pairs(&mut self, around: &mut Around<'_>) -> Turn {
+    pub(super) fn turn_pairs(&mut self, around: &mut ConnectionContext<'_>) -> TurnResult {
         let source = self.client.ip();
         let (running, now) = (&*self.running, around.means.now);
-        let mut more = Turn::Still;
+        let mut more = TurnResult::Still;
         let (far, target) = match &mut self.stage {
             Stage::Relay { far, target, .. } => (Some(far), Some(&**target)),
             Stage::Enter(_) | Stage::Dial(_) => (None, None),
@@ -49,7 +49,7 @@ impl Connection {
             let Some(bundle) = leg.bundle() else {
                 continue;
             };
-            let turned = bundle.turn(&mut Surroundings {
+            let turned = bundle.turn(&mut StripeContext {
                 registry: around.registry,
                 means: around.means,
                 token: around.slot * TOKENS + token,
@@ -58,8 +58,8 @@ impl Connection {
                 tuning: &running.relay.tuning,
             });
             match turned {
-                Ok(Turn::More) => more = Turn::More,
-                Ok(Turn::Still) => {}
+                Ok(TurnResult::More) => more = TurnResult::More,
+                Ok(TurnResult::Still) => {}
                 Err(why) => leg.fail(why),
             }
         }
@@ -90,7 +90,7 @@ impl Connection {
         token: [u8; TOKEN],
         joins: bool,
         begun: Parser,
-        around: &Around<'_>,
+        around: &ConnectionContext<'_>,
     ) -> Result<(), End> {
         let key = self.near.peer().unwrap_or_default().to_vec();
         if joins {
@@ -110,14 +110,14 @@ impl Connection {
             serial: self.serial,
             key,
         };
-        let registered = Registered::new(token, place);
+        let registered = RegisteredPair::new(token, place);
         let registered =
             registered.ok_or_else(|| End::Refused("refused: the pair is there already".into()))?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
         let facing = facing.ok_or_else(|| End::Refused("refused: no pair is set up".into()))?;
         let now = around.means.now;
-        let mut leg = Leg::pair(Bundle::answering(facing, token, now));
+        let mut leg = Leg::pair(StripeSet::answering(facing, token, now));
         std::mem::swap(&mut self.near, &mut leg);
         self.add_leg(leg, begun, None, around).map_err(End::Failed)
     }
@@ -127,8 +127,8 @@ impl Connection {
         &mut self,
         leg: Leg,
         begun: Parser,
-        guest: Option<Guest>,
-        around: &Around<'_>,
+        guest: Option<ConnectionPermit>,
+        around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
         leg.deregister(around.registry);
         let at = (around.registry, around.slot * TOKENS + NEAR_LEGS);
@@ -182,7 +182,7 @@ impl Connection {
         &self,
         mut leg: Leg,
         (target, to, uplink): (&Target, SocketAddr, Option<usize>),
-        around: &Around<'_>,
+        around: &ConnectionContext<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
         let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
@@ -191,7 +191,7 @@ impl Connection {
         let path = (target.to_string(), to);
         let rtt = rtt.unwrap_or_default();
         let uplinks = Arc::clone(&self.running.uplinks);
-        let mut bundle = Bundle::asking(facing, path, (rtt, uplinks), around.means.now)?;
+        let mut bundle = StripeSet::asking(facing, path, (rtt, uplinks), around.means.now)?;
         let at = (around.registry, around.slot * TOKENS + FAR_LEGS);
         bundle.add_asked(leg, uplink, at)?;
         Ok(Leg::pair(bundle))

@@ -1,10 +1,10 @@
 //! Packets of data that are taken as they come.
 
 use super::*;
-use crate::transport::Renounced::{self, Cipher, CipherAndMac, Nothing};
+use crate::transport::DisabledProtection::{self, Cipher, CipherAndMac, Nothing};
 
 /// A pair with a channel, whose client and server do without so much.
-fn opened(renounced: Renounced) -> (Pair, ChannelId) {
+fn opened(renounced: DisabledProtection) -> (Pair, ChannelId) {
     let mut pair = pair(false, |_| {});
     pair.client.renounce(renounced);
     pair.server.renounce(renounced);

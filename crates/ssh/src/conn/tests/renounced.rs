@@ -1,9 +1,9 @@
 //! No cipher: only where both ends were told, and only behind authentication.
 
 use super::*;
-use crate::transport::Renounced::{self, Cipher, CipherAndMac, Nothing};
+use crate::transport::DisabledProtection::{self, Cipher, CipherAndMac, Nothing};
 use std::sync::atomic::{AtomicBool, Ordering};
-use wire::Outlying;
+use wire::BorrowPolicy;
 
 const SECRET: &[u8] = b"what anybody on the path can read";
 
@@ -20,7 +20,7 @@ fn is_in(part: &[u8], whole: &[u8]) -> bool {
     whole.windows(part.len()).any(|w| w == part)
 }
 
-fn outcome(ours: Renounced, theirs: Renounced) -> Outcome {
+fn outcome(ours: DisabledProtection, theirs: DisabledProtection) -> Outcome {
     let mut pair = pair(false, |_| {});
     pair.client.renounce(ours);
     pair.server.renounce(theirs);
@@ -139,7 +139,11 @@ fn keys_are_new_again_without_a_cipher() {
 }
 
 /// 100,000 bytes that lie outside of their packets, behind `header`.
-fn outside(there: Arc<dyn wire::Elsewhere>, outlying: Outlying, header: &[u8]) -> wire::Block {
+fn outside(
+    there: Arc<dyn wire::ExternalSource>,
+    outlying: BorrowPolicy,
+    header: &[u8],
+) -> wire::Block {
     let pool = Pool::new(32 << 10, 4);
     pool.set_outlying(outlying);
     let mut block = wire::Block::new(&pool, 32 << 10, header.len(), 100_000);
@@ -150,20 +154,24 @@ fn outside(there: Arc<dyn wire::Elsewhere>, outlying: Outlying, header: &[u8]) -
 
 /// Sends what lies outside of its packets, `lies` bytes of 100,000, over a connection of which both ends
 /// renounced that.
-fn sent_from_outside(renounced: Renounced, lies: usize) -> Result<Pair, Error> {
+fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair, Error> {
     let mut pair = pair(false, |_| {});
     pair.client.renounce(renounced);
     pair.server.renounce(renounced);
     let id = pair.open();
     pair.run().unwrap();
     let outlying = match renounced {
-        Nothing => Outlying::UntilSealed,
-        Cipher => Outlying::Never,
-        CipherAndMac => Outlying::UntilSent,
+        Nothing => BorrowPolicy::UntilSealed,
+        Cipher => BorrowPolicy::Never,
+        CipherAndMac => BorrowPolicy::UntilSent,
     };
     assert_eq!(pair.client.outlying(), outlying);
     let there = Arc::new(SECRET.repeat(4000)[..lies].to_vec());
-    let block = outside(there, outlying.max(Outlying::UntilSealed), b"a header: ");
+    let block = outside(
+        there,
+        outlying.max(BorrowPolicy::UntilSealed),
+        b"a header: ",
+    );
     pair.client.channels().write_block(id, block);
     let mut queue = SealedQueue::default();
     queue.fill(&mut pair.client, usize::MAX)?;
@@ -220,7 +228,7 @@ struct Fleeting {
     lent: AtomicBool,
 }
 
-impl wire::Elsewhere for Fleeting {
+impl wire::ExternalSource for Fleeting {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let all: Vec<u8> = (0..=250).cycle().skip(at % 251).take(to.len()).collect();
         to.copy_from_slice(&all);
@@ -240,7 +248,7 @@ impl wire::Elsewhere for Fleeting {
 #[derive(Debug)]
 struct Torn;
 
-impl wire::Elsewhere for Torn {
+impl wire::ExternalSource for Torn {
     fn copy(&self, _: usize, to: &mut [u8]) -> bool {
         to.fill(7);
         true
@@ -258,7 +266,7 @@ fn what_was_sealed_of_no_use_is_sealed_anew() {
     let mut pair = pair(false, |_| {});
     let id = pair.open();
     pair.run().unwrap();
-    let block = outside(Arc::new(Torn), Outlying::UntilSealed, b"a header");
+    let block = outside(Arc::new(Torn), BorrowPolicy::UntilSealed, b"a header");
     pair.client.channels().write_block(id, block);
     flush(&mut pair.client, &mut pair.up);
     pair.run().unwrap();
@@ -272,7 +280,7 @@ fn nothing_lies_outside_while_it_waits() {
     let id = pair.open();
     pair.run().unwrap();
     let fleeting = Arc::new(Fleeting::default());
-    let block = outside(fleeting.clone(), Outlying::UntilSealed, b"");
+    let block = outside(fleeting.clone(), BorrowPolicy::UntilSealed, b"");
     pair.client.channels().write_block(id, block);
     let mut queue = SealedQueue::default();
     queue.fill(&mut pair.client, 50_000).unwrap();

@@ -243,7 +243,13 @@ fn a_server_that_could_offer_more_says_whether_that_would_do() {
             host_key: names(&[host_key]),
             ..proposal()
         };
-        let theirs = client.encode(Role::Client, [0; 16], true, false, Renounced::Nothing);
+        let theirs = client.encode(
+            Role::Client,
+            [0; 16],
+            true,
+            false,
+            DisabledProtection::Nothing,
+        );
         let mut transport = transport(Role::Server, config(server.clone()));
         if all {
             transport.set_could_offer(proposal());

@@ -5,17 +5,17 @@ use ssh::auth::{Identity, Method, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::connect::gate::{Binding, Credentials, Gate, Visit};
+use crate::connect::gate::{AuthHandler, Binding, Credentials, ServerFacts};
 
 /// Lets nothing in but the host key that the control channel has told, and shows nothing but a key
 /// for one login. Nobody is asked.
-pub(super) struct DirectGate {
+pub(super) struct DirectAuthHandler {
     user: String,
     host_key: PublicKey,
     key: PrivateKey,
 }
 
-impl DirectGate {
+impl DirectAuthHandler {
     pub(super) fn new(user: String, host_key: PublicKey, key: PrivateKey) -> Self {
         Self {
             user,
@@ -25,7 +25,7 @@ impl DirectGate {
     }
 }
 
-impl Gate for DirectGate {
+impl AuthHandler for DirectAuthHandler {
     fn host_key(&mut self, blob: &[u8], _: Option<IpAddr>) -> Result<(), String> {
         match blob == self.host_key.blob() {
             true => Ok(()),
@@ -86,7 +86,7 @@ impl Gate for DirectGate {
         "with a key made for it".to_owned()
     }
 
-    fn authenticated(&mut self, _: Option<(usize, &str)>, _: &Visit) {}
+    fn authenticated(&mut self, _: Option<(usize, &str)>, _: &ServerFacts) {}
 
     fn server(&mut self, _: &ServerInfo) {}
 

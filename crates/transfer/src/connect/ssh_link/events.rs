@@ -6,12 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{Extensions, Ident, Renounced, TransportEvent};
+use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
 use ssh::{Early, Event};
 use tracing::{debug, info};
-use wire::Outlying;
+use wire::BorrowPolicy;
 
-use super::{Far, FarProgram, SshLink, engine_error, error};
+use super::{Far, RemoteProgram, SshLink, engine_error, error};
 use crate::connect::gate::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
@@ -119,9 +119,9 @@ impl SshLink {
             "{}: new keys; file data are {}",
             self.config.name,
             match outlying {
-                Outlying::Never => "copied into packets",
-                Outlying::UntilSealed => "encrypted from where the kernel has them",
-                Outlying::UntilSent => "sent from where the kernel has them",
+                BorrowPolicy::Never => "copied into packets",
+                BorrowPolicy::UntilSealed => "encrypted from where the kernel has them",
+                BorrowPolicy::UntilSent => "sent from where the kernel has them",
             }
         );
         self.pool.set_outlying(outlying);
@@ -130,14 +130,14 @@ impl SshLink {
 
     /// Says whether data are not encrypted any more, once.
     fn tell_renounced(&mut self) {
-        let asked = std::mem::replace(&mut self.config.renounced, Renounced::Nothing);
+        let asked = std::mem::replace(&mut self.config.renounced, DisabledProtection::Nothing);
         let Some(n) = self.conn.negotiated().filter(|_| !self.config.again) else {
             return;
         };
         let (clear, mac) = (n.c2s.cipher.is_none(), n.c2s.mac.is_some());
         let name = &self.config.name;
         let text = match (asked, clear, mac) {
-            (Renounced::Nothing, ..) => return,
+            (DisabledProtection::Nothing, ..) => return,
             (_, true, true) => format!(
                 "WARNING: data to and from {name} are NOT ENCRYPTED (--insecure-none-cipher)"
             ),
@@ -317,9 +317,9 @@ impl SshLink {
             ChannelEvent::ExtendedData(id, bytes) => {
                 self.conn.channels().consumed(now, id, bytes.len());
                 match self.channels.get_mut(&id.0) {
-                    Some(far) if far.at == FarProgram::Sftp => far.hear(&bytes, events),
+                    Some(far) if far.at == RemoteProgram::Sftp => far.hear(&bytes, events),
                     // What shells and startup files have to say when there is none.
-                    Some(far) if far.at == FarProgram::Served => {
+                    Some(far) if far.at == RemoteProgram::Served => {
                         let text = crate::escape::text(&bytes).to_string();
                         debug!("{}: {}", self.config.name, text.trim_end());
                     }
@@ -333,7 +333,7 @@ impl SshLink {
             }
             ChannelEvent::RequestFailed(id) => {
                 let why = match self.channels.get(&id.0).map(|far| far.at) {
-                    Some(FarProgram::Sftp) => "the server has no SFTP subsystem",
+                    Some(RemoteProgram::Sftp) => "the server has no SFTP subsystem",
                     _ => "the server runs no command",
                 };
                 self.end_channel(id, why, events);
@@ -357,7 +357,7 @@ impl SshLink {
             }
             ChannelEvent::ExitSignal(id, signal) => {
                 let what = match self.channels.get(&id.0).map(|far| far.at) {
-                    Some(FarProgram::Sftp) => "SFTP server",
+                    Some(RemoteProgram::Sftp) => "SFTP server",
                     _ => "command",
                 };
                 let why = format!("the {what} was ended by signal {signal}");
@@ -372,7 +372,7 @@ impl SshLink {
                 if let Some(far) = self
                     .channels
                     .get(&id.0)
-                    .filter(|far| far.at == FarProgram::Command)
+                    .filter(|far| far.at == RemoteProgram::Command)
                 {
                     if matches!(event, ChannelEvent::Closed(_)) {
                         events.push(LinkEvent::Exited(ChannelId(id.0), Ok(far.status)));
@@ -385,7 +385,7 @@ impl SshLink {
                     events.push(LinkEvent::Over(ChannelId(id.0)));
                 }
                 let far = self.channels.get(&id.0);
-                let served = far.is_some_and(|far| far.at == FarProgram::Served);
+                let served = far.is_some_and(|far| far.at == RemoteProgram::Served);
                 let why = match far.and_then(|far| far.status) {
                     Some(status) if served => format!("the command ended with status {status}"),
                     Some(status) => format!("the SFTP server ended with status {status}"),
@@ -414,7 +414,7 @@ impl SshLink {
 
     fn end_channel(&mut self, id: SshChannel, why: &str, events: &mut Vec<LinkEvent>) {
         if let Some(mut far) = self.channels.remove(&id.0) {
-            if far.at == FarProgram::Sftp {
+            if far.at == RemoteProgram::Sftp {
                 far.hear(b"\n", events);
             }
             self.conn.channels().close(id);
@@ -429,7 +429,7 @@ impl Far {
     /// The channel is over, and this is why.
     pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
         match self.at {
-            FarProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
             _ => LinkEvent::Closed(id, Some(why.to_owned())),
         }
     }

@@ -15,14 +15,14 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{Guess, Offers, Renounced};
+use ssh::transport::{DisabledProtection, Guess, Offers};
 use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::info;
 use wire::Pool;
 
 use super::agent_channels::AgentChannels;
-use super::gate::{Gate, Visit};
+use super::gate::{AuthHandler, ServerFacts};
 use super::serving::Serving;
 use super::stream::Stream;
 use crate::agent::AgentSocket;
@@ -91,7 +91,7 @@ pub struct LinkConfig {
     /// Bound for everything up to authentication (ConnectTimeout).
     pub timeout: Option<Duration>,
     /// What is done without behind the login, where the server was told the same.
-    pub renounced: Renounced,
+    pub renounced: DisabledProtection,
     /// Windows follow the round trip and the socket.
     pub window_poll: bool,
     /// There is another to the same host, of which all has been said.
@@ -114,7 +114,7 @@ pub struct LinkConfig {
 pub struct SshLink {
     config: LinkConfig,
     open: Opener,
-    gate: Box<dyn Gate>,
+    gate: Box<dyn AuthHandler>,
     stream: Stream,
     conn: Connection,
     pool: Pool,
@@ -131,7 +131,7 @@ pub struct SshLink {
     /// Why nothing can be written any more.
     write_error: Option<io::Error>,
     channels: BTreeMap<u32, Far>,
-    visit: Visit,
+    visit: ServerFacts,
     offers: Offers,
     /// Key and algorithm of the last signature; `None` once anything else was used too.
     signed: Option<(usize, String)>,
@@ -157,12 +157,12 @@ pub struct SshLink {
     /// A session will be made of it: its first channel may be opened with authentication.
     for_session: bool,
     /// That channel.
-    opened_early: Option<OpenedEarly>,
+    opened_early: Option<EarlyChannel>,
 }
 
 /// A channel that was opened with authentication, until it is asked for.
 #[derive(Default)]
-struct OpenedEarly {
+struct EarlyChannel {
     id: ChannelId,
     /// It is to a longhaul that a command starts.
     served: bool,
@@ -178,14 +178,14 @@ struct OpenedEarly {
 #[derive(Default)]
 struct Far {
     granted: bool,
-    at: FarProgram,
+    at: RemoteProgram,
     errors: Vec<u8>,
     status: Option<u32>,
 }
 
 /// What is at the far end of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum FarProgram {
+enum RemoteProgram {
     /// The stock SFTP server.
     #[default]
     Sftp,
@@ -201,7 +201,7 @@ impl SshLink {
     pub fn connect(
         config: LinkConfig,
         mut open: Opener,
-        gate: Box<dyn Gate>,
+        gate: Box<dyn AuthHandler>,
     ) -> Result<Self, LinkError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
         // The library's first random bytes take 40 ms of processor time, and belong to the thread
@@ -236,7 +236,7 @@ impl SshLink {
             spoiled: false,
             write_error: None,
             channels: BTreeMap::new(),
-            visit: Visit::default(),
+            visit: ServerFacts::default(),
             offers: Offers::default(),
             signed: None,
             other_method: false,
@@ -334,10 +334,10 @@ impl SshLink {
             && let Some(id) = self.open(served)
         {
             self.conn.channels().write(SshChannel(id.0), &sftp::INIT);
-            self.opened_early = Some(OpenedEarly {
+            self.opened_early = Some(EarlyChannel {
                 id,
                 served,
-                ..OpenedEarly::default()
+                ..EarlyChannel::default()
             });
         }
     }
@@ -400,7 +400,7 @@ impl SshLink {
 
     /// What is left of the channel's first bytes, of which INIT has left already.
     fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
-        let first = |opened: &&mut OpenedEarly| opened.id == channel && !opened.greeted;
+        let first = |opened: &&mut EarlyChannel| opened.id == channel && !opened.greeted;
         match self.opened_early.as_mut().filter(first) {
             Some(opened) => {
                 opened.greeted = true;
@@ -528,7 +528,7 @@ impl SshLink {
         events.push(LinkEvent::Restarted);
         for (id, far) in std::mem::take(&mut self.channels) {
             events.push(match far.at {
-                FarProgram::Command => LinkEvent::Exited(ChannelId(id), Ok(None)),
+                RemoteProgram::Command => LinkEvent::Exited(ChannelId(id), Ok(None)),
                 _ => LinkEvent::Closed(ChannelId(id), Some(why.to_owned())),
             });
         }

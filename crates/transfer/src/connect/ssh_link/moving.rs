@@ -10,7 +10,7 @@ use ssh::transport::Ident;
 use tracing::debug;
 use wire::Pool;
 
-use super::{Far, FarProgram, QUEUE, SshLink, broken, engine_error, error};
+use super::{Far, QUEUE, RemoteProgram, SshLink, broken, engine_error, error};
 use crate::session::{
     ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow,
 };
@@ -100,7 +100,7 @@ impl Link for SshLink {
         let request = Request::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
         let far = Far {
-            at: FarProgram::Command,
+            at: RemoteProgram::Command,
             ..Far::default()
         };
         self.channels.insert(id.0, far);
@@ -301,9 +301,9 @@ impl SshLink {
         let (request, at) = match served {
             true => (
                 Request::Exec(self.config.served_by.clone()),
-                FarProgram::Served,
+                RemoteProgram::Served,
             ),
-            false => (Request::Subsystem(b"sftp".to_vec()), FarProgram::Sftp),
+            false => (Request::Subsystem(b"sftp".to_vec()), RemoteProgram::Sftp),
         };
         channels.request(id, request, true);
         let far = Far {

@@ -9,7 +9,7 @@ use super::super::engine::Engine;
 use super::super::file::{FileId, Looking};
 use super::Start;
 use crate::disk::os_words;
-use crate::journal::{Flush, Log, boot_here};
+use crate::journal::{Log, SyncBatch, boot_here};
 use crate::walk::local_path;
 
 /// A copy of less is sent again rather than written down.
@@ -147,7 +147,7 @@ impl Engine<'_> {
         let Some(place) = &self.keeper.place else {
             return;
         };
-        let flush = Flush::new(self.keeper.target.is_some());
+        let flush = SyncBatch::new(self.keeper.target.is_some());
         let identity = place.identity().to_vec();
         let made = place.create();
         let log = made.and_then(|(file, path)| Log::start(file, path, 0, flush));

@@ -1,12 +1,12 @@
 //! What an earlier run has left: files that are done, temporaries, and where sources go.
 
-use plan::journal::{Entry, Record, Seen};
+use plan::journal::{Entry, ExistingFile, Record};
 use plan::{Attributes, JobKind, Keep, RemotePath};
 use rustix::fs::FileType;
 
 use super::super::engine::{End, Engine, Purpose};
 use super::super::file::{FileId, Looking};
-use super::super::source::Onto;
+use super::super::source::TargetPath;
 use super::Start;
 use crate::disk::{kind_of, remove_temporaries};
 use crate::report::Event;
@@ -18,24 +18,24 @@ impl Engine<'_> {
     /// Where sources go, for the target that the command names, as the first run found it: a
     /// directory that it has made is none that stood there. Nothing outside the target is gone on
     /// with, nor cleared, whatever the journal says.
-    pub(in crate::copy) fn onto_before(&mut self, target: &[u8]) -> Option<Onto> {
+    pub(in crate::copy) fn onto_before(&mut self, target: &[u8]) -> Option<TargetPath> {
         self.keeper.state.confine(target);
         let into = self.keeper.state.onto()?;
         Some(match into {
-            true => Onto::Into(target.to_vec()),
-            false => Onto::Exactly(target.to_vec()),
+            true => TargetPath::Into(target.to_vec()),
+            false => TargetPath::Exactly(target.to_vec()),
         })
     }
 
-    pub(in crate::copy) fn note_onto(&mut self, onto: &Onto) {
+    pub(in crate::copy) fn note_onto(&mut self, onto: &TargetPath) {
         if !self.keeper.is_on() || self.keeper.state.onto().is_some() {
             return;
         }
         let into = match onto {
-            Onto::Into(_) => true,
-            Onto::Exactly(_) => false,
+            TargetPath::Into(_) => true,
+            TargetPath::Exactly(_) => false,
             // Tried again in the same way.
-            Onto::Guess(_) => return,
+            TargetPath::Guess(_) => return,
         };
         self.keeper.write(Record::Onto { into });
         // The first thing that such a copy makes is a directory of that name. Were it not known
@@ -87,7 +87,7 @@ impl Engine<'_> {
         if let Some(stat) = &found {
             self.keeper.lies_on(stat.st_dev, &local_path(&path));
         }
-        let seen = found.map(|stat| Seen {
+        let seen = found.map(|stat| ExistingFile {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mtime: crate::disk::mtime_of(&stat),
         });
@@ -97,7 +97,7 @@ impl Engine<'_> {
 
     pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
         if let Some(task) = self.files.get_mut(&id) {
-            task.seen = attributes.map(|a| Seen {
+            task.seen = attributes.map(|a| ExistingFile {
                 size: a.size.unwrap_or(0),
                 mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
             });
@@ -109,7 +109,7 @@ impl Engine<'_> {
         self.on_taken(id, seen);
     }
 
-    pub(in crate::copy) fn on_taken(&mut self, id: FileId, seen: Option<Seen>) {
+    pub(in crate::copy) fn on_taken(&mut self, id: FileId, seen: Option<ExistingFile>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };

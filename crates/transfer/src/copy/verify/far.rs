@@ -10,7 +10,7 @@ use super::ours;
 use super::watch::Watch;
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
-use crate::session::{ExecEvent, ExecId, Session};
+use crate::session::{RemoteCommandEvent, RemoteCommandId, Session};
 use crate::sums::{
     Algorithm, Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
     whole_request,
@@ -63,7 +63,7 @@ pub(super) enum State {
 }
 
 struct Worker {
-    exec: ExecId,
+    exec: RemoteCommandId,
     answers: Answers,
     /// And of how many bytes each is.
     asked: VecDeque<(Ask, u64)>,
@@ -72,7 +72,7 @@ struct Worker {
 
 /// A program that was given many whole files.
 struct List {
-    exec: ExecId,
+    exec: RemoteCommandId,
     answers: Answers,
     names: BTreeMap<Vec<u8>, FileId>,
     watch: Watch,
@@ -249,7 +249,7 @@ impl Engine<'_> {
     pub(super) fn stop_workers(&mut self) {
         let far = &mut self.verify.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
-        let execs: Vec<ExecId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
+        let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
         if let Some(session) = self.far_session() {
             execs.into_iter().for_each(|exec| session.exec_stop(exec));
         }
@@ -392,7 +392,7 @@ impl Engine<'_> {
     }
 
     /// A command at the far end has news.
-    pub(in crate::copy) fn on_exec(&mut self, id: ExecId, event: ExecEvent) {
+    pub(in crate::copy) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
         if self.verify.far.list.as_ref().is_some_and(|l| l.exec == id) {
             return self.on_list(event);
         }
@@ -400,11 +400,11 @@ impl Engine<'_> {
             return;
         };
         match event {
-            ExecEvent::Output(bytes) => {
+            RemoteCommandEvent::Output(bytes) => {
                 self.verify.far.workers[at].answers.receive(&bytes);
                 self.take_answers(id);
             }
-            ExecEvent::Over(how) => {
+            RemoteCommandEvent::Over(how) => {
                 // Without a status the connection began anew under it.
                 let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
                 if asks && how == Ok(None) {
@@ -417,7 +417,7 @@ impl Engine<'_> {
         }
     }
 
-    fn take_answers(&mut self, exec: ExecId) {
+    fn take_answers(&mut self, exec: RemoteCommandId) {
         loop {
             let workers = &mut self.verify.far.workers;
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
@@ -462,7 +462,7 @@ impl Engine<'_> {
     }
 
     /// A command is over, or says what it should not.
-    fn worker_over(&mut self, exec: ExecId, why: String) {
+    fn worker_over(&mut self, exec: RemoteCommandId, why: String) {
         let far = &mut self.verify.far;
         let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
             return;
@@ -483,9 +483,9 @@ impl Engine<'_> {
         }
     }
 
-    fn on_list(&mut self, event: ExecEvent) {
+    fn on_list(&mut self, event: RemoteCommandEvent) {
         match event {
-            ExecEvent::Output(bytes) => {
+            RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
                 if let Some(list) = &mut self.verify.far.list {
                     list.answers.receive(&bytes);
@@ -503,7 +503,7 @@ impl Engine<'_> {
                     }
                 }
             }
-            ExecEvent::Over(_) => {
+            RemoteCommandEvent::Over(_) => {
                 // Those it said nothing of are asked for one by one.
                 let list = self.verify.far.list.take();
                 for id in list.map(|l| l.names).unwrap_or_default().into_values() {

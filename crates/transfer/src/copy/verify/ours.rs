@@ -1,7 +1,7 @@
 //! Sums by a longhaul at the far end, on the channels that are there (hash@longhaul): no command
 //! and none of the file's bytes on the path.
 
-use plan::{JobId, JobKind, RemotePath, Span};
+use plan::{ByteRange, JobId, JobKind, RemotePath};
 use sftp::blocks::MOST_HASHED;
 
 use super::early::{Ask, Of};
@@ -62,9 +62,9 @@ impl Engine<'_> {
     }
 
     /// Which bytes of which file a sum is of, and how long that file is to be.
-    fn range_of(&self, ask: Ask) -> Option<(Vec<u8>, Span, Option<u64>)> {
+    fn range_of(&self, ask: Ask) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
         let Of::Run(at) = ask.sum else { return None };
-        let span = |from, len| Span {
+        let span = |from, len| ByteRange {
             offset: from,
             len: Some(len),
         };
