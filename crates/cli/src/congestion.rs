@@ -67,7 +67,7 @@ mod tests {
         );
         assert_eq!(
             refused("vegas\u{1b}", read),
-            "--congestion: 'vegas\\u{1b}' cannot be had: this kernel has none of that name; it \
+            "--congestion: 'vegas\\x1b' cannot be had: this kernel has none of that name; it \
              permits reno, cubic"
         );
         let nothing = refused("x", |_| None);

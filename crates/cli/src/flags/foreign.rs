@@ -140,14 +140,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(&["-H"], "use --hard-links"),
     row(
-        &[
-            "--links",
-            "-L",
-            "--copy-links",
-            "-k",
-            "--copy-dirlinks",
-            "--safe-links",
-        ],
+        &["--links", "-L", "--copy-links", "-k", "--copy-dirlinks"],
         SYMLINKS,
     ),
     row(

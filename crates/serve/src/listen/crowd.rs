@@ -394,7 +394,8 @@ mod tests {
         // Silent ones take the rest, and make room.
         let strangers: Vec<Place> = (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
         assert!(strangers.len() >= 7);
-        let mut bob = from(200).expect("a stranger makes room");
+        let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);
+        let mut bob = placed(&crowd, bob, later, &limits).expect("a stranger makes room");
         bob.count_for("bob", Claim::Account, &limits)
             .expect("a share");
         bob.known();
