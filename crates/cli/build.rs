@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let crates = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("..");
     let source = crates.join("shim/src");
     println!("cargo::rerun-if-changed={}", source.display());
-    let shared = crates.join("sys/src/far.rs");
+    let shared = crates.join("sys/src/distance.rs");
     println!("cargo::rerun-if-changed={}", shared.display());
     // Types and numbers in there are those of Linux with longs of 64 bits.
     let of_target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();

@@ -5,10 +5,10 @@
 //! What stands under the name is the old file or the whole new one, nothing stays open, and what is
 //! left of temporaries was told.
 
-#[path = "../../crates/plan/tests/lane/disk.rs"]
+#[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod disk;
-#[path = "../../crates/plan/tests/lane/world.rs"]
+#[path = "../../crates/schedule/tests/lane/world.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod world;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use disk::Source;
 use fuzz::operate;
-use plan::{JobKind, LaneConfig, LaneEvent, PutOptions};
+use schedule::{JobKind, LaneConfig, LaneEvent, PutOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
 use world::{Mode, World, bytes, config, remote};

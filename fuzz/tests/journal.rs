@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
-use plan::journal::{Entry, Record, SourceId, Writer, replay};
+use schedule::journal::{Entry, Record, SourceId, Writer, replay};
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<Record> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));

@@ -5,10 +5,10 @@
 //! stands under a final name is the old file or the whole new one; what is left of temporaries
 //! was told; nothing stays open.
 
-#[path = "../../crates/plan/tests/lane/disk.rs"]
+#[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod disk;
-#[path = "../../crates/plan/tests/lane/world.rs"]
+#[path = "../../crates/schedule/tests/lane/world.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod world;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use plan::{Attributes, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
+use schedule::{Attributes, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
 use world::{Mode, World, bytes, config, remote};

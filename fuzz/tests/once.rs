@@ -1,11 +1,11 @@
 //! What a client tells `longhaul serve --once`, and what that answers.
 
 use fuzz::{Corpus, assert_shown_safely, parse};
-use ssh::key::PrivateKey;
-use ssh::once::{
+use ssh::direct_control::{
     Answered, Asked, Begin, Frames, Listening, MOST_KEYS, More, Refused, Taken, VERSION, framed,
     marker, write_keys,
 };
+use ssh::key::PrivateKey;
 
 fn corpus() -> Corpus {
     let key = PrivateKey::generate_ed25519().expect("a key");

@@ -5,10 +5,10 @@
 //! Beyond that: every job ends, once; what stands under a final name is the old file or the whole
 //! new one; what is left of temporaries was told; nothing stays open.
 
-#[path = "../../crates/plan/tests/lane/disk.rs"]
+#[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
 mod disk;
-#[path = "../../crates/plan/tests/spread/world.rs"]
+#[path = "../../crates/schedule/tests/spread/world.rs"]
 #[allow(dead_code, reason = "the spreader's own tests use the rest")]
 mod world;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use plan::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions};
+use schedule::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
 use world::{World, bytes, remote};

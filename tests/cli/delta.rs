@@ -14,7 +14,7 @@ use crate::serving::served;
 
 const SIZE: usize = 20_000_000;
 
-/// An older form under `far/file`, and a newer one under `new/file`.
+/// An older form under `distance/file`, and a newer one under `new/file`.
 fn two_forms(scene: &Scene) -> Vec<u8> {
     let old = Seed::new(4).bytes(SIZE);
     let mut new = old.clone();
@@ -131,7 +131,7 @@ fn it_waits_for_a_longhaul_that_nobody_knew_of() {
     is_there(&scene.path("far/file"), &new);
 }
 
-/// A newer form under `far/file`, and an older one under `here/file`.
+/// A newer form under `distance/file`, and an older one under `here/file`.
 fn two_forms_down(scene: &Scene) -> Vec<u8> {
     let new = two_forms(scene);
     fs::create_dir_all(scene.path("here")).expect("our folder");

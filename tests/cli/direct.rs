@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use longhaul_tests::{Scene, Silent, longhaul, names_in};
+use ssh::direct_control::{self, Listening, VERSION};
 use ssh::key::PrivateKey;
-use ssh::once::{self, Listening, VERSION};
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Outcome, Run, Seed};
@@ -85,8 +85,8 @@ impl Far {
             host_key,
             software: env!("CARGO_PKG_VERSION").as_bytes(),
         };
-        let framed = once::framed(&message.to_bytes());
-        self.says(&[once::marker(), &framed].concat());
+        let framed = direct_control::framed(&message.to_bytes());
+        self.says(&[direct_control::marker(), &framed].concat());
     }
 
     fn cp(&self) -> Run {
@@ -305,7 +305,7 @@ fn a_firewall_that_drops_is_given_up_soon() {
 fn another_version_is_named() {
     let Some(far) = Far::start() else { return };
     let later = [&[17][..], &9_u32.to_be_bytes(), b"whatever"].concat();
-    far.says(&[once::marker(), &once::framed(&later)].concat());
+    far.says(&[direct_control::marker(), &direct_control::framed(&later)].concat());
     far.goes_on_without("this end has to be upgraded");
 }
 

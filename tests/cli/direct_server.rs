@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ssh::once::{Answered, Begin, Frames, More};
+use ssh::direct_control::{Answered, Begin, Frames, More};
 use testkit::keys::{KeyKind, KeyPair};
 use testkit::process::words;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use longhaul_tests::{longhaul, names_in};
-use ssh::once::{self, VERSION};
+use ssh::direct_control::{self, VERSION};
 use testkit::tree::write_file;
 use testkit::{Outcome, Run};
 
@@ -67,11 +67,13 @@ impl Once {
 
     fn say(&mut self, message: &[u8]) {
         let input = self.input.as_mut().expect("it is open");
-        input.write_all(&once::framed(message)).expect("it listens");
+        input
+            .write_all(&direct_control::framed(message))
+            .expect("it listens");
     }
 
     fn begin(&mut self, version: u32, keys: &[&[u8]]) {
-        let keys = once::write_keys(keys.iter().copied());
+        let keys = direct_control::write_keys(keys.iter().copied());
         let begin = Begin {
             version,
             first_port: 0,
@@ -218,7 +220,7 @@ fn each_key_lets_in_once_and_nobody_else_comes_in() {
     let outcome = sftp(&once, &at, &key, &at.user);
     assert!(outcome.code != Some(0), "{outcome}");
     // More come over the same channel; there is no shell, no command and no forwarding.
-    let keys = once::write_keys([&other_blob[..]]);
+    let keys = direct_control::write_keys([&other_blob[..]]);
     once.say(
         &More {
             number: 5,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape};
 use longhaul_tests::{Program, Scene, names_in};
-use plan::journal::{Record, Writer};
+use schedule::journal::{Record, Writer};
 use testkit::delay_proxy::Way;
 use testkit::missing;
 use testkit::tree::write_file;
@@ -477,7 +477,7 @@ fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
 
 /// The id of the file in the journal, which has one.
 fn id_in(journal: &[u8]) -> u64 {
-    let replayed = plan::journal::replay(journal).expect("a journal");
+    let replayed = schedule::journal::replay(journal).expect("a journal");
     let mut files = replayed.state.unfinished();
     files.next().expect("a file").0
 }
@@ -564,7 +564,7 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
             .for_each(|path| write_file(path, b"precious"));
         symlink(half.scene.path("other"), half.scene.path("to/link")).expect("a link");
         let whole = std::fs::read(half.journal()).expect("read");
-        let identity = plan::journal::replay(&whole).expect("a journal").state;
+        let identity = schedule::journal::replay(&whole).expect("a journal").state;
         let identity = identity.identity().to_vec();
         let (mut bytes, mut writer) = (Vec::new(), Writer::default());
         Writer::header(&mut bytes);
@@ -581,7 +581,7 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
             let target = target.into_os_string().into_encoded_bytes();
             // Of the name that `victims` has.
             let tag = 0;
-            let source = plan::journal::SourceId::default();
+            let source = schedule::journal::SourceId::default();
             write(&Record::Begun {
                 id,
                 target,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_tests::{Program, Scene, names_in};
-use plan::journal::{Record, SourceId, Writer};
+use schedule::journal::{Record, SourceId, Writer};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_tests::facing::Keys;
 use longhaul_tests::{longhaul, processes};
-use plan::{Direction, Learned};
 use rustix::process::Signal;
+use schedule::{Direction, Learned};
 use testkit::Seed;
 use transfer::memory::{HostMemory, MemoryStore};
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plan::{PackingMode, Told};
+use schedule::{PackingMode, Told};
 use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Query};

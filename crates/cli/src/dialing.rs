@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
-use sys::{Tuning, far};
+use sys::{Tuning, distance};
 use transfer::connect::{Dial, Family, pass_socket};
 use transfer::escape;
 
@@ -121,9 +121,9 @@ fn tell(why: &str, exit: Exit) -> Exit {
 /// BBR where the host is far and the kernel permits it: CUBIC takes each lost packet for congestion,
 /// and nobody is there any more to look at losses when they come.
 pub(crate) fn suit_the_path(stream: &TcpStream) {
-    let far = Duration::from_micros(far::LOSSES_US.into());
+    let far = Duration::from_micros(distance::LOSSES_US.into());
     if sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= far) {
-        let _ = sys::set_congestion_control(stream, far::CONGESTION);
+        let _ = sys::set_congestion_control(stream, distance::CONGESTION);
     }
 }
 

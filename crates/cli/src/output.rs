@@ -237,7 +237,7 @@ mod tests {
             source: name("a\n\u{1b}[2J"),
             target: name("h:a b"),
             bytes: 1,
-            state: plan::FileState::Renamed,
+            state: schedule::FileState::Renamed,
             in_place: false,
             synced: false,
             verified: false,

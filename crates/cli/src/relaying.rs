@@ -1,11 +1,11 @@
 //! `longhaul relay`: connections of other programs, moved between two legs.
 
 pub(crate) mod config;
-mod facing;
 mod handover;
 mod operating;
 mod page;
 mod paths;
+mod peer;
 mod prometheus;
 mod route;
 mod rules;
@@ -135,7 +135,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let pairs = speaks.pair || targets.iter().any(Target::is_pair);
     let facing = match way {
         Some(way) => Some(way.facing),
-        None => pairs.then(|| facing::settle(&args.pair)).transpose()?,
+        None => pairs.then(|| peer::settle(&args.pair)).transpose()?,
     };
     if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
         speaks.tls = Some(facing.entrance());

@@ -4,10 +4,10 @@ pub(crate) mod address;
 mod bounds;
 mod config;
 mod host_keys;
+mod merged;
 pub(crate) mod options;
 mod paths;
-mod settled;
-mod there;
+mod validate;
 
 use std::env;
 use std::fs::{self, File};
@@ -25,7 +25,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use self::address::{also_at, resolve};
-use self::settled::Settled;
+use self::merged::Settled;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
 use crate::http::{self, Answer};

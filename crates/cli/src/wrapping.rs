@@ -1,12 +1,12 @@
 //! `longhaul wrap`: runs a program with the library before it.
 
 mod carrier;
+mod events;
 mod go;
 mod library;
 mod program;
 mod report;
 mod rules;
-mod told;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

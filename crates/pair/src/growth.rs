@@ -2,7 +2,7 @@
 //!
 //! Where the legs are full and what they carry no longer rises by itself, their number is doubled,
 //! and the legs stay if the sum has risen by 15 % since. Otherwise they are given back, and it is
-//! tried again only much later. plan::ConcurrencyController does the same for logins and channels of SSH, whose
+//! tried again only much later. schedule::ConcurrencyController does the same for logins and channels of SSH, whose
 //! windows, refusals and costs are most of it; there are none here.
 
 use std::time::{Duration, Instant};

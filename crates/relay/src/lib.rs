@@ -8,9 +8,9 @@
 
 mod address;
 pub mod entry;
-pub mod facing;
 mod network;
 mod own_addresses;
+pub mod peer;
 mod pump;
 mod rules;
 mod server;

@@ -7,8 +7,8 @@ use sys::{SourceBlock, Tuning};
 
 use crate::address::{Entrance, Target};
 use crate::entry::permit::TargetRule;
-use crate::facing::PeerConfig;
 use crate::network::Network;
+use crate::peer::PeerConfig;
 use crate::sockopt::SockOpts;
 use crate::tls::{TlsClient, TlsServer};
 use crate::uplinks::Uplink;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pair::{Found, StripeController};
 
-use crate::facing::{PeerConfig, StripeCount};
+use crate::peer::{PeerConfig, StripeCount};
 
 /// What was learned of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

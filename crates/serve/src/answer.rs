@@ -11,23 +11,23 @@ use sys::Windows;
 use crate::Export;
 use crate::accounts::Accounts;
 use crate::answers::Answers;
-use crate::aside::BlockingPool;
+use crate::blocking_pool::BlockingPool;
+use crate::deferred_close::DeferredClose;
+use crate::direct_write::PlacedBytes;
 use crate::drop_box::DropBoxFiles;
 use crate::error::Refused;
 use crate::files::changes_nothing;
+use crate::group_sync::{GroupSync, may_be_held};
 use crate::handles::{Allowance, Handles};
 use crate::hashes::Asked;
 use crate::incoming::IncomingStream;
-use crate::leaving::DeferredClose;
+use crate::io_error_log::IoErrorLog;
 use crate::packed::Packing;
-use crate::placing::PlacedBytes;
 use crate::reply::{Reply, Settled, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
 use crate::transfers::Named;
 use crate::tree::Trees;
-use crate::troubles::IoErrorLog;
-use crate::unsynced::{GroupSync, may_be_held};
 use crate::whole_file::Put;
 
 /// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h), but for a WRITE.

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use sftp::RequestId;
 use wire::{Block, Pool};
 
-use crate::aside::BlockingTicket;
+use crate::blocking_pool::BlockingTicket;
 
 /// Length, number, id and length of the data: what stands in front of what a READ answers.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;

@@ -11,7 +11,7 @@ use rustix::io::retry_on_intr;
 use sftp::StatusCode;
 
 use crate::answer::{Answer, Session};
-use crate::aside::{BlockingPool, Outcome};
+use crate::blocking_pool::{BlockingPool, Outcome};
 use crate::error::Refused;
 use crate::files::STATUS;
 use crate::reply::Reply;

@@ -10,11 +10,11 @@ use sftp::{Attrs, OpenFlags, Request};
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::aside::{Found, Outcome};
+use crate::blocking_pool::{Found, Outcome};
 use crate::error::Refused;
+use crate::group_sync::close;
 use crate::handles::Open;
 use crate::reply::Reply;
-use crate::unsynced::close;
 
 /// What less is asked for than this shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;

@@ -4,8 +4,8 @@ use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText,
 use wire::{Block, Field, Rest};
 
 use crate::answers::{Answers, DATA_HEADER};
-use crate::aside::{Arrived, BlockingTicket, Outcome};
 use crate::attributes::attributes;
+use crate::blocking_pool::{Arrived, BlockingTicket, Outcome};
 use crate::error::Refused;
 
 /// Where the answer to a request goes. What nobody says anything in is a success that has nothing

@@ -13,11 +13,11 @@ use wire::{Field, Pool, Rest};
 use crate::Export;
 use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
 use crate::answers::{Answer, Answers, DATA_HEADER};
-use crate::aside::BlockingPool;
+use crate::blocking_pool::BlockingPool;
+use crate::direct_write::LargeWrites;
 use crate::error::StreamError;
 use crate::handles::Allowance;
 use crate::incoming::IncomingStream;
-use crate::placing::LargeWrites;
 
 /// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
 /// longest, so that what is sealed was read just before.

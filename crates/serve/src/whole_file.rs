@@ -14,11 +14,11 @@ use crate::attributes::attributes;
 use crate::beneath::split;
 use crate::error::Refused;
 use crate::files::write_at;
+use crate::group_sync::close;
 use crate::reply::Reply;
 use crate::set::set_open;
 use crate::temporary::{Parent, Written, create};
 use crate::transfers::tell_transfer;
-use crate::unsynced::close;
 
 /// A file to be put, as put-file@longhaul has it, its data unpacked.
 pub(crate) struct Put<'a> {

@@ -4,8 +4,8 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use crate::letter::{DONE, IpcMessage, Kind, NOWHERE};
-use crate::{begin, c, own};
+use crate::ipc::{DONE, IpcMessage, Kind, NOWHERE};
+use crate::{c, init, real};
 
 /// The longest name of an abstract socket (unix(7)).
 const NAME: usize = 108;
@@ -39,7 +39,7 @@ pub(crate) struct Carrier(c_int);
 impl Carrier {
     /// `None` where it is not there, or not in this network.
     pub(crate) fn reach() -> Option<Self> {
-        let name = begin::rules()?.carrier?.name.as_bytes();
+        let name = init::rules()?.carrier?.name.as_bytes();
         let mut address = [0; 2 + NAME];
         for (to, from) in address.iter_mut().zip(c::AF_UNIX.to_ne_bytes()) {
             *to = from;
@@ -51,9 +51,9 @@ impl Carrier {
         }
         let carrier = Self(c::local_socket()?);
         let patience = PATIENCE.bytes();
-        own::set_option(carrier.0, c::SOL_SOCKET, c::SO_RCVTIMEO, &patience);
-        own::set_option(carrier.0, c::SOL_SOCKET, c::SO_SNDTIMEO, &patience);
-        let there = own::connect(carrier.0, address.get(..len)?);
+        real::set_option(carrier.0, c::SOL_SOCKET, c::SO_RCVTIMEO, &patience);
+        real::set_option(carrier.0, c::SOL_SOCKET, c::SO_SNDTIMEO, &patience);
+        let there = real::connect(carrier.0, address.get(..len)?);
         (there && carrier.is_own()).then_some(carrier)
     }
 
@@ -61,20 +61,20 @@ impl Carrier {
     fn is_own(&self) -> bool {
         // `struct ucred`: process, user, group.
         let mut other = [0; 12];
-        own::option(self.0, c::SOL_SOCKET, c::SO_PEERCRED, &mut other) == Some(other.len())
+        real::option(self.0, c::SOL_SOCKET, c::SO_PEERCRED, &mut other) == Some(other.len())
             && other.get(4..8) == Some(&c::user().to_ne_bytes()[..])
     }
 
     /// Sends a letter, with its text and what follows it.
     pub(crate) fn tell(&self, letter: &IpcMessage, text: &[u8], with: &[c_int]) -> bool {
-        own::send(self.0, &letter.bytes())
-            && (text.is_empty() || own::send(self.0, text))
-            && with.iter().all(|fd| own::send_descriptor(self.0, *fd))
+        real::send(self.0, &letter.bytes())
+            && (text.is_empty() || real::send(self.0, text))
+            && with.iter().all(|fd| real::send_descriptor(self.0, *fd))
     }
 
     /// What it answers; `None` where it does not.
     fn answer(&self) -> Option<(u8, Option<c_int>)> {
-        own::receive_descriptor(self.0)
+        real::receive_descriptor(self.0)
     }
 
     /// Whether it does what it is told.
@@ -85,7 +85,7 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        own::close(self.0);
+        real::close(self.0);
     }
 }
 
@@ -125,6 +125,6 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        own::close(self.0);
+        real::close(self.0);
     }
 }

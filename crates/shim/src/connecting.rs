@@ -4,13 +4,13 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::carrier::{Carrier, letter};
-use crate::letter::{IpcMessage, Kind};
+use crate::ipc::{IpcMessage, Kind};
 use crate::rules::{Rules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, Request};
 use crate::table::{Beginning, Carried, NO_MARK, State};
 use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
-use crate::{begin, c, filter, own, table};
+use crate::{c, filter, init, real, table};
 
 /// The length of `struct sockaddr_in`.
 const V4: usize = 16;
@@ -84,7 +84,7 @@ pub(crate) fn connect(
     direct: impl Fn() -> c_int,
     to_relay: impl Fn(&Raw) -> c_int,
 ) -> c_int {
-    let Some(rules) = begin::rules() else {
+    let Some(rules) = init::rules() else {
         return direct();
     };
     if filter::is_filtered(fd) {
@@ -163,8 +163,8 @@ fn lead(
     }
     let errno = c::Errno::keep();
     let mut own = [0; LONGEST];
-    let own = own::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
-    let name = begin::program().as_bytes();
+    let own = real::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
+    let name = init::program().as_bytes();
     let letter = IpcMessage {
         port: own.map_or(0, |own| own.port()),
         peer,
@@ -186,14 +186,14 @@ fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
     let mut welcome = [0; socks::WELCOME.len()];
     let mut head = [0; 5];
     let mut rest = [0; socks::REST];
-    let led = own::send(fd, &socks::GREETING)
-        && own::receive(fd, &mut welcome)
+    let led = real::send(fd, &socks::GREETING)
+        && real::receive(fd, &mut welcome)
         && welcome == socks::WELCOME
-        && own::send(fd, Request::new(peer).bytes())
-        && own::receive(fd, &mut head)
+        && real::send(fd, Request::new(peer).bytes())
+        && real::receive(fd, &mut head)
         && socks::rest(head)
             .and_then(|len| rest.get_mut(..len))
-            .is_some_and(|rest| own::receive(fd, rest));
+            .is_some_and(|rest| real::receive(fd, rest));
     drop(errno);
     led
 }
@@ -221,7 +221,7 @@ fn watched(
     call: impl Fn() -> c_int,
 ) -> c_int {
     let to = via.unwrap_or(peer);
-    let outset = match (carried, outset(rules, &begin::MEMORY, to.ip())) {
+    let outset = match (carried, outset(rules, &init::MEMORY, to.ip())) {
         // What goes over the network is the carrier's.
         (Carried::Led, _) => ConnectStart::Leave,
         (Carried::Soon | Carried::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,

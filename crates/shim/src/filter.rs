@@ -11,19 +11,19 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{Carrier, Lent, letter};
 use crate::epolls::{EpollTable, Lines, Registered};
-use crate::letter::{IpcMessage, Kind};
+use crate::ipc::{IpcMessage, Kind};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
 use crate::table::{self, Carried, Entry};
 use crate::watch::{Socket as _, is_same};
-use crate::{begin, c, own};
+use crate::{c, init, real};
 
 /// The program's epoll instances.
 static EPOLLS: EpollTable = EpollTable::new();
 
 /// There is an epoll instance of this number.
 pub(crate) fn has_epoll(epoll: c_int) {
-    if begin::is_carrying() {
+    if init::is_carrying() {
         EPOLLS.note(epoll);
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn has_epoll(epoll: c_int) {
 /// Before a call on a descriptor, or after one that has told that it is connected: if it is to be
 /// filtered, it is from now on.
 pub(crate) fn settle(fd: c_int) {
-    if !begin::is_carrying() {
+    if !init::is_carrying() {
         return;
     }
     let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == Carried::Soon) else {
@@ -54,7 +54,7 @@ fn take(fd: c_int, entry: &Entry) {
         return;
     };
     let key = Fd(ours).cookie();
-    let name = begin::program().as_bytes();
+    let name = init::program().as_bytes();
     let take = IpcMessage {
         peer: entry.peer(),
         ..letter(Kind::Take, key, name)
@@ -62,25 +62,25 @@ fn take(fd: c_int, entry: &Entry) {
     let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
     let carrier = Carrier::reach().filter(|_| key != 0);
     let taken = carrier.is_some_and(|c| c.tell(&take, name, &[theirs, fd]) && c.agrees());
-    own::close(theirs);
+    real::close(theirs);
     if taken {
         if !waits {
             c::wait_no_more(ours);
         }
         for name in [c::SO_RCVTIMEO, c::SO_SNDTIMEO] {
             let mut time = [0; 16];
-            if own::option(fd, c::SOL_SOCKET, name, &mut time) == Some(time.len()) {
-                own::set_option(ours, c::SOL_SOCKET, name, &time);
+            if real::option(fd, c::SOL_SOCKET, name, &mut time) == Some(time.len()) {
+                real::set_option(ours, c::SOL_SOCKET, name, &time);
             }
         }
         let registered = SavedRegistrations::take_out(fd);
-        if own::put_onto(ours, fd, closed_by_exec) {
+        if real::put_onto(ours, fd, closed_by_exec) {
             entry.cookie.store(key, Relaxed);
             entry.set_carried(Carried::Filtered);
         }
         registered.put_back(fd);
     }
-    own::close(ours);
+    real::close(ours);
 }
 
 /// Registrations with epoll instances, as many as a descriptor may have.
@@ -94,7 +94,7 @@ impl SavedRegistrations {
             .all()
             .filter_map(|epoll| Some((epoll, registered(epoll, fd)?)));
         for (place, there) in places.zip(there) {
-            own::register(there.0, fd, None);
+            real::register(there.0, fd, None);
             *place = Some(there);
         }
         kept
@@ -102,7 +102,7 @@ impl SavedRegistrations {
 
     fn put_back(&self, fd: c_int) {
         for (epoll, what) in self.0.iter().flatten() {
-            own::register(*epoll, fd, Some(*what));
+            real::register(*epoll, fd, Some(*what));
         }
     }
 }
@@ -114,18 +114,18 @@ fn registered(epoll: c_int, fd: c_int) -> Option<Registered> {
     let mut lines = Lines::new(fd);
     let mut piece = [0; 2048];
     loop {
-        match own::read(file, &mut piece) {
+        match real::read(file, &mut piece) {
             0 => break,
             len => lines.take(piece.get(..len).unwrap_or_default()),
         }
     }
-    own::close(file);
+    real::close(file);
     lines.found()
 }
 
 /// Whether a descriptor is filtered.
 pub(crate) fn is_filtered(fd: c_int) -> bool {
-    begin::is_carrying() && key(fd).is_some()
+    init::is_carrying() && key(fd).is_some()
 }
 
 /// The name that the carrier knows a connection by, if it has it.
@@ -137,7 +137,7 @@ fn key(fd: c_int) -> Option<u64> {
 
 /// Does something with the socket of the network: with this descriptor, or with one that is lent.
 pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
-    if !begin::is_carrying() {
+    if !init::is_carrying() {
         return act(fd);
     }
     let errno = c::Errno::keep();
@@ -169,7 +169,7 @@ pub(crate) fn is_of_the_pair(level: c_int, option: c_int) -> bool {
 
 /// After nothing was read: an end, or -1 with errno where it was none.
 pub(crate) fn end(fd: c_int) -> isize {
-    if !begin::is_carrying() {
+    if !init::is_carrying() {
         return 0;
     }
     let errno = c::Errno::keep();

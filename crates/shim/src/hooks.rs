@@ -10,7 +10,7 @@ use crate::connecting;
 use crate::socket::Fd;
 use crate::waiting::{PollFd, polling, selecting};
 use crate::waits::For;
-use crate::{begin, filter, report, table, watch};
+use crate::{filter, init, report, table, watch};
 
 /// A hook: its name, its arguments, and what it does with `next`, the call as it
 /// is, to the function that it stands before. Calls go straight there while there is nothing to do.
@@ -34,7 +34,7 @@ macro_rules! hooks {
                 let $function: Function = unsafe { transmute(found) };
                 // SAFETY: the arguments are the program's, who answers for them.
                 let $next = || unsafe { $function($($arg),*) };
-                if !begin::is_on() {
+                if !init::is_on() {
                     return $next();
                 }
                 $body
@@ -93,11 +93,11 @@ pub struct EpollEvent {
 fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     filter::settle(fd);
     let watched = table::entry(fd).filter(|entry| !entry.is_free());
-    let (Some(entry), Some(rules)) = (watched, begin::rules()) else {
+    let (Some(entry), Some(rules)) = (watched, init::rules()) else {
         return call();
     };
     let errno = c::Errno::keep();
-    watch::writing(rules, &begin::MEMORY, entry, &Fd(fd));
+    watch::writing(rules, &init::MEMORY, entry, &Fd(fd));
     let since = report::since();
     drop(errno);
     let done = call();

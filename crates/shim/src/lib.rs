@@ -16,11 +16,11 @@
 #[cfg(test)]
 extern crate std;
 
+#[path = "../../sys/src/distance.rs"]
+pub mod distance;
 #[cfg(target_os = "linux")]
 mod epolls;
-#[path = "../../sys/src/far.rs"]
-pub mod far;
-pub mod letter;
+pub mod ipc;
 pub mod line;
 mod memory;
 #[cfg(not(longhaul_preload))]
@@ -32,8 +32,6 @@ pub mod waits;
 mod watch;
 
 #[cfg(target_os = "linux")]
-mod begin;
-#[cfg(target_os = "linux")]
 mod c;
 #[cfg(target_os = "linux")]
 mod carrier;
@@ -44,7 +42,9 @@ mod filter;
 #[cfg(target_os = "linux")]
 pub mod hooks;
 #[cfg(target_os = "linux")]
-mod own;
+mod init;
+#[cfg(target_os = "linux")]
+mod real;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]

@@ -4,13 +4,13 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{Carrier, letter};
-use crate::letter::Kind;
+use crate::ipc::Kind;
 use crate::line::{Record, changed};
 use crate::socket::Fd;
 use crate::table::{Carried, Entry, NO_MARK, State, entries};
 use crate::waits::{For, LEAST_US};
 use crate::watch::{Socket as _, is_same};
-use crate::{begin, c, own, table};
+use crate::{c, init, real, table};
 
 /// Before a descriptor is closed, or becomes another: its connection ends here, unless the same
 /// socket has another number too.
@@ -21,7 +21,7 @@ pub(crate) fn closing(fd: c_int) {
     let errno = c::Errno::keep();
     // A child of fork() has a copy of the table, and one of vfork() the table itself.
     if entry.owner.load(Relaxed) == c::process() {
-        if begin::is_reporting() && !has_another_number(fd, entry) {
+        if init::is_reporting() && !has_another_number(fd, entry) {
             tell(fd, entry);
         }
         entry.free();
@@ -54,7 +54,7 @@ pub(crate) fn has_another_number(fd: c_int, entry: &Entry) -> bool {
 }
 
 fn tell(fd: c_int, entry: &Entry) {
-    let Some(path) = begin::report() else {
+    let Some(path) = init::report() else {
         return;
     };
     let socket = Fd(fd);
@@ -67,7 +67,7 @@ fn tell(fd: c_int, entry: &Entry) {
         mark => mark as u8,
     };
     let record = Record {
-        program: begin::program(),
+        program: init::program(),
         pid: c::process(),
         peer: entry.peer(),
         via: entry.via(),
@@ -90,8 +90,8 @@ fn tell(fd: c_int, entry: &Entry) {
     }
     // Held for the moment of writing only. Where no descriptor is to be had, the line is lost.
     if let Some(file) = c::append(path) {
-        own::write_all(file, line.bytes());
-        own::close(file);
+        real::write_all(file, line.bytes());
+        real::close(file);
     }
 }
 
@@ -103,7 +103,7 @@ fn tell(fd: c_int, entry: &Entry) {
 static END: extern "C" fn() = end;
 
 pub(crate) extern "C" fn end() {
-    if begin::is_reporting() {
+    if init::is_reporting() {
         let used = entries().filter(|(_, entry)| !entry.is_free());
         used.for_each(|(fd, _)| closing(fd));
     }
@@ -111,7 +111,7 @@ pub(crate) extern "C" fn end() {
 
 /// Since when a call may be waiting, where that is of interest.
 pub(crate) fn since() -> Option<u64> {
-    begin::is_reporting().then(c::now_us)
+    init::is_reporting().then(c::now_us)
 }
 
 /// The same for a call on this descriptor alone.

@@ -3,17 +3,17 @@
 
 use core::ffi::{CStr, c_int};
 
-use crate::far::tcp_info;
+use crate::distance::tcp_info;
 use crate::line::Tcp;
 use crate::watch::Socket;
-use crate::{c, filter, own};
+use crate::{c, filter, real};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Fd(pub(crate) c_int);
 
 impl Fd {
     fn option(self, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
-        filter::on_real(self.0, |fd| own::option(fd, level, name, value))
+        filter::on_real(self.0, |fd| real::option(fd, level, name, value))
     }
 
     fn number(self, level: c_int, name: c_int) -> Option<c_int> {
@@ -23,13 +23,13 @@ impl Fd {
     }
 
     fn set(self, level: c_int, name: c_int, value: &[u8]) -> bool {
-        filter::on_real(self.0, |fd| own::set_option(fd, level, name, value))
+        filter::on_real(self.0, |fd| real::set_option(fd, level, name, value))
     }
 
     /// Whether the connection is there, by its state: established, or ended by the peer alone.
     pub(crate) fn is_connected(self) -> bool {
         let mut state = [0];
-        own::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut state) == Some(1)
+        real::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut state) == Some(1)
             && matches!(state, [1 | 8])
     }
 
@@ -109,7 +109,7 @@ fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
 impl Socket for Fd {
     fn cookie(&self) -> u64 {
         let mut cookie = [0; 8];
-        match own::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {
+        match real::option(self.0, c::SOL_SOCKET, c::SO_COOKIE, &mut cookie) {
             Some(8) => u64::from_ne_bytes(cookie),
             _ => self.inode(),
         }

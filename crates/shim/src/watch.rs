@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::far::{CONGESTION, LOSSES_US, NEAR_US, NOTSENT_LOWAT};
+use crate::distance::{CONGESTION, LOSSES_US, NEAR_US, NOTSENT_LOWAT};
 use crate::line::changed;
 use crate::memory::{Known, Memory};
 use crate::rules::{Rules, plain};

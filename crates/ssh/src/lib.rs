@@ -5,18 +5,18 @@ pub mod channel;
 pub mod cipher;
 pub mod compress;
 mod conn;
+mod crypto_offload;
+pub mod direct_control;
 mod error;
-mod help;
 pub mod kex;
 pub mod key;
 pub mod msg;
-pub mod once;
 mod text;
 pub mod transport;
 
 pub use conn::{Connection, ConnectionConfig, DATA_HEAD, Early, Event, Front, SealedQueue};
+pub use crypto_offload::{Helper, Work};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
-pub use help::{Helper, Work};
 
 /// Which end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

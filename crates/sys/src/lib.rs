@@ -5,7 +5,7 @@ mod allocator;
 mod beneath;
 #[cfg(target_os = "linux")]
 mod descriptors;
-pub mod far;
+pub mod distance;
 mod file_id;
 #[cfg(target_os = "linux")]
 mod fork;
@@ -15,16 +15,16 @@ mod mapped;
 #[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
-mod passage;
-#[cfg(target_os = "linux")]
 mod priority;
 mod receive;
 mod segments;
+mod sigbus;
 mod source_block;
+#[cfg(target_os = "linux")]
+mod splice;
 mod tcp_info;
 mod terminal;
 mod threads;
-mod torn;
 #[cfg(target_os = "linux")]
 mod tun;
 mod tune;
@@ -47,12 +47,12 @@ pub use mapped::{IOV_MAX, Windows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{Namespace, enter_network, unshare};
 #[cfg(target_os = "linux")]
-pub use passage::SplicePipe;
-#[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};
 pub use segments::Segments;
 pub use source_block::SourceBlock;
+#[cfg(target_os = "linux")]
+pub use splice::SplicePipe;
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use terminal::take_back_terminal;
 pub use threads::{Threads, Work};

@@ -29,7 +29,7 @@ use rustix::{
 use wire::{Block, ExternalSource, Part};
 
 use crate::holes::is_sparse;
-use crate::torn::{LEN, Watched};
+use crate::sigbus::{LEN, Watched};
 
 /// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
 /// moving so much. Windows begin at multiples of it.

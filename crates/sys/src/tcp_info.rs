@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
-use crate::far::tcp_info as at;
+use crate::distance::tcp_info as at;
 
 /// TCP_INFO (tcp(7), `struct tcp_info` of linux/tcp.h), as far as it is of use. What an older
 /// kernel does not tell is zero.

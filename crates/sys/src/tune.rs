@@ -21,7 +21,7 @@ pub use self::options::{connect_with_data, may_control_congestion, set_congestio
 use self::options::{
     do_not_pace, limit_pacing, open_receive_window, pace, set_notsent_lowat, try_congestion_control,
 };
-use crate::far::NOTSENT_LOWAT;
+use crate::distance::NOTSENT_LOWAT;
 
 /// What to set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Lanes against OpenSSH's own sftp-server over pipes: the model's oracle.
 
-#[path = "../../plan/tests/lane/disk.rs"]
+#[path = "../../schedule/tests/lane/disk.rs"]
 #[allow(
     dead_code,
     reason = "shared with the lane tests, which look at more of it"
@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plan::{
+use schedule::{
     Attributes, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
 };
 use sftp::{Output, ServerInfo};

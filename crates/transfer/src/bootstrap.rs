@@ -126,7 +126,7 @@ fn platform() -> String {
 }
 
 /// Makes the folder, and says what there is. No quote of its own, no backslash, and no exclamation
-/// mark: see `connect/far.rs`.
+/// mark: see `connect/remote_use.rs`.
 fn script(sum: &str) -> String {
     format!(
         "umask 077; c=${{XDG_CACHE_HOME:-$HOME/.cache}}; d=$c/longhaul/bin; s=ok; h=no; \

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use plan::{Direction, Learned, Refusals};
+use schedule::{Direction, Learned, Refusals};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

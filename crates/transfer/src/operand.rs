@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use plan::RemotePath;
+use schedule::RemotePath;
 
 use crate::escape;
 

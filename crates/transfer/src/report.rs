@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
-use plan::FileState;
+use schedule::FileState;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use plan::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
+use schedule::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
 use sftp::Output;
 use testkit::sftp_model::{
     Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,

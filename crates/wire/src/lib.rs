@@ -9,17 +9,17 @@
 mod block;
 mod error;
 pub mod escape;
+mod external_payload;
 mod field;
 mod message;
 mod name_list;
-mod outside;
 mod packet_buf;
 mod reader;
 
 pub use block::{Block, Pool};
 pub use error::WireError;
+pub use external_payload::{BorrowPolicy, ExternalSource, Part};
 pub use field::{Field, Mpint, Rest};
 pub use name_list::NameList;
-pub use outside::{BorrowPolicy, ExternalSource, Part};
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};
 pub use reader::Reader;

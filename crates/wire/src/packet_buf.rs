@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::Pool;
-use crate::outside::{ExternalPayload, ExternalSource, Part};
+use crate::external_payload::{ExternalPayload, ExternalSource, Part};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).

@@ -1,8 +1,8 @@
 //! `longhaul bench HOST`: copies between this machine and a host, in turns.
 
-mod far;
 mod finish;
 mod matrix;
+mod remote_files;
 mod sizes;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use measure::bench::planner::Planner;
 use measure::bench::{Bench, Compression, Place, Row, Run, Setting, text};
 use measure::{Way, bench};
-use plan::PackingMode;
+use schedule::PackingMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{Facts, RemoteServerUse};
 use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
 use transfer::operand::Destination;
 use transfer::report::Depth;
 
-use self::far::Far;
+use self::remote_files::Far;
 use self::sizes::Sizes;
 use super::files::{Files, disk};
 use super::machine;

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::Way;
 use measure::bench::{self, Bench, Compression, Place, Row};
-use plan::Direction;
+use schedule::Direction;
 use transfer::memory::findings::{CipherRate, Compressed, Data, Findings, Method};
 use transfer::memory::processor;
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::bench::{Compression, Place, Setting};
-use plan::PackingMode;
+use schedule::PackingMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{Facts, RemoteServerUse};
 use transfer::copy::{self, CopyOptions, CopyRequest, Delta};

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use transfer::report::{Depth, Outcome, Summary, Verified};
 
 use crate::output::units;
-use plan::FileState;
+use schedule::FileState;
 
 /// The closing line, without prefix.
 pub(crate) fn line(summary: &Summary) -> String {

@@ -9,7 +9,7 @@ use transfer::report::{
 
 use crate::output::limiter::lanes;
 use crate::output::units;
-use plan::{PackingMode, TrialResult};
+use schedule::{PackingMode, TrialResult};
 
 /// The `decision` event.
 #[derive(Debug, Serialize)]
@@ -319,7 +319,7 @@ fn brought(tried: TrialResult) -> String {
 mod tests {
     use std::time::Duration;
 
-    use plan::Limiter;
+    use schedule::Limiter;
 
     use super::*;
 

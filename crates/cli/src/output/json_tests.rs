@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plan::{Direction, FileState, Limiter, LimiterEvidence};
+use schedule::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
 use transfer::report::{
     Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plan::Limiter;
+use schedule::Limiter;
 use transfer::report::{Outcome, SessionReport, Summary};
 
 /// A shorter copy was over before anything could be said.
@@ -150,7 +150,7 @@ fn ms(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use plan::{Direction, LimiterEvidence, TrialResult};
+    use schedule::{Direction, LimiterEvidence, TrialResult};
     use transfer::report::Name;
 
     use super::*;

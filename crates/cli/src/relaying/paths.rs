@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plan::{Direction, Learned};
 use relay::strategy::{self, Paths};
+use schedule::{Direction, Learned};
 use transfer::memory::MemoryStore;
 
 /// No account has such a name: what is kept of a pair is beside what is kept of logins.

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::StartHalf;
-use relay::facing::{Known, PeerConfig, StripeCount, new_key};
+use relay::peer::{Known, PeerConfig, StripeCount, new_key};
 use relay::{Host, Place, Target};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;

@@ -12,7 +12,7 @@ use super::address::is_address;
 use super::bounds;
 use super::options::{KeyOptions, Options};
 use super::paths::is_absolute;
-use super::there;
+use super::validate;
 use crate::config_file::{self, ConfigFileError, is_nearby};
 use crate::flags::low::ServeArgs;
 
@@ -193,7 +193,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
             wrong("[[key]]", nth, what);
         }
     }
-    for (name, nth, what) in there::missing(options, args) {
+    for (name, nth, what) in validate::missing(options, args) {
         wrong(name, nth, what);
     }
     wrongs

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use shim::letter::{DONE, HEAD, IpcMessage, Kind};
+use shim::ipc::{DONE, HEAD, IpcMessage, Kind};
 use socket2::SockRef;
 use sys::Tuning;
 use transfer::connect::{pass_socket, passed_socket};
 
 use self::pump::{End, Pump, Way};
-use super::told::{self, Carried, Connection, How};
+use super::events::{self, Carried, Connection, How};
 
 /// How long a letter may take to come, and a connection that a letter has announced.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -328,7 +328,7 @@ impl Shared {
             network_sent: down.for_source.into(),
             program_read: down.for_sink.into(),
         };
-        told::append(file, line.as_deref(), &connection, tcp, &carried);
+        events::append(file, line.as_deref(), &connection, tcp, &carried);
     }
 }
 
@@ -337,7 +337,7 @@ fn refusal(error: Errno) -> u8 {
     u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX)
 }
 
-impl From<pump::Waited> for told::Waited {
+impl From<pump::Waited> for events::Waited {
     fn from(waited: pump::Waited) -> Self {
         let us = |time: Duration| time.as_micros() as u64;
         Self {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use wire::escape;
 
-use super::told::{Carried, How};
+use super::events::{Carried, How};
 use crate::output::units;
 
 /// A line, as far as it is shown.

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::pipe::{SpliceFlags, splice};
 
-use super::bundle::StripeSet;
 use super::pipes::Pipe;
+use super::stripe_set::StripeSet;
 use super::tls::{Plain, Tls};
 use crate::tls::{TlsClient, TlsServer};
 

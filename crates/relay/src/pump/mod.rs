@@ -8,10 +8,10 @@
 //! in doubt.
 
 mod bucket;
-pub(crate) mod bundle;
 mod leg;
 mod pages;
 mod pipes;
+pub(crate) mod stripe_set;
 mod tls;
 
 use std::io;

@@ -15,7 +15,7 @@ use socket2::{SockRef, Socket};
 use sys::Tuning;
 
 use super::StartError;
-use super::crowd::ConnectionLimiter;
+use super::connection_limiter::ConnectionLimiter;
 use super::running::Running;
 use crate::address::{Host, Place};
 use crate::settings::{RedirectKind, Relay};

@@ -1,7 +1,7 @@
 //! What runs: a thread that lets connections in, and workers that move their bytes.
 
-pub(crate) mod crowd;
-mod door;
+mod acceptor;
+pub(crate) mod connection_limiter;
 pub(crate) mod figures;
 mod health;
 mod listener;
@@ -21,7 +21,7 @@ use crate::status::Watch;
 use crate::worker::connection::Client;
 use crate::worker::inbox::{Accepted, Inbox, Message};
 use crate::worker::resolve::Resolver;
-use door::{Acceptor, Order};
+use acceptor::{Acceptor, Order};
 pub(crate) use health::Health;
 use listener::Inherited;
 pub use listener::ListeningSocket;
@@ -43,7 +43,7 @@ pub struct Relays {
 /// What can be told to relays that run.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    orders: Arc<door::AcceptorHandle>,
+    orders: Arc<acceptor::AcceptorHandle>,
     workers: Vec<Arc<Inbox>>,
     roll: RunningRelays,
 }
@@ -213,7 +213,7 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
     let running = Arc::new(Running::new(relay, Listening::default()));
-    let guest = crowd::ConnectionLimiter::default().enter(None, &limits);
+    let guest = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
     let arrival = Accepted {
         relay: Arc::clone(&running),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::StartError;
-use super::door::Acceptor;
+use super::acceptor::Acceptor;
 use super::listener::{At, Inherited, Listener, beside, listen, tuning};
 use super::running::Running;
 use crate::settings::Relay;

@@ -13,7 +13,7 @@ use super::connection::Client;
 use super::resolve::Answer;
 use crate::pump::Leg;
 use crate::server::Running;
-use crate::server::crowd::ConnectionPermit;
+use crate::server::connection_limiter::ConnectionPermit;
 use crate::status::{ConnectionStatus, Moved};
 
 /// What a worker is told.

@@ -17,12 +17,12 @@ use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
 
-use super::departed::OrphanedSessions;
+use super::disconnect::hear_out;
 use super::engine::Algorithms;
 use super::losses::{LossDetector, Told};
-use super::parting::hear_out;
-use super::passing::ZeroCopyWrite;
+use super::orphaned_sessions::OrphanedSessions;
 use super::session::Session;
+use super::zero_copy_write::ZeroCopyWrite;
 use super::{ServedFiles, StopSignal, engine};
 use crate::error::ConnectionError;
 use crate::handles::Allowance;

@@ -14,16 +14,16 @@ use wire::{WireError, escape};
 
 use super::accounts::KeyAuthorizer;
 use super::connection::{self, LoggedInConnection};
-use super::crowd::Place;
+use super::connection_limiter::Place;
 use super::figures::count;
 use super::keys::LoginRequest;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Ask, Begin, Check, Ended, LoggedIn, Over, Prove, ProveHost, Sign, Signature, Tell, Verdict,
 };
-use super::ready::Taken;
-use super::said::{Protection, escaped, fingerprint, tell};
 use super::signing::{prove_with, sign_with};
+use super::spare_processes::Taken;
+use super::untrusted_log::{Protection, escaped, fingerprint, tell};
 use super::{ServedFiles, Settings, Shared, StopSignal};
 use crate::TransferCounters;
 use crate::error::ConnectionError;

@@ -15,7 +15,7 @@ use testkit::certificate::Terms;
 use wire::{Field as _, Rest};
 
 use super::super::accounts::AccessPolicy;
-use super::super::crowd::ConnectionLimiter;
+use super::super::connection_limiter::ConnectionLimiter;
 use super::super::{Algorithms, Limits, stopping};
 use super::*;
 

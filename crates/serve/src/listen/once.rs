@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ssh::direct_control::{self, Asked, Frames, Listening, OnceError, Refused, Taken, VERSION};
 use ssh::key::PrivateKey;
-use ssh::once::{self, Asked, Frames, Listening, OnceError, Refused, Taken, VERSION};
 use tracing::info;
 
 use super::accounts::AccessPolicy;
-use super::crowd::ConnectionLimiter;
+use super::connection_limiter::ConnectionLimiter;
 use super::engine::Algorithms;
 use super::link::readable;
 use super::once_keys::OnceKeys;
@@ -144,7 +144,9 @@ impl Once {
             keys,
         } = asked
         else {
-            return Err(OnceEnd::Client(OnceError::Unexpected(once::More::NUMBER)));
+            return Err(OnceEnd::Client(OnceError::Unexpected(
+                direct_control::More::NUMBER,
+            )));
         };
         self.served.bear_losses = bear_losses;
         // What is wrong with it is told now, and not to each connection.
@@ -276,10 +278,10 @@ impl Control {
     fn say(&mut self, message: &[u8]) -> io::Result<()> {
         let mut bytes = match self.marked {
             true => Vec::new(),
-            false => once::marker().to_vec(),
+            false => direct_control::marker().to_vec(),
         };
         self.marked = true;
-        bytes.extend_from_slice(&once::framed(message));
+        bytes.extend_from_slice(&direct_control::framed(message));
         self.output.write_all(&bytes)
     }
 
@@ -311,7 +313,7 @@ impl Control {
                     used = Instant::now();
                 }
                 Next::Asked(Asked::Begin { .. }) => {
-                    let again = OnceError::Unexpected(once::Begin::NUMBER);
+                    let again = OnceError::Unexpected(direct_control::Begin::NUMBER);
                     return Err(OnceEnd::Client(again));
                 }
             }

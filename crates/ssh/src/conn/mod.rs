@@ -1,7 +1,7 @@
 //! A connection in either role: transport, authentication and channels as one machine.
 
 mod alive;
-mod begun;
+mod partial_packet;
 mod proofs;
 mod sealed;
 #[cfg(test)]
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, Pool};
 
-pub use begun::{DATA_HEAD, Front};
+pub use partial_packet::{DATA_HEAD, Front};
 pub use sealed::SealedQueue;
 
 use self::alive::KeepAlive;
-use self::begun::PartialPacket;
+use self::partial_packet::PartialPacket;
 use self::proofs::Proofs;
 use crate::Role;
 use crate::auth::{AuthConfig, AuthEvent, Login, LoginEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
+use crate::crypto_offload::Helper;
 use crate::error::{Error, PeerMisbehaved};
-use crate::help::Helper;
 use crate::msg::{GlobalRequest, UserauthFailure};
 use crate::transport::{
     DisabledProtection, Extensions, Handover, Ident, Negotiated, Output, Proposal, Random,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use wire::{BorrowPolicy, Part};
 
 use super::Connection;
+use crate::crypto_offload::{Batch, Helper, Order};
 use crate::error::{Error, Local};
-use crate::help::{Batch, Helper, Order};
 use crate::transport::{Output, Sealed};
 
 /// Packets given to one writev: sockets take far less at once.

@@ -9,12 +9,12 @@
 //!            poll_output           send
 //! ```
 
-mod begun;
 mod exchange;
 mod handover;
 mod incoming;
 mod keys;
 mod open;
+mod partial_packet;
 mod proposal;
 mod seal;
 #[cfg(test)]
@@ -28,16 +28,16 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, PacketBuf};
 
-pub(crate) use begun::{Front, HEAD};
 pub use handover::Handover;
 pub use open::{OpenJob, Opened};
+pub(crate) use partial_packet::{Front, HEAD};
 pub use proposal::{Direction, DisabledProtection, Negotiated, Proposal};
 pub use seal::{Output, SealJob, Sealed};
 pub use version::Ident;
 
 use crate::Role;
+use crate::crypto_offload::Helper;
 use crate::error::Error;
-use crate::help::Helper;
 use crate::key::HostKey;
 use crate::msg::{Disconnect, Ignore, Ping};
 use exchange::{Exchange, Prepared};

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, Position};
 use crate::compress::Inflate;
+use crate::crypto_offload::{Batch, Helper, Job, Order};
 use crate::error::{Error, Local, PeerMisbehaved};
-use crate::help::{Batch, Helper, Job, Order};
 
 /// A whole packet that still has to be opened: may be done on any thread.
 #[derive(Debug)]

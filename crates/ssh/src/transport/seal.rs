@@ -6,8 +6,8 @@ use wire::{BorrowPolicy, PacketBuf, Part};
 
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
+use crate::crypto_offload::Job;
 use crate::error::{Error, Local};
-use crate::help::Job;
 use crate::msg::Disconnect;
 
 /// packet_length and padding_length (RFC 4253 section 6).

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use plan::{Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath};
+use schedule::{
+    Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
+};
 use sftp::{Output, ServerInfo};
 use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};

@@ -4,7 +4,7 @@
 mod attacks;
 mod client;
 mod compression;
-#[path = "../../../plan/tests/lane/disk.rs"]
+#[path = "../../../schedule/tests/lane/disk.rs"]
 #[allow(
     dead_code,
     reason = "shared with the lane tests, which look at more of it"

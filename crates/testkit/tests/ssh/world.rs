@@ -155,7 +155,7 @@ impl World {
                     self.client.conn.is_authenticated(),
                     self.server.error(),
                     self.server.log(),
-                    self.client.lane.as_ref().map(plan::Lane::stats),
+                    self.client.lane.as_ref().map(schedule::Lane::stats),
                 );
             };
             self.now = self.now.max(next);

@@ -2,5 +2,5 @@
 //! kinds, and what the far end says of its processor.
 
 pub mod data;
-pub mod far;
 pub mod primitives;
+pub mod remote_probe;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plan::{Direction, Learned};
+use schedule::{Direction, Learned};
 use ssh::cipher::{cipher, preferred_order};
 
 use crate::memory::findings::{Findings, Method};

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::far;
 use super::host::{Surroundings, establish, start};
-use super::host_gate::remembered;
+use super::host_auth_handler::remembered;
 use super::jump;
+use super::remote_use;
 use crate::config::HostConfig;
 use crate::escape;
 use crate::session::Link as _;
@@ -43,7 +43,7 @@ impl RemoteCommand {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());
-        let command = far::command_half(far::placed(memory.as_ref()));
+        let command = remote_use::command_half(remote_use::placed(memory.as_ref()));
         let (mut link, _) = start(config, around, 0)?;
         establish(&mut link, &name, false)?;
         let shown = escape::name(name.as_bytes()).to_string();

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
+use ssh::direct_control::{self, Answered, Begin, Frames, More, VERSION};
 use ssh::key::{PrivateKey, PublicKey};
-use ssh::once::{self, Answered, Begin, Frames, More, VERSION};
 use ssh::transport::{DisabledProtection, Guess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
 use self::gate::DirectAuthHandler;
-use super::far;
 use super::proposing::SecurityProposal;
+use super::remote_use;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, DialError};
@@ -178,8 +178,8 @@ impl Direct {
         let key = new_key()?;
         state.number += 1;
         let number = state.number;
-        let keys = once::write_keys([key.public_blob()]);
-        let message = once::framed(
+        let keys = direct_control::write_keys([key.public_blob()]);
+        let message = direct_control::framed(
             &More {
                 number,
                 keys: &keys,
@@ -327,7 +327,7 @@ impl DirectConnect for Direct {
         }
         let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
         let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
-        let blobs = once::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
+        let blobs = direct_control::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
         let begin = Begin {
             version: VERSION,
             first_port: 0,
@@ -342,7 +342,10 @@ impl DirectConnect for Direct {
             ..State::default()
         };
         let placed = self.config.placed.as_deref();
-        Some((far::command_once(placed), once::framed(&begin.to_bytes())))
+        Some((
+            remote_use::command_once(placed),
+            direct_control::framed(&begin.to_bytes()),
+        ))
     }
 
     fn insists(&self) -> bool {
@@ -390,7 +393,7 @@ impl DirectConnect for Direct {
             number: 0,
             keys: b"",
         };
-        once::framed(&more.to_bytes())
+        direct_control::framed(&more.to_bytes())
     }
 
     fn failed(&self) -> Option<String> {

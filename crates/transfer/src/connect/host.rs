@@ -14,13 +14,13 @@ use ssh::transport::{DisabledProtection, TransportConfig};
 use sys::Tuning;
 use tracing::{debug, warn};
 
-use super::ahead::{ConnectionHold, PlannedUpload};
-use super::far::{self, RemoteServerUse};
-use super::host_gate::{HostAuthHandler, SharedPrompt, memory_name};
+use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::passing::passed_socket;
+use super::preconnect::{ConnectionHold, PlannedUpload};
 use super::proposing::{propose, remembered};
 use super::proxy_process::ProxyProcess;
+use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::serving::Serving;
 use super::slow_notice::SlowNotice;
@@ -183,7 +183,7 @@ pub(super) fn start(
         },
         remembered: memory.as_ref().and_then(remembered),
         far: match hops {
-            0 => far::known(
+            0 => remote_use::known(
                 around.far,
                 around.absolute,
                 memory.as_ref(),
@@ -191,7 +191,7 @@ pub(super) fn start(
             ),
             _ => Known::default(),
         },
-        served_by: far::command(far::placed(memory.as_ref())),
+        served_by: remote_use::command(remote_use::placed(memory.as_ref())),
         env: environment(&config),
         timeout: config.connect_timeout,
         renounced: match hops {

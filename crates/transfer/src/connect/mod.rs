@@ -1,20 +1,20 @@
 //! From a host name to an authenticated connection.
 
-mod again;
 mod agent_channels;
-mod ahead;
+mod auth_handler;
 mod choices;
 mod command;
+mod connection_factory;
 mod denied;
 mod direct;
-mod far;
-mod gate;
 mod host;
-mod host_gate;
+mod host_auth_handler;
 mod jump;
 mod passing;
+mod preconnect;
 mod proposing;
 mod proxy_process;
+mod remote_use;
 mod segments;
 mod serving;
 mod slow_notice;
@@ -22,14 +22,14 @@ mod ssh_link;
 mod stream;
 mod tcp;
 
-pub use again::{ConnectionFactory, connect};
-pub use ahead::{ConnectionHold, PlannedUpload};
+pub use auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
 pub use command::RemoteCommand;
-pub use far::{RemoteServerUse, findings, remember_findings, remember_placed};
-pub use gate::{AuthHandler, Binding, Credentials, ServerFacts};
+pub use connection_factory::{ConnectionFactory, connect};
 pub use host::{FirstHostKey, Look, RequiredMatch, Resolve, Surroundings};
-pub use host_gate::SharedPrompt;
+pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
+pub use preconnect::{ConnectionHold, PlannedUpload};
+pub use remote_use::{RemoteServerUse, findings, remember_findings, remember_placed};
 pub use serving::Serving;
 pub use ssh_link::{Facts, LinkConfig, Opener, SshLink};
 pub use stream::Stream;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plan::Direction;
+use schedule::Direction;
 use sftp::ServerInfo;
 use ssh::cipher::MACS;
 use ssh::kex::KEX_METHODS;
@@ -12,9 +12,9 @@ use ssh::key::HOST_KEY_ALGORITHMS;
 use ssh::transport::{Guess, Proposal};
 
 use super::choices::{self, Ciphers, ZlibCase};
-use super::far::RemoteServerUse;
 use super::host::{Look, Surroundings};
-use super::host_gate::HostAuthHandler;
+use super::host_auth_handler::HostAuthHandler;
+use super::remote_use::RemoteServerUse;
 use super::ssh_link::Facts;
 use crate::config::HostConfig;
 use crate::known_hosts::KnownHosts;

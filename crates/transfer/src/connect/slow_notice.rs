@@ -2,7 +2,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use super::host_gate::SharedPrompt;
+use super::host_auth_handler::SharedPrompt;
 
 /// A connection that takes longer is worth a line: an unreachable host takes the kernel two minutes.
 const SLOW: Duration = Duration::from_secs(1);

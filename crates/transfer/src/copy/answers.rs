@@ -1,10 +1,10 @@
 //! What jobs came to, told to whom they were for.
 
-use plan::{Attributes, Fault, JobId, LaneEvent, Refusals};
+use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::Role;
-use super::guess::TargetIs;
+use super::target_kind::TargetIs;
 use crate::report::Name;
 use crate::walk::Answer;
 
@@ -34,7 +34,7 @@ impl Engine<'_> {
                     && let Some(task) = self.files.get_mut(file)
                 {
                     task.state = Some(state);
-                    task.synced |= state == plan::FileState::Synced;
+                    task.synced |= state == schedule::FileState::Synced;
                 }
             }
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
@@ -130,7 +130,7 @@ impl Engine<'_> {
             Some((_, Purpose::Clock)) => self.on_clock(attributes),
             Some((_, Purpose::Taken(file))) => {
                 let file = *file;
-                let is_file = attributes.kind() == plan::EntryKind::File;
+                let is_file = attributes.kind() == schedule::EntryKind::File;
                 self.on_taken_seen(file, is_file.then_some(attributes));
             }
             Some((_, Purpose::Size(file))) => {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plan::Attributes;
+use schedule::Attributes;
 
 use super::engine::Engine;
 use super::file::FileId;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use plan::{JobKind, RemotePath, directory_of};
+use schedule::{JobKind, RemotePath, directory_of};
 
 use super::engine::{End, Engine, Purpose};
 

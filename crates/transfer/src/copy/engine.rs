@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Select, TryRecvError};
-use plan::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
-use super::exact::{MetadataLoss, MetadataSupport};
 use super::file::{FileId, FileTask, Role};
 use super::hard_links::HardLinks;
-use super::keep::ResumeJournal;
 use super::links::TopLevelLinks;
+use super::metadata::{MetadataLoss, MetadataSupport};
 use super::owner::Owners;
 use super::pattern::Pattern;
+use super::resume::ResumeJournal;
 use super::source::{ActiveWalks, Root, WalkId};
 use super::tree::{DirKey, Held, Tree};
 use super::verify::Verify;

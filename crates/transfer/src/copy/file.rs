@@ -1,21 +1,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plan::journal::{ExistingFile, SourceId};
-use plan::{
+use rustix::fs::FileType;
+use schedule::journal::{ExistingFile, SourceId};
+use schedule::{
     Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
-use rustix::fs::FileType;
 use sftp::Link;
 
 use super::Delta;
 use super::engine::{End, Engine, Purpose};
-use super::guess::{Guess, TargetIs, Verdict};
-use super::keep::Start;
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
+use super::resume::Start;
+use super::target_kind::{Guess, TargetIs, Verdict};
 use super::tree::{DirKey, FailureScope, Held};
 use crate::disk::kind_of;
 use crate::report::{Event, Name};
@@ -300,9 +300,9 @@ impl Engine<'_> {
             let older = self.directories().look(&target).ok().flatten();
             let older = older.filter(|stat| kind_of(stat) == FileType::RegularFile);
             let len = older.and_then(|stat| u64::try_from(stat.st_size).ok());
-            len.is_some_and(|len| plan::delta::may_be_forms(size, len))
+            len.is_some_and(|len| schedule::delta::may_be_forms(size, len))
         };
-        let whole = options.inplace || left || size < plan::delta::LEAST || !rebuilds();
+        let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
         let delta = self.options.delta;
         match delta {
             Delta::Auto | Delta::Always if !whole => JobKind::GetDelta {
@@ -388,7 +388,7 @@ impl Engine<'_> {
         }
         if let Some(why) = &stored.written_over {
             let name = self.files.get(&id).map(|task| task.source_name.clone());
-            self.warn(name, plan::written_over(why));
+            self.warn(name, schedule::written_over(why));
         }
         if stored.unwritable {
             let task = self.files.get(&id);
@@ -658,7 +658,8 @@ fn put(
         .is_some_and(|keep| keep.left.is_some());
     // What is rebuilt has no holes.
     let holes = || options.sparse && crate::disk::has_holes(&source);
-    let whole = options.inplace || options.fresh || left || size < plan::delta::LEAST || holes();
+    let whole =
+        options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
     match delta {
         Delta::Auto | Delta::Always if !whole => JobKind::PutDelta {
             source,

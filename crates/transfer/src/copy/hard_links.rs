@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{FileState, JobKind, RemotePath};
+use schedule::{FileState, JobKind, RemotePath};
 use sftp::Link;
 
 use super::engine::{End, Engine, Purpose};

@@ -10,12 +10,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use plan::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, Parts, StoredTarget};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Stat, Uid, chownat, fchmod, fstat, linkat, mkdirat, statat,
     symlinkat, utimensat,
 };
 use rustix::io::Errno;
+use schedule::{
+    Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, Parts, StoredTarget,
+};
 use wire::{Block, Pool};
 
 use super::CopyOptions;

@@ -1,29 +1,29 @@
 //! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
 //! about it. Sessions and disk do the work.
 
-mod ahead;
 mod answers;
 mod changed;
 mod durable;
 mod engine;
 mod equal_names;
-mod exact;
 mod file;
-mod guess;
 mod hard_links;
-mod itself;
-mod keep;
 mod links;
 mod local;
+mod metadata;
 mod names;
 mod owner;
 mod pattern;
 mod relayed;
 mod resolve;
+mod resume;
 mod roots;
+mod self_copy;
 mod source;
 mod symlink;
+mod target_kind;
 mod target_path;
+mod transfer_estimate;
 mod tree;
 mod verify;
 mod withheld;
@@ -33,8 +33,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use self::ahead::{Count, TransferEstimate};
 use self::engine::Engine;
+pub use self::transfer_estimate::{Count, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;

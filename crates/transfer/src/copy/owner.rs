@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use nix::unistd::{Gid, Group, Uid, User};
-use plan::{Attributes, JobKind};
+use schedule::{Attributes, JobKind};
 
 use super::engine::{End, Engine, Purpose};
 use super::source::{Root, WalkId};

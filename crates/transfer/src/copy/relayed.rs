@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plan::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
+use schedule::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::{FileId, Role};

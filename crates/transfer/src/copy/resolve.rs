@@ -5,15 +5,15 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use plan::{JobKind, RemotePath};
+use schedule::{JobKind, RemotePath};
 
-use super::ahead;
 use super::engine::{End, Engine, Side, Wanted};
 use super::equal_names::{Named, Source};
-use super::guess::{TargetIs, is_directory_by_name};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
 use super::source::{Root, SelfCopyGuard, TargetPath};
+use super::target_kind::{TargetIs, is_directory_by_name};
+use super::transfer_estimate;
 use super::{CopyRequest, HostId, Place};
 use crate::disk::os_words;
 use crate::report::Name;
@@ -84,7 +84,7 @@ impl Engine<'_> {
                 let here = groups.iter().filter(|g| g.host.is_none());
                 let paths: Vec<Vec<u8>> = here.flat_map(|g| g.paths.clone()).collect();
                 let recursive = self.options.recursive || self.options.archive;
-                let counting = ahead::Counting::of(&paths, recursive);
+                let counting = transfer_estimate::Counting::of(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
                         self.target = Some(side);
@@ -208,7 +208,7 @@ impl Engine<'_> {
     fn connect_to(
         &self,
         host: HostId,
-        coming: Option<ahead::TransferEstimate>,
+        coming: Option<transfer_estimate::TransferEstimate>,
     ) -> Result<Side, String> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         let login = self.connect.login(host);
@@ -485,7 +485,7 @@ impl Engine<'_> {
             };
             for name in asked.left_out {
                 let shown = self.shown(End::Source, &path);
-                self.fail(None, shown, plan::left_out(&name));
+                self.fail(None, shown, schedule::left_out(&name));
             }
             if asked.too_many {
                 let name = self.shown(End::Source, &path);
@@ -530,9 +530,9 @@ impl Engine<'_> {
 /// Whether a listing was ended since it would have had no end.
 fn is_endless(what: &str) -> bool {
     [
-        plan::TOO_MANY_NAMES,
-        plan::REPEATED_NAMES,
-        plan::IMPOSSIBLE_NAMES,
+        schedule::TOO_MANY_NAMES,
+        schedule::REPEATED_NAMES,
+        schedule::IMPOSSIBLE_NAMES,
     ]
     .contains(&what)
 }

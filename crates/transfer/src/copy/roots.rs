@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use plan::{Attributes, EntryKind, JobKind, RemotePath};
+use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::local::identity;

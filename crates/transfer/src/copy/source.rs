@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use plan::{Attributes, JobKind};
+use schedule::{Attributes, JobKind};
 
 use super::engine::{End, Engine, Purpose};
 use super::equal_names::Claims;
@@ -408,7 +408,7 @@ impl Engine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use plan::{JobKind, TreeStep};
+    use schedule::{JobKind, TreeStep};
 
     use super::*;
 
@@ -506,7 +506,7 @@ mod tests {
         let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, true);
-        walks.listed_ahead(id, Answer::Failed(plan::NO_TREES.to_owned()));
+        walks.listed_ahead(id, Answer::Failed(schedule::NO_TREES.to_owned()));
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }

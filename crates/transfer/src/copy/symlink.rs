@@ -1,6 +1,6 @@
 //! Symlinks that are kept.
 
-use plan::{Attributes, JobKind, RemotePath};
+use schedule::{Attributes, JobKind, RemotePath};
 
 use super::engine::{End, Engine, Purpose};
 use super::local;

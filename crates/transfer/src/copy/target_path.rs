@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{LocalPath, directory_of};
+use schedule::{LocalPath, directory_of};
 
 use super::engine::Engine;
 use super::names::basename;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use plan::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
+use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::engine::{End, Engine, Purpose};
 use super::file::FileId;

@@ -2,8 +2,8 @@
 
 mod checking;
 mod early;
-mod far;
-mod ours;
+mod longhaul_sums;
+mod remote_sums;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plan::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
+use schedule::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
 
 use self::checking::Checking;
 pub(super) use self::early::Ask;
 use self::early::Moving;
-use self::far::Far;
+use self::remote_sums::Far;
 use super::CopyOptions;
 use super::engine::{End, Engine, Purpose};
 use super::file::FileId;
@@ -294,7 +294,7 @@ impl Engine<'_> {
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path.clone()),
-            target: plan::LocalPath::default(),
+            target: schedule::LocalPath::default(),
             known: None,
             options: PutOptions::default(),
         };

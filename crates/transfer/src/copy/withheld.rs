@@ -1,7 +1,7 @@
 //! Warnings about things that a copy leaves out on purpose, one for each kind: special permission bits
 //! that a server chose, symlinks that lead outside, other names of replaced files.
 
-use plan::MetadataFlags;
+use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
 
 use super::engine::Engine;

@@ -1,12 +1,12 @@
 //! Extended attributes and access control lists: read at the source before a file is begun, or while
 //! a directory is filled.
 
-use plan::{JobKind, MetadataFlags, RemotePath, Xattrs};
+use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
 use super::engine::{End, Engine, Purpose};
-use super::exact::STOCK;
 use super::file::FileId;
+use super::metadata::STOCK;
 use super::tree::DirKey;
 use crate::disk::{os_words, xattrs_of};
 use crate::walk::local_path;
@@ -75,9 +75,12 @@ impl Engine<'_> {
     /// They could not be read.
     pub(super) fn on_no_xattrs(&mut self, why: &str) {
         let kinds = self.xattr_kinds();
-        let parts = plan::Parts::default()
-            .with(plan::Parts::XATTRS, kinds.contains(MetadataFlags::XATTRS))
-            .with(plan::Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
+        let parts = schedule::Parts::default()
+            .with(
+                schedule::Parts::XATTRS,
+                kinds.contains(MetadataFlags::XATTRS),
+            )
+            .with(schedule::Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
         self.on_not_kept(parts, why);
     }
 

@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
-use plan::journal::ExistingFile;
-use plan::{Keep, LocalPath};
 use rustix::fs::{FileType, OFlags};
+use schedule::journal::ExistingFile;
+use schedule::{Keep, LocalPath};
 
 use super::Target;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
@@ -95,8 +95,8 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use plan::journal::{Record, State};
-    use plan::tagged_name;
+    use schedule::journal::{Record, State};
+    use schedule::tagged_name;
 
     use super::*;
 
@@ -109,7 +109,7 @@ mod tests {
         state.apply(Record::Begun {
             id: 0,
             target: bytes(target),
-            source: plan::journal::SourceId::default(),
+            source: schedule::journal::SourceId::default(),
             tag: 7,
         });
         state.apply(Record::Temp {

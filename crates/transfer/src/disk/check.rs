@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use plan::{DiskReply, DiskRequest, Fault, StoredTarget};
+use schedule::{DiskReply, DiskRequest, Fault, StoredTarget};
 
 use crate::sums::{Algorithm, Hasher, Sum};
 

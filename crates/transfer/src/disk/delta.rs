@@ -2,8 +2,8 @@
 
 use std::io;
 
-use plan::delta::{Compared, compare};
-use plan::{DiskReply, DiskRequest};
+use schedule::delta::{Compared, compare};
+use schedule::{DiskReply, DiskRequest};
 use sftp::blocks::BlockSum;
 
 use super::pool::JobFile;

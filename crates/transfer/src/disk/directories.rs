@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use plan::LocalPath;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
+use schedule::LocalPath;
 use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
 
 /// Directories below a target that are held open. A walk goes from directory to directory: of the

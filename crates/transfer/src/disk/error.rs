@@ -1,6 +1,6 @@
 use std::io;
 
-use plan::Fault;
+use schedule::Fault;
 
 /// What went wrong in the system's words, without the number: `permission denied`.
 pub fn os_words(error: &io::Error) -> String {

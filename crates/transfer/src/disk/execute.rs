@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use plan::{DiskReply, DiskRequest, Fault};
+use schedule::{DiskReply, DiskRequest, Fault};
 use wire::{Block, PacketBuf};
 
-use super::older::open_older;
+use super::basis_file::open_older;
 use super::pool::JobFile;
 use super::{
     Create, DirectoryCache, Finish, Target, adopt_target, create_target, delta, holes, local_fault,

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 
-use plan::{ExtraMetadata, MetadataFlags, Parts, Xattrs};
 use rustix::fs::{Gid, OFlags, Uid, fchown};
 use rustix::io::Errno;
+use schedule::{ExtraMetadata, MetadataFlags, Parts, Xattrs};
 use sftp::xattrs;
 use sys::{XattrsOf, add_xattrs, read_xattrs, replace_xattrs};
 

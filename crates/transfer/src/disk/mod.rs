@@ -1,19 +1,18 @@
 //! Local file operations for lanes, on a few threads that may block.
 //!
-//! [`DiskPool`] takes [`plan::DiskRequest`]s and gives [`plan::DiskReply`]s. A job's file is a
+//! [`DiskPool`] takes [`schedule::DiskRequest`]s and gives [`schedule::DiskReply`]s. A job's file is a
 //! source, a target or, when data goes from one host to another, a [`Relay`] in memory.
 
 mod adopt;
-mod at_once;
+mod basis_file;
 mod check;
 mod delta;
 mod directories;
 mod error;
 mod execute;
-mod gathered;
 mod holes;
+mod inline_io;
 mod metadata;
-mod older;
 mod packed;
 mod pool;
 mod relay;
@@ -21,6 +20,7 @@ mod replace;
 mod source;
 mod target;
 mod temp_name;
+mod write_coalescer;
 
 pub(crate) use adopt::{adopt_target, remove_temporaries};
 pub(crate) use check::Check;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 
 use bytes::Bytes;
-use plan::{DiskReply, DiskRequest, JobId};
+use schedule::{DiskReply, DiskRequest, JobId};
 use sftp::packed::{Packer, Unpacker};
 use wire::Block;
 

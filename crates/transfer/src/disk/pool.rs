@@ -3,12 +3,12 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plan::{DiskReply, DiskRequest, JobId};
+use schedule::{DiskReply, DiskRequest, JobId};
 use sys::Workers;
 
-use super::at_once::Held;
 use super::execute::execute_on_files;
-use super::gathered::WriteCoalescer;
+use super::inline_io::Held;
+use super::write_coalescer::WriteCoalescer;
 use super::{Check, DirectoryCache, Relay, Source, Target, local_fault, packed};
 use crate::sums::{Ledger, Ticket};
 
@@ -406,7 +406,7 @@ impl Shared {
                 if let Some(JobFile::Target(target)) = &file {
                     target.spoil();
                 }
-                let fault = plan::Fault {
+                let fault = schedule::Fault {
                     what: e.to_string(),
                     remote: true,
                 };

@@ -1,7 +1,7 @@
 use super::*;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use plan::{Attributes, ExtraMetadata, FileMeta};
+use schedule::{Attributes, ExtraMetadata, FileMeta};
 use std::fs;
 use std::path::Path;
 use wire::{Block, BorrowPolicy, Pool};

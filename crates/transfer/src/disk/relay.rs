@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use plan::{DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
+use schedule::{DiskReply, DiskRequest, Fault, FileMeta, JobId, StoredTarget};
 use wire::Block;
 
 use super::pool::Shared;

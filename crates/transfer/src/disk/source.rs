@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plan::journal::SourceId;
-use plan::{Attributes, FileMeta};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
+use schedule::journal::SourceId;
+use schedule::{Attributes, FileMeta};
 use sftp::Link;
 use sys::{IOV_MAX, Windows, is_in_memory};
 use wire::Block;

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
-use plan::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
+use schedule::{Attributes, ExtraMetadata, Keep, LocalPath, Parts, StoredTarget};
 
+use super::basis_file::BasisFile;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
-use super::gathered::piece_of;
 use super::metadata;
-use super::older::BasisFile;
 use super::replace::{WrittenOver, replace};
+use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
 
@@ -117,7 +117,7 @@ struct Stream {
     early: BTreeMap<u64, Vec<Bytes>>,
 }
 
-/// How a target is finished; as [`plan::DiskRequest::FinishTarget`].
+/// How a target is finished; as [`schedule::DiskRequest::FinishTarget`].
 #[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) size: u64,
@@ -143,7 +143,7 @@ pub(crate) struct Create<'a> {
     pub(crate) fresh: bool,
 }
 
-/// Creates the temporary for a target, or opens it in place; as [`plan::DiskRequest::CreateTarget`].
+/// Creates the temporary for a target, or opens it in place; as [`schedule::DiskRequest::CreateTarget`].
 ///
 /// # Errors
 /// Those of the system; a read-only file is one where the kernel says so.

@@ -192,14 +192,17 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert_eq!(stored, StoredTarget::default());
-    assert_eq!(metadata::xattrs_of(&path, plan::MetadataFlags::ACLS)?, acl);
+    assert_eq!(
+        metadata::xattrs_of(&path, schedule::MetadataFlags::ACLS)?,
+        acl
+    );
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
     // It is asked for to have none.
     let target = create(&path, false)?;
     let mut finish = finish(0, 0o640, true);
-    let kinds = plan::MetadataFlags::ACLS;
+    let kinds = schedule::MetadataFlags::ACLS;
     let list = Vec::new();
-    finish.beyond.xattrs = Some(Box::new(plan::Xattrs { kinds, list }));
+    finish.beyond.xattrs = Some(Box::new(schedule::Xattrs { kinds, list }));
     target.finish(finish)?;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
     Ok(())
@@ -401,7 +404,7 @@ fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
     create(&path, false)?.finish(finish(0, 0o666, false))?;
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o644);
-    let kinds = plan::MetadataFlags::ACLS;
+    let kinds = schedule::MetadataFlags::ACLS;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
     Ok(())
 }
@@ -417,12 +420,12 @@ fn attributes_that_are_the_users_stay_with_a_file_that_is_replaced() -> Result {
     }
     let stored = create(&path, false)?.finish(finish(0, 0o644, false))?;
     assert_eq!(stored, StoredTarget::default());
-    let kinds = plan::MetadataFlags::XATTRS;
+    let kinds = schedule::MetadataFlags::XATTRS;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, tag);
     // Its source's are asked for, which has none.
     let mut finish = finish(0, 0o644, false);
     let list = Vec::new();
-    finish.beyond.xattrs = Some(Box::new(plan::Xattrs { kinds, list }));
+    finish.beyond.xattrs = Some(Box::new(schedule::Xattrs { kinds, list }));
     create(&path, false)?.finish(finish)?;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, Vec::new());
     Ok(())

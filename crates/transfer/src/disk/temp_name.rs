@@ -2,7 +2,7 @@ use aws_lc_rs::rand;
 
 /// A new name beside the file of this name, as lanes give it.
 pub(crate) fn temp_name(name: &[u8]) -> Vec<u8> {
-    plan::temp_name(name, &mut |random| {
+    schedule::temp_name(name, &mut |random| {
         // A failure leaves zeros: O_EXCL decides, the name only makes meetings rare.
         let _ = rand::fill(random);
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, bounded};
-use plan::journal::{Record, Writer};
+use schedule::journal::{Record, Writer};
 use tracing::debug;
 
 use super::flush::SyncBatch;

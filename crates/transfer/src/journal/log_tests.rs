@@ -2,7 +2,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plan::journal::{Record, SourceId, replay};
+use schedule::journal::{Record, SourceId, replay};
 
 use super::flush::SyncBatch;
 use super::log::Log;

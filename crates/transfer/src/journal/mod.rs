@@ -1,6 +1,6 @@
 //! The journal's file: where it is, who may write it, and the thread that does.
 //!
-//! What is in it, and what is believed of it: [`plan::journal`], docs/journal.md.
+//! What is in it, and what is believed of it: [`schedule::journal`], docs/journal.md.
 
 mod flush;
 mod log;

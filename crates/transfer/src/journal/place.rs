@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
-use plan::journal::{State, UnusableJournal, replay};
 use rustix::fs::{FlockOperation, flock};
+use schedule::journal::{State, UnusableJournal, replay};
 
 use crate::private_dir::{PrivateDir, UserDir};
 use crate::report::Name;
@@ -224,9 +224,9 @@ mod tests {
         let place = place(folder.path());
         let identity = place.identity().to_vec();
         let mut bytes = Vec::new();
-        plan::journal::Writer::header(&mut bytes);
-        let copy = plan::journal::Record::Copy { identity };
-        plan::journal::Writer::default().write(&copy, &mut bytes);
+        schedule::journal::Writer::header(&mut bytes);
+        let copy = schedule::journal::Record::Copy { identity };
+        schedule::journal::Writer::default().write(&copy, &mut bytes);
         assert_eq!(place.beside(), None);
         let beside = place.beside.clone().unwrap();
         for name in [beside.file_name().unwrap(), &place.name] {

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use plan::Direction;
+use schedule::Direction;
 use serde::{Deserialize, Serialize};
 
 /// Older figures are of other programs and machines.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use plan::Learned;
+use schedule::Learned;
 use serde::{Deserialize, Serialize};
 
 use super::HostMemory;
@@ -138,7 +138,7 @@ fn network_to(address: IpAddr) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use plan::Direction;
+    use schedule::Direction;
 
     use super::*;
 

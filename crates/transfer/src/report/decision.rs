@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use plan::{Limiter, PackingMode, TrialResult};
+use schedule::{Limiter, PackingMode, TrialResult};
 
 use super::{FarEnd, Name, Verified};
 use crate::copy::Delta;

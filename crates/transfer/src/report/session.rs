@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use plan::{Direction, Limiter, LimiterEvidence, TrialResult};
+use schedule::{Direction, Limiter, LimiterEvidence, TrialResult};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use plan::{Job, JobId, JobKind, RemotePath};
+use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::{RemoteCommandEvent, RemoteCommandId, Session, SessionEvent};
 

@@ -2,7 +2,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mio::Token;
-use plan::{ConnectionId, LaneId};
+use schedule::{ConnectionId, LaneId};
 
 use super::driver::{Driver, STALLED, first_token};
 use super::{ChannelId, Command, Link, LinkError, NoMoreConnections};
@@ -125,7 +125,7 @@ impl Driver {
         tracing::info!("a connection was lost: {why}; the others go on");
         self.cut_lanes(now, id);
         while let Some(at) = self.lanes.iter().position(|on| on.id.connection == id) {
-            self.lane_gone(now, at, plan::LaneError::Closed(why.clone()));
+            self.lane_gone(now, at, schedule::LaneError::Closed(why.clone()));
         }
         if let Some((gone, _)) = self.take_connection(id, &why) {
             if let LinkError::Lost(why) = error {
@@ -214,7 +214,7 @@ impl Driver {
 
     /// Closes what was retired and has nothing left to do.
     pub(super) fn close_what_is_free(&mut self, now: Instant) {
-        let free = |on: &super::lanes::LaneOnChannel, spread: &plan::Scheduler| {
+        let free = |on: &super::lanes::LaneOnChannel, spread: &schedule::Scheduler| {
             on.retiring && on.lane.is_idle() && spread.lane_is_free(on.id)
         };
         while let Some(at) = self.lanes.iter().position(|on| free(on, &self.spread)) {

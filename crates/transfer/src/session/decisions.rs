@@ -1,8 +1,8 @@
-//! What [`plan::ConcurrencyController`] decides, in words for `-v`.
+//! What [`schedule::ConcurrencyController`] decides, in words for `-v`.
 
 use std::cmp::Ordering;
 
-use plan::{ConcurrencyChange, ConcurrencyController, Learned, Limiter, TrialResult};
+use schedule::{ConcurrencyChange, ConcurrencyController, Learned, Limiter, TrialResult};
 
 /// One sentence for the changes of one look, where an earlier run may have left something to
 /// begin with.
@@ -100,7 +100,7 @@ fn some(count: usize, what: &str) -> String {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use plan::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, Evidence};
+    use schedule::{ConcurrencyConfig, ConnectionId, ConnectionSample, Direction, Evidence};
 
     use super::*;
 

@@ -5,27 +5,27 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
-use plan::{
+use schedule::{
     ConnectionId, LaneError, LaneId, Order, Refusals, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::ServerInfo;
 
+use super::background_pacer::BackgroundPacer;
+use super::concurrency::ConcurrencyInputs;
 use super::connections::{Connection, TOKENS};
+use super::direct::DirectState;
 use super::due::{Due, Turns};
+use super::event_batcher::EventBatcher;
 use super::exec::RemoteCommands;
 use super::explain::EndedLanes;
-use super::far::RemoteServer;
 use super::flight::Flying;
-use super::growing::ConcurrencyInputs;
 use super::lanes::LaneOnChannel;
 use super::losses::Ending;
-use super::owed::PendingDiskOps;
+use super::pending_disk_ops::PendingDiskOps;
 use super::reconnect::Reconnecting;
+use super::remote_server::RemoteServer;
 use super::stalls::Stalls;
-use super::straight::DirectState;
-use super::telling::EventBatcher;
 use super::throttle::RateLimiter;
-use super::yielding::BackgroundPacer;
 use super::{
     ChannelId, Command, Ended, LinkEvent, LoopWaker, RemoteServerInfo, SessionEvent, SessionOptions,
 };

@@ -11,9 +11,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::background_pacer::BackgroundPacer;
 use super::driver::Driver;
 use super::throttle::RateLimiter;
-use super::yielding::BackgroundPacer;
 
 /// While jobs are unfinished a turn is taken at least this often. It finds nothing to do unless a
 /// wake-up was lost, which debug builds treat as an error.

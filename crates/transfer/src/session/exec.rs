@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
-use plan::ConnectionId;
+use schedule::ConnectionId;
 use sftp::Output;
 
 use super::driver::Driver;

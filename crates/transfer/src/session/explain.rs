@@ -1,6 +1,6 @@
 //! What the session decided, once it is over, for [`crate::report::Decision`].
 
-use plan::{LaneStats, PackingMode, SchedulerOptions};
+use schedule::{LaneStats, PackingMode, SchedulerOptions};
 use sftp::ServerInfo;
 
 use super::driver::Driver;

@@ -1,16 +1,16 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plan::{
+use schedule::{
     ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport, Refusals,
 };
 use sftp::{Greeting, Preamble};
 
 use super::ChannelId;
+use super::background_pacer::LENGTH;
 use super::driver::Driver;
-use super::far::{STARTS, check, not_ours};
 use super::flight::{Flying, level};
-use super::yielding::LENGTH;
+use super::remote_server::{STARTS, check, not_ours};
 
 /// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
 const PACKET: usize = 32 * 1024;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use plan::{Direction, Learned, Refusals};
+use schedule::{Direction, Learned, Refusals};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
-use super::straight::{ControlMessage, Heard};
+use super::direct::{ControlMessage, Heard};
 use crate::report::Origin;
 
 /// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use std::collections::BTreeMap;
 
-use plan::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SchedulerEvent};
+use schedule::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SchedulerEvent};
 
 use super::SessionEvent;
 use super::driver::{Driver, STALLED};

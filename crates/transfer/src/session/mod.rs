@@ -1,31 +1,31 @@
 //! A session with a host: a loop on its own thread that drives lanes over a link.
 //!
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
-//! handle: [`plan::Job`]s go in, [`SessionEvent`]s come out.
+//! handle: [`schedule::Job`]s go in, [`SessionEvent`]s come out.
 
 mod ask;
+mod background_pacer;
+mod concurrency;
 mod connections;
 mod decisions;
+mod direct;
 mod driver;
 mod due;
+mod event_batcher;
 mod exec;
 mod explain;
-mod far;
 mod flight;
-mod growing;
 mod lanes;
 mod link;
 mod losses;
-mod owed;
+mod pending_disk_ops;
 mod raw;
 mod raw_connect;
 mod reconnect;
+mod remote_server;
 mod send_queue;
 mod stalls;
-mod straight;
-mod telling;
 mod throttle;
-mod yielding;
 
 use std::fmt;
 use std::io;
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
-use plan::{Direction, Hint, Job, JobId, LaneEvent, PackingMode, Told};
+use schedule::{Direction, Hint, Job, JobId, LaneEvent, PackingMode, Told};
 use sftp::ServerInfo;
 
 use self::driver::Driver;
@@ -45,8 +45,10 @@ use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
 pub use ask::Questions;
+pub(crate) use concurrency::{are_small, growth_config};
+pub(crate) use direct::lasts_for_straight;
+pub use direct::{ControlMessage, Heard};
 pub use exec::{RemoteCommandEvent, RemoteCommandId};
-pub(crate) use growing::{are_small, growth_config};
 pub use link::{
     ChannelId, ConnectionSource, DirectConnect, Known, Link, LinkError, LinkEvent, LinkSample,
     NoMoreConnections, Peer, Seen, SendWindow,
@@ -54,8 +56,6 @@ pub use link::{
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use send_queue::SendQueue;
-pub(crate) use straight::lasts_for_straight;
-pub use straight::{ControlMessage, Heard};
 
 /// Jobs and held items that a copy has under way before sources are asked for more. The path of a gigabit
 /// at 114 ms holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name.
@@ -88,7 +88,7 @@ pub struct SessionOptions {
     /// Silence after which the user is told what is waited for, and requests are repeated that a server may have
     /// dropped.
     pub patience: Duration,
-    /// Yield to all other traffic ([`plan::Background`]). One connection is meant to go with it:
+    /// Yield to all other traffic ([`schedule::Background`]). One connection is meant to go with it:
     /// each further one would take a share of its own.
     pub background: bool,
     /// Make data smaller for the way.

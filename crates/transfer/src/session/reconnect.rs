@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plan::ConnectionId;
+use schedule::ConnectionId;
 
 use super::driver::Driver;
 use super::{Command, Link, LinkError, NoMoreConnections, SessionEvent};
@@ -92,7 +92,7 @@ impl Driver {
             self.cut_lanes(now, id);
         }
         while !self.lanes.is_empty() {
-            self.lane_gone(now, 0, plan::LaneError::Closed(why.clone()));
+            self.lane_gone(now, 0, schedule::LaneError::Closed(why.clone()));
         }
         // A kernel that went on sending would have it written when the path is light again.
         for on in std::mem::take(&mut self.connections) {

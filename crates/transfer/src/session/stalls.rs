@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use plan::{ConnectionId, LaneError, LaneId, Waiting};
+use schedule::{ConnectionId, LaneError, LaneId, Waiting};
 
 use super::SessionEvent;
 use super::driver::Driver;

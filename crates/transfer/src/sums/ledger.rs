@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plan::JobId;
+use schedule::JobId;
 
 use super::{Algorithm, FileSums};
 

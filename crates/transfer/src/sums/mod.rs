@@ -4,18 +4,18 @@
 //! that covers a file proves it; which of them there are depends on how lanes had shared it.
 
 mod digest;
-mod far;
 mod file;
 mod ledger;
 mod manifest;
+mod sum_programs;
 mod tree;
 mod xxh;
 
 pub(crate) use digest::Hasher;
 pub use digest::{Algorithm, Digest, Sum};
-pub(crate) use far::{
-    Answer, Answers, Program, command, list_command, list_line, request, script, whole_request,
-};
 pub(crate) use file::{FileSums, Seen, Ticket};
 pub use ledger::{Ledger, Wants};
 pub(crate) use manifest::Manifest;
+pub(crate) use sum_programs::{
+    Answer, Answers, Program, command, list_command, list_line, request, script, whole_request,
+};

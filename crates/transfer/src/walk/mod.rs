@@ -6,8 +6,8 @@ mod remote;
 mod sample;
 mod tree;
 
-use plan::Attributes;
-use plan::journal::SourceId;
+use schedule::Attributes;
+use schedule::journal::SourceId;
 
 pub use local::LocalWalk;
 pub(crate) use local::local_path;
@@ -70,7 +70,7 @@ pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
     if name.starts_with(b".longhaul-") {
         return Some(JOURNAL);
     }
-    plan::is_temp_name(name).then_some(TEMPORARY)
+    schedule::is_temp_name(name).then_some(TEMPORARY)
 }
 
 /// `dir/name`, without doubling the slash.

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use plan::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
+use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
 use super::sample::Sample;
 use super::tree::Tree;
@@ -344,7 +344,7 @@ impl RemoteWalk {
             Answer::LeftOut(name) => {
                 if names.is_new(&name) {
                     let path = dir.path.clone();
-                    let what = plan::left_out(&name);
+                    let what = schedule::left_out(&name);
                     self.found.push_back(Found::Problem { path, what });
                 }
                 self.asked.insert(tag, Asked::List(dir, names));

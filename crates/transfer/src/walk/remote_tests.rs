@@ -168,7 +168,7 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert_eq!(walk.trees_asked(), 1);
     // That server is gone: the rest is listed plainly, and stays so.
     let first = trees.pop().expect("one");
-    walk.handle(first.tag, Answer::Failed(plan::NO_TREES.to_owned()));
+    walk.handle(first.tag, Answer::Failed(schedule::NO_TREES.to_owned()));
     walk.list_in_trees();
     let plainly: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
     assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plan::{Attributes, NO_TREES, TreeStep};
+use schedule::{Attributes, NO_TREES, TreeStep};
 
 use super::remote::{Answer, Asked, Dir, Names, RemoteWalk};
 use super::{Found, join};

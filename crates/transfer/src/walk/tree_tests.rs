@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use plan::JobKind;
+use schedule::JobKind;
 
 use super::super::Entry;
 use super::*;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::{Control, Listener, StartHalf};
-use relay::facing::{Known, PeerConfig, StripeCount};
+use relay::peer::{Known, PeerConfig, StripeCount};
 use relay::{ClientProtocols, Entrance, Host, InheritedSockets, Place, Relay, Relays, Target};
 use serve::listen::hide_memory;
 
@@ -35,7 +35,7 @@ pub(in super::super) fn run() -> Result<(), String> {
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
         ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
-    let key = relay::facing::new_key()?;
+    let key = relay::peer::new_key()?;
     let facing = PeerConfig::new(key.as_bytes(), Known::default())?;
     voice.mark().map_err(wrong)?;
     let here = Control::Here {

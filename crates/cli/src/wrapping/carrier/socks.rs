@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use shim::letter::IpcMessage;
+use shim::ipc::IpcMessage;
 use shim::socks::{GREETING, REST, Request, WELCOME, rest};
 use sys::Tuning;
 use transfer::connect::Dial;

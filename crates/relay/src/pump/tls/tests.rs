@@ -1,5 +1,5 @@
 use super::*;
-use crate::facing::{Known, PeerConfig, new_key};
+use crate::peer::{Known, PeerConfig, new_key};
 
 /// Two ends that know each other, after the handshake.
 fn ends() -> [Tls; 2] {

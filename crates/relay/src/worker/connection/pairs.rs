@@ -10,9 +10,9 @@ use pair::{Frame, Parser, TOKEN, Why};
 
 use super::{Connection, ConnectionContext, End, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
 use crate::address::Target;
-use crate::pump::bundle::{StripeContext, StripeSet};
+use crate::pump::stripe_set::{StripeContext, StripeSet};
 use crate::pump::{Leg, TurnResult};
-use crate::server::crowd::ConnectionPermit;
+use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, Place, RegisteredPair};
 use crate::worker::dial::{self, Way};
 use crate::worker::inbox::Message;

@@ -5,7 +5,7 @@ use ssh::auth::{Identity, Method, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::connect::gate::{AuthHandler, Binding, Credentials, ServerFacts};
+use crate::connect::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
 
 /// Lets nothing in but the host key that the control channel has told, and shows nothing but a key
 /// for one login. Nobody is asked.

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use wire::BorrowPolicy;
 
 use super::{Far, RemoteProgram, SshLink, engine_error, error};
-use crate::connect::gate::Binding;
+use crate::connect::auth_handler::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
 /// What the windows of a connection may grow to where the server's buffers bear it: 2.5 Gbit/s at

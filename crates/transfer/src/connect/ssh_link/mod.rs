@@ -22,7 +22,7 @@ use tracing::info;
 use wire::Pool;
 
 use super::agent_channels::AgentChannels;
-use super::gate::{AuthHandler, ServerFacts};
+use super::auth_handler::{AuthHandler, ServerFacts};
 use super::serving::Serving;
 use super::stream::Stream;
 use crate::agent::AgentSocket;

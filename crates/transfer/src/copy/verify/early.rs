@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plan::JobId;
+use schedule::JobId;
 
 use super::Verify;
 use crate::copy::engine::{End, Engine, Purpose};

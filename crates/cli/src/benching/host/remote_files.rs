@@ -1,0 +1,170 @@
+//! The other end: where its files lie, and what its processor does.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use measure::bench::{Data, Place, Setting};
+use transfer::bench::remote_probe::{RemoteProbe, Used};
+use transfer::copy::{self, HostId};
+use transfer::session::Session;
+
+/// A process of a connection that has ended is gone within this time, or is counted later.
+const TRIES: u32 = 25;
+const TRY: Duration = Duration::from_millis(20);
+
+pub(super) struct Far {
+    end: RemoteProbe,
+    /// Why nothing can be asked.
+    silent: Option<String>,
+    /// A folder in memory.
+    memory: Option<Vec<u8>>,
+    /// What files on disk are named, relative to the login folder or not.
+    folder: String,
+    name: String,
+    /// What is there, with its size.
+    files: BTreeMap<(Place, Data), Option<u64>>,
+    /// While nothing runs.
+    idle: Option<Used>,
+    last: Option<Used>,
+    /// Processor seconds of a login.
+    login: Option<f64>,
+}
+
+impl Far {
+    /// Over a session of its own; with the bytes that are free in memory there.
+    pub(super) fn look(session: Session) -> (Self, Option<u64>) {
+        let mut end = RemoteProbe::new(session);
+        let room = end.room();
+        let silent = room.as_ref().err().cloned();
+        let memory = room.ok().and_then(|room| room.memory);
+        let idle = match silent {
+            None => end.used().ok(),
+            Some(_) => None,
+        };
+        let far = Self {
+            end,
+            silent,
+            memory: memory.as_ref().map(|(folder, _)| folder.clone()),
+            folder: String::new(),
+            name: String::new(),
+            files: BTreeMap::new(),
+            idle,
+            last: idle,
+            login: None,
+        };
+        (far, memory.map(|(_, free)| free))
+    }
+
+    /// Why nothing can be asked, if nothing can.
+    pub(super) fn why(&self) -> Option<&str> {
+        self.silent.as_deref()
+    }
+
+    /// Files get this name, on disk in this folder.
+    pub(super) fn name_files(&mut self, name: &str, folder: Option<&str>) {
+        name.clone_into(&mut self.name);
+        self.folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
+    }
+
+    /// Files go to disk, as those in memory could not be written; false where they do already.
+    pub(super) fn give_memory_up(&mut self) -> bool {
+        self.memory.take().is_some()
+    }
+
+    /// Where the file of a setting lies.
+    pub(super) fn path(&self, setting: &Setting) -> copy::Place {
+        copy::Place::Remote {
+            host: HostId(0),
+            path: self.bytes(setting.place, setting.data),
+        }
+    }
+
+    fn bytes(&self, place: Place, data: Data) -> Vec<u8> {
+        let name = format!("{}-{}", self.name, data.name());
+        match (&self.memory, place) {
+            (Some(memory), Place::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
+            _ => format!("{}{name}", self.folder).into_bytes(),
+        }
+    }
+
+    /// The file of a setting is there with this size, or may be there.
+    pub(super) fn has(&mut self, setting: &Setting, size: Option<u64>) {
+        self.files.insert((setting.place, setting.data), size);
+    }
+
+    /// The size that it has.
+    pub(super) fn size(&self, setting: &Setting) -> Option<u64> {
+        self.files.get(&(setting.place, setting.data)).copied()?
+    }
+
+    /// Processor time of the server once the last run's processes are gone.
+    pub(super) fn settle(&mut self) -> Option<f64> {
+        let idle = self.idle?;
+        let before = self.last?;
+        for _ in 0..TRIES {
+            let Ok(used) = self.end.used() else {
+                self.idle = None;
+                return None;
+            };
+            if used.processes <= idle.processes {
+                self.last = Some(used);
+                return Some((used.seconds - before.seconds).max(0.0));
+            }
+            thread::sleep(TRY);
+        }
+        // What is left of it counts with the next run, so this one's is not known.
+        self.last = self.end.used().ok();
+        None
+    }
+
+    /// A run has ended that was hardly more than a login.
+    pub(super) fn logged_in(&mut self) {
+        let Some(used) = self.settle() else { return };
+        self.login = Some(self.login.map_or(used, |known| known.min(used)));
+    }
+
+    /// Processor seconds of the last run, without its logins.
+    pub(super) fn used_since(&mut self, logins: u32) -> Option<f64> {
+        let used = self.settle()?;
+        // No login at all cannot be: the processes of others are hidden there.
+        let login = self.login.filter(|login| *login > 0.0)?;
+        Some((used - login * f64::from(logins)).max(0.0))
+    }
+
+    /// Removes what was put there, and names what may be left since nobody answers any more.
+    pub(super) fn clean(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        for (place, data) in std::mem::take(&mut self.files).into_keys() {
+            let path = self.bytes(place, data);
+            if !self.end.remove(&path) {
+                left.push(String::from_utf8_lossy(&path).into_owned());
+            }
+        }
+        left
+    }
+
+    pub(super) fn memory(&self) -> String {
+        match &self.memory {
+            Some(folder) => format!("files in {}", String::from_utf8_lossy(folder)),
+            None => format!("files on disk, in {}", self.disk()),
+        }
+    }
+
+    pub(super) fn disk(&self) -> String {
+        match self.folder.trim_end_matches('/') {
+            "" => "the login folder".to_owned(),
+            folder => folder.to_owned(),
+        }
+    }
+
+    pub(super) fn about_cpu(&self) -> String {
+        match (&self.silent, self.idle, self.login) {
+            (Some(why), ..) => format!("not known, as {why}"),
+            (None, Some(_), Some(login)) if login > 0.0 => {
+                "of the SSH server and all its processes, by a shell there".to_owned()
+            }
+            _ => "not known, as the server's processes are hidden there".to_owned(),
+        }
+    }
+}

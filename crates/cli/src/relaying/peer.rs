@@ -1,0 +1,103 @@
+//! The keys of facing relays: ours, and those of others.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use relay::peer::{Known, PeerConfig, StripeCount, is_fingerprint, new_key};
+use zeroize::Zeroizing;
+
+use super::paths::LearnedStripes;
+use crate::flags::table::PairArgs;
+
+/// What the command line means.
+///
+/// # Errors
+/// A key cannot be had, or nobody would be let in.
+pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
+    let (file, key) = own_key(args.key.as_deref())?;
+    let mut known = Known::default();
+    for text in &args.allow {
+        add(&mut known, text)?;
+    }
+    let file_of_known = known_pairs();
+    if let Some(path) = &file_of_known {
+        match fs::read_to_string(path) {
+            Ok(text) => known
+                .add(&text)
+                .map_err(|why| format!("{}: {why}", path.display()))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{}: {e}", path.display())),
+        }
+    }
+    let is_empty = known.is_empty();
+    if args.accept_new {
+        let path = file_of_known.ok_or("there is no home for known_pairs: use --pair-allow")?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        }
+        known.learn(path);
+    }
+    let facing = PeerConfig::new(key.as_bytes(), known);
+    let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
+    if is_empty && !args.accept_new {
+        return Err(format!(
+            "no key of another half is known: say whose with --pair-allow SHA256:... (the other \
+             half says it as it starts; ours, for its --pair-allow, is {})",
+            facing.fingerprint()
+        ));
+    }
+    if let Some(stripes) = args.stripes {
+        facing.stripes = StripeCount::Fixed(stripes);
+    }
+    if let Some(buffer) = args.buffer {
+        facing.most = buffer;
+    }
+    facing.zstd = !args.plain;
+    facing.explain = args.explain;
+    facing.paths = Some(Arc::new(LearnedStripes::new()));
+    Ok(facing)
+}
+
+/// Our key, which is made where it is missing.
+fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String> {
+    let usual = || {
+        transfer::UserDir::State
+            .path()
+            .map(|folder| folder.join("pair_key"))
+    };
+    let file = named.map(Path::to_owned).or_else(usual);
+    let file = file.ok_or("there is no home to keep a key in: --pair-key names a file")?;
+    if !file.exists() {
+        let made = serve::listen::keep_new(&file, new_key()?.as_bytes());
+        made.map_err(|e| format!("{}: a key cannot be made: {e}", file.display()))?;
+    }
+    let wrong = |e: io::Error| format!("{}: {e}", file.display());
+    let mode = fs::metadata(&file).map_err(wrong)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "{}: others than its owner may read this key: chmod 600",
+            file.display()
+        ));
+    }
+    let text = fs::read_to_string(&file).map_err(wrong)?;
+    Ok((file, Zeroizing::new(text)))
+}
+
+/// A fingerprint, or a file of them.
+fn add(known: &mut Known, text: &str) -> Result<(), String> {
+    if is_fingerprint(text) {
+        return known.add(text);
+    }
+    let lines = fs::read_to_string(text).map_err(|e| {
+        format!("--pair-allow: '{text}' is no fingerprint such as SHA256:..., and as a file: {e}")
+    })?;
+    known.add(&lines).map_err(|why| format!("{text}: {why}"))
+}
+
+/// `$XDG_CONFIG_HOME/longhaul/known_pairs`, or under `~/.config`.
+fn known_pairs() -> Option<PathBuf> {
+    Some(transfer::UserDir::Config.path()?.join("known_pairs"))
+}

@@ -1,0 +1,191 @@
+//! What flags and configuration file say together.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serve::listen::{AccessPolicy, AllowedProgram, Limits, Offer, Rules, ServedFiles, Settings};
+use serve::{Access, Export};
+use ssh::key::host_key_algorithms;
+use ssh::transport::DisabledProtection;
+use tracing::info;
+
+use super::host_keys::HostKeys;
+use super::options::Options;
+use super::validate::{is_pattern, known_tokens};
+use super::{config, host_keys};
+use crate::flags::low::ServeArgs;
+use crate::http::HttpEndpoint;
+
+/// As LoginGraceTime of sshd, but half of it.
+const LOGIN_TIME: u64 = 60;
+
+pub(super) struct Settled {
+    options: Options,
+    root: Option<PathBuf>,
+    authorized_keys: Option<PathBuf>,
+    host_keys: Vec<PathBuf>,
+    old_clients: bool,
+    access: Access,
+    renounced: DisabledProtection,
+    window_poll: bool,
+    allowed: Vec<AllowedProgram>,
+    /// Where to listen.
+    pub(super) listen: Option<String>,
+    /// Where figures are told.
+    pub(super) metrics: Option<HttpEndpoint>,
+}
+
+impl Settled {
+    /// Reads the configuration file, if there is one; flags go before it, whose paths are absolute.
+    pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
+        let options = match &args.config {
+            Some(file) => config::read(file, args)?,
+            None => Options::default(),
+        };
+        let of_file = options.host_keys.clone().unwrap_or_default();
+        let metrics = options.metrics.as_deref().map(HttpEndpoint::of);
+        let names = match args.allow.is_empty() {
+            true => options.allow.as_deref().unwrap_or_default(),
+            false => &args.allow,
+        };
+        let less = match (&args.root, args.access) {
+            (Some(_), _) => Some("a root"),
+            (None, Some(_)) => Some("less than full access (read-only, write-only)"),
+            (None, None) => options.narrower(),
+        };
+        if let (false, Some(what)) = (names.is_empty(), less) {
+            return Err(config::why_not_allowed(what));
+        }
+        let path = env::var_os("PATH");
+        let allowed = names
+            .iter()
+            .map(|name| AllowedProgram::find(name, path.as_deref()));
+        let allowed = allowed.collect::<Result<_, _>>()?;
+        Ok(Self {
+            allowed,
+            root: args.root.clone().or_else(|| options.root.clone()),
+            authorized_keys: args
+                .authorized_keys
+                .clone()
+                .or_else(|| options.authorized_keys.clone()),
+            host_keys: match args.host_keys.is_empty() {
+                true => of_file,
+                false => args.host_keys.clone(),
+            },
+            old_clients: args.old_clients || options.old_clients.unwrap_or_default(),
+            access: args.access.or(options.access).unwrap_or_default(),
+            renounced: args.renounced,
+            window_poll: !args.no_window_poll,
+            listen: args.listen.clone().or_else(|| options.listen.clone()),
+            metrics,
+            options,
+        })
+    }
+
+    /// Whether each account has a root of its own.
+    pub(super) fn root_is_a_pattern(&self) -> bool {
+        let root = self.root.as_ref();
+        root.is_some_and(|root| is_pattern(root))
+    }
+
+    /// Options of the file that only a server of root's obeys.
+    pub(super) fn for_root_alone(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("users", self.options.users.is_some()),
+            ("nologin-shells", self.options.nologin_shells.is_some()),
+        ];
+        given
+            .into_iter()
+            .filter_map(|(name, is)| is.then_some(name))
+    }
+
+    /// What is served, opened.
+    pub(super) fn export(&self) -> Result<Export, String> {
+        self.served().open().map_err(|e| e.to_string())
+    }
+
+    pub(super) fn served(&self) -> ServedFiles {
+        let usual = ServedFiles::default();
+        ServedFiles {
+            root: self.root.clone(),
+            access: self.access,
+            idle: self.options.idle_time.map(Duration::from_secs),
+            slow: self
+                .options
+                .slow_time
+                .map_or(usual.slow, Duration::from_secs),
+            without_cipher: self.renounced != DisabledProtection::Nothing,
+            without_mac: self.renounced == DisabledProtection::CipherAndMac,
+            window_poll: self.window_poll,
+            log_files: self.options.log_files.unwrap_or(usual.log_files),
+            allowed: self.allowed.clone(),
+            ..usual
+        }
+    }
+
+    /// What a server needs.
+    pub(super) fn settings(&self) -> Result<Settings, String> {
+        let options = &self.options;
+        for (name, pattern) in [
+            ("root", &self.root),
+            ("authorized-keys", &self.authorized_keys),
+        ] {
+            pattern
+                .as_ref()
+                .map_or(Ok(()), |pattern| known_tokens(name, pattern))?;
+        }
+        let served = self.served();
+        let mut keys = BTreeMap::new();
+        for key in options.key.iter().flatten() {
+            let different = ServedFiles {
+                root: key.root.clone().or_else(|| served.root.clone()),
+                access: key.access.unwrap_or(served.access),
+                ..served.clone()
+            };
+            keys.insert(key.fingerprint.clone().unwrap_or_default(), different);
+        }
+        let usual = Limits::default();
+        let rules = Rules {
+            nologin_shells: options.nologin_shells.unwrap_or_default(),
+            users: options.users.clone(),
+        };
+        let HostKeys { shown, left_out } = host_keys::load(&self.host_keys, self.old_clients)?;
+        for key in &left_out {
+            let public = key.public();
+            let (kind, fingerprint) = (public.key_type(), public.fingerprint());
+            info!("host key {kind} {fingerprint} is not shown: --old-clients would");
+        }
+        let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
+        let to_old_clients = (!self.old_clients).then(|| Offer {
+            algorithms: options.algorithms(true),
+            host_key: host_key_algorithms(all_keys),
+        });
+        let authorities = options.trusted_user_ca_keys.clone();
+        let entrance = AccessPolicy::open(self.authorized_keys.clone(), authorities, rules);
+        Ok(Settings {
+            entrance: entrance.map_err(|e| e.to_string())?,
+            keys,
+            algorithms: options.algorithms(self.old_clients),
+            to_old_clients,
+            limits: Limits {
+                connections: options.connections.unwrap_or(usual.connections),
+                strangers: options.strangers.unwrap_or(usual.strangers),
+                strangers_per_source: options
+                    .strangers_per_source
+                    .unwrap_or(usual.strangers_per_source),
+                source_block: options
+                    .source_block
+                    .as_deref()
+                    .map_or(Ok(usual.source_block), str::parse)
+                    .map_err(|why| format!("source-block {why}"))?,
+                per_user: options.connections_per_user,
+                per_second: options.connections_per_second.unwrap_or(usual.per_second),
+            },
+            login_time: Duration::from_secs(options.login_time.unwrap_or(LOGIN_TIME)),
+            host_keys: shown,
+            served,
+        })
+    }
+}

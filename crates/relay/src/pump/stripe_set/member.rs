@@ -1,0 +1,94 @@
+//! One leg of a pair.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use pair::{Frame, LegId, Parser, StripedConnection, TOKEN};
+
+use crate::pump::WorkerResources;
+use crate::pump::leg::{Leg, Received};
+use crate::server::connection_limiter::ConnectionPermit;
+
+/// One leg of a pair.
+#[derive(Debug)]
+pub(super) struct Stripe {
+    pub(super) id: LegId,
+    pub(super) leg: Leg,
+    pub(super) parser: Parser,
+    /// The handshake is over.
+    pub(super) open: bool,
+    /// Something has come on it.
+    pub(super) heard: bool,
+    pub(super) since: Instant,
+    /// By which of several ways it leaves.
+    pub(super) uplink: Option<usize>,
+    /// Bytes of frames, both ways.
+    pub(super) moved: u64,
+    pub(super) _guest: Option<ConnectionPermit>,
+}
+
+impl Stripe {
+    /// Goes on with its handshake, and reads what has come on it, at most `left`.
+    pub(super) fn turn(
+        &mut self,
+        session: &mut StripedConnection,
+        asks: Option<([u8; TOKEN], bool)>,
+        means: &mut WorkerResources,
+        left: &mut usize,
+        timeout: Duration,
+    ) -> io::Result<()> {
+        if !self.open {
+            if !self.leg.shake()? {
+                return match means.now >= self.since + timeout {
+                    true => Err(io::ErrorKind::TimedOut.into()),
+                    false => Ok(()),
+                };
+            }
+            if let Some((token, joins)) = asks {
+                self.leg
+                    .send(&Frame::Hello { token, joins }.encode(), false)?;
+            }
+            self.open = true;
+            session.add(self.id);
+        }
+        self.understand(session, means.now)?;
+        while *left > 0 {
+            match self.leg.receive(&mut means.scratch)? {
+                Received::Bytes(n) => {
+                    *left = left.saturating_sub(n);
+                    self.moved += n as u64;
+                    self.parser.push(means.scratch.get(..n).unwrap_or_default());
+                    self.understand(session, means.now)?;
+                }
+                Received::Nothing => break,
+                Received::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        match self.leg.failure() {
+            Some(why) if !self.leg.is_readable() => Err(why.kind().into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn understand(&mut self, session: &mut StripedConnection, now: Instant) -> io::Result<()> {
+        loop {
+            let frame = match self.parser.poll() {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => session.handle(self.id, &frame, now),
+                Err(e) => Err(e),
+            };
+            frame.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            self.heard = true;
+        }
+    }
+
+    /// Whether it takes a frame, once what it holds is gone.
+    pub(super) fn takes(&mut self) -> bool {
+        if !self.leg.is_writable()
+            && let Err(e) = self.leg.push()
+        {
+            self.leg.fail(e);
+        }
+        self.leg.failure().is_none() && self.leg.is_writable()
+    }
+}

@@ -1,0 +1,367 @@
+//! The thread that lets connections in: it accepts, checks who comes, and hands them to the worker
+//! that has the fewest. What is told to the relays as a whole is told to it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Token, Waker};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use slab::Slab;
+
+use super::connection_limiter::ConnectionLimiter;
+use super::listener::{Inherited, Listener, ListeningSocket, listen};
+use super::running::{Listening, Running};
+use super::{RunningRelays, StartError, WorkerThreads, health};
+use crate::network::is_allowed;
+use crate::settings::Relay;
+use crate::worker::connection::Client;
+use crate::worker::inbox::{Accepted, Inbox, Message};
+
+const WAKE: Token = Token(usize::MAX);
+/// So many are let in before another entrance is looked at.
+const AT_ONCE: usize = 256;
+/// When the process has no descriptor left for a connection, it looks again after so long.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// What the door is told.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Close. A successor that listens at the same sockets keeps the paths of UNIX sockets.
+    Drain { succeeded: bool },
+    /// These relays, in place of those that run; all of them or none.
+    Replace(Vec<Relay>, Sender<Result<(), StartError>>),
+    /// The sockets that listen, for somebody else to listen at as well.
+    Share(Sender<io::Result<Vec<ListeningSocket>>>),
+}
+
+/// Where it is told.
+#[derive(Debug)]
+pub(super) struct AcceptorHandle {
+    /// None once the door is closed.
+    orders: Mutex<Option<Vec<Order>>>,
+    waker: Waker,
+}
+
+impl AcceptorHandle {
+    /// A door that is closed drops it: whoever waits for an answer sees that.
+    pub(super) fn give(&self, order: Order) {
+        if let Some(orders) = &mut *self.lock() {
+            orders.push(order);
+        }
+        // A door that is closed needs no waking.
+        let _ = self.waker.wake();
+    }
+
+    fn take(&self) -> Vec<Order> {
+        self.lock().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that lets connections in.
+pub(super) struct Acceptor {
+    pub(super) poll: Poll,
+    orders: Arc<AcceptorHandle>,
+    crew: WorkerThreads,
+    crowds: Vec<ConnectionLimiter>,
+    pub(super) listeners: Slab<Listener>,
+    pub(super) listening: Listening,
+    pub(super) roll: RunningRelays,
+    /// Whoever is turned away again and again is told of once a second.
+    complaints: ErrorThrottle,
+}
+
+#[derive(Default)]
+struct ErrorThrottle {
+    last: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Acceptor {
+    /// Listens at all entrances; at sockets that were handed on where there are any for them.
+    pub(super) fn open(
+        relays: Vec<Relay>,
+        workers: Vec<Arc<Inbox>>,
+        inherited: &mut Inherited,
+    ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), StartError> {
+        let poll = Poll::new()?;
+        let orders = Arc::new(AcceptorHandle {
+            orders: Mutex::new(Some(Vec::new())),
+            waker: Waker::new(poll.registry(), WAKE)?,
+        });
+        let crowds = workers
+            .iter()
+            .map(|_| ConnectionLimiter::default())
+            .collect();
+        let mut door = Self {
+            poll,
+            orders: Arc::clone(&orders),
+            crew: WorkerThreads(workers),
+            crowds,
+            listeners: Slab::new(),
+            listening: Listening::default(),
+            roll: RunningRelays::default(),
+            complaints: ErrorThrottle::default(),
+        };
+        for relay in relays {
+            let running = Arc::new(Running::new(relay, door.listening.clone()));
+            for socket in listen(&running, inherited)? {
+                door.add(Listener::new(socket, &running))?;
+            }
+            door.share_crowd(&running);
+        }
+        door.enrol();
+        let roll = RunningRelays::clone(&door.roll);
+        Ok((door, orders, roll))
+    }
+
+    /// Has a socket told of; its place in the list.
+    pub(super) fn add(&mut self, mut listener: Listener) -> io::Result<usize> {
+        let slot = self.listeners.vacant_key();
+        let all = self.listeners.iter();
+        listener.nth = all.filter(|(_, other)| other.at == listener.at).count() as u32;
+        listener.register(self.poll.registry(), slot)?;
+        Ok(self.listeners.insert(listener))
+    }
+
+    /// All sockets of a relay count together.
+    pub(super) fn share_crowd(&mut self, running: &Arc<Running>) {
+        let own = |listener: &&mut Listener| Arc::ptr_eq(&listener.running, running);
+        let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
+        if let Some(first) = all.next() {
+            let crowd = first.crowd.clone();
+            all.for_each(|listener| listener.crowd = crowd.clone());
+        }
+    }
+
+    /// Tells the others which relays there are now.
+    pub(super) fn enrol(&self) {
+        let all = self.listeners.iter().map(|(_, listener)| listener);
+        let addresses = all.clone().filter_map(|listener| listener.at.address());
+        self.listening.set(addresses.collect());
+        let mut relays: Vec<Arc<Running>> = Vec::new();
+        for listener in all {
+            if !relays.iter().any(|r| Arc::ptr_eq(r, &listener.running)) {
+                relays.push(Arc::clone(&listener.running));
+            }
+        }
+        *self.roll.write().unwrap_or_else(PoisonError::into_inner) = relays;
+    }
+
+    /// Where connections come in.
+    pub(super) fn listening(&self) -> Vec<String> {
+        let all = self.listeners.iter().map(|(_, listener)| listener);
+        let stay = all.filter(|listener| listener.retires.is_none());
+        stay.map(|listener| listener.at.to_string()).collect()
+    }
+
+    /// Until it is told to close.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let timeout = self.timeout();
+            if let Err(e) = self.poll.poll(&mut events, timeout)
+                && e.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!("nobody is let in any more: {e}");
+                return self.close(false);
+            }
+            for event in &events {
+                if let Some(listener) = self.listeners.get_mut(event.token().0) {
+                    listener.ready = true;
+                }
+            }
+            for order in self.orders.take() {
+                match order {
+                    Order::Drain { succeeded } => return self.close(succeeded),
+                    // Whoever has asked may not wait any more.
+                    Order::Replace(relays, told) => drop(told.send(self.replace(relays))),
+                    Order::Share(told) => drop(told.send(self.sockets())),
+                }
+            }
+            let slots: Vec<usize> = self.listeners.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                self.accept(slot);
+            }
+            self.close_retired();
+            self.look_after_targets();
+        }
+    }
+
+    /// The sockets, each in its place among those at its address.
+    pub(super) fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
+        let now = Instant::now();
+        let mut all: Vec<&Listener> = self.listeners.iter().map(|(_, l)| l).collect();
+        all.sort_by_key(|listener| listener.nth);
+        let copies = all.into_iter().map(|listener| {
+            Ok(ListeningSocket {
+                socket: listener.socket.try_clone()?.into(),
+                retires_in: listener.retires.map(|at| at.saturating_duration_since(now)),
+            })
+        });
+        copies.collect()
+    }
+
+    /// How long nothing is to be done, if nobody comes.
+    fn timeout(&self) -> Option<Duration> {
+        if self.listeners.iter().any(|(_, listener)| listener.ready) {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let all = self.listeners.iter();
+        let times = all.flat_map(|(_, l)| [l.running.health.next_check(now), l.retires]);
+        Some(times.flatten().min()?.saturating_duration_since(now))
+    }
+
+    fn look_after_targets(&self) {
+        let now = Instant::now();
+        for (_, listener) in &self.listeners {
+            if listener.running.health.is_due(now) {
+                let running = Arc::clone(&listener.running);
+                let thread = thread::Builder::new().name("health".to_owned());
+                // The next time comes.
+                let _ = thread.spawn(move || health::check(&running));
+            }
+        }
+    }
+
+    fn close(self, succeeded: bool) {
+        *self.orders.lock() = None;
+        drop(self.poll);
+        for (_, listener) in self.listeners {
+            if !succeeded {
+                listener.close();
+            }
+        }
+        let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
+        tracing::info!("nobody is let in any more, {there} connections are served to the end");
+        for inbox in &self.crew.0 {
+            inbox.put(Message::Drain);
+        }
+    }
+
+    /// Lets in those who wait at one socket.
+    pub(super) fn accept(&mut self, slot: usize) {
+        for _ in 0..AT_ONCE {
+            let Some(listener) = self.listeners.get_mut(slot).filter(|l| l.ready) else {
+                return;
+            };
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match acceptfrom_with(&listener.socket, flags) {
+                Ok((socket, from)) => {
+                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
+                    self.admit(slot, socket, from);
+                }
+                Err(Errno::AGAIN) => listener.ready = false,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.complaints
+                        .tell(None, "no descriptor or memory is left for a connection");
+                    thread::sleep(EXHAUSTED);
+                    return;
+                }
+                // Errors of one connection, which is gone then (accept(2)).
+                Err(
+                    Errno::INTR
+                    | Errno::CONNABORTED
+                    | Errno::PROTO
+                    | Errno::PERM
+                    | Errno::NETDOWN
+                    | Errno::HOSTUNREACH
+                    | Errno::NETUNREACH
+                    | Errno::HOSTDOWN
+                    | Errno::OPNOTSUPP,
+                ) => {}
+                Err(e) => {
+                    self.complaints.tell(None, &format!("accept: {e}"));
+                    listener.ready = false;
+                }
+            }
+        }
+    }
+
+    /// Hands somebody to a worker, or closes the door: the socket is reset as it is dropped.
+    fn admit(&mut self, slot: usize, socket: OwnedFd, from: Option<SocketAddr>) {
+        let Some(listener) = self.listeners.get(slot) else {
+            return;
+        };
+        let relay = &listener.running.relay;
+        let ip: Option<IpAddr> = from.map(|from| from.ip().to_canonical());
+        if let Some(ip) = ip
+            && !relay.allow.is_empty()
+            && !is_allowed(&relay.allow, ip)
+        {
+            listener.running.figures.turned_away();
+            self.complaints
+                .tell(from, "turned away: --allow has no such address");
+            return;
+        }
+        let guest = match listener.crowd.enter(ip, &relay.limits) {
+            Ok(guest) => guest,
+            Err(why) => {
+                listener.running.figures.turned_away();
+                self.complaints.tell(from, &format!("turned away: {why}"));
+                return;
+            }
+        };
+        if from.is_some() {
+            relay.tuning.connected(&socket);
+        }
+        let Some((nth, crowd)) = self
+            .crowds
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, crowd)| crowd.len())
+        else {
+            return;
+        };
+        let place = crowd.enter(
+            None,
+            &crate::settings::Limits {
+                connections: usize::MAX,
+                ..relay.limits
+            },
+        );
+        let Ok(place) = place else {
+            return;
+        };
+        listener.running.figures.accepted();
+        let arrival = Accepted {
+            relay: Arc::clone(&listener.running),
+            client: from.map_or(Client::Unix, Client::Tcp),
+            input: socket,
+            output: None,
+            guest: guest.with(place),
+        };
+        if let Some(inbox) = self.crew.0.get(nth) {
+            inbox.put(Message::Arrived(Box::new(arrival)));
+        }
+    }
+}
+
+impl ErrorThrottle {
+    fn tell(&mut self, from: Option<SocketAddr>, why: &str) {
+        let now = Instant::now();
+        if self
+            .last
+            .is_some_and(|last| now < last + Duration::from_secs(1))
+        {
+            self.unsaid += 1;
+            return;
+        }
+        self.last = Some(now);
+        let client = from.map_or_else(|| "unix".to_owned(), |from| from.to_string());
+        match std::mem::take(&mut self.unsaid) {
+            0 => tracing::warn!(%client, "{why}"),
+            unsaid => tracing::warn!(%client, unsaid, "{why}"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Names that are made durable where the far end is longhaul: fsync-set@longhaul.
+
+use sftp::{Reply, Request, Status, StatusCode};
+use wire::{Field as _, Rest};
+
+use super::core::{LaneContext, RequestTag};
+use super::messages::{self, refused};
+use super::put::{Part, Put};
+use super::simple_op::{ITSELF, SimpleOp};
+use super::task::Step;
+use crate::{LaneEvent, RemotePath, directory_of};
+
+const SYNCING_NAME: &str = "cannot make the name durable";
+
+/// Whoever may not read a directory may put files there nevertheless: they stand, and that is said.
+fn is_told_only(status: &Status) -> bool {
+    status.code == StatusCode::PERMISSION_DENIED
+}
+
+impl Put {
+    /// Whether its name is made durable as well, behind the rename.
+    pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
+        let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
+        named && self.options.fsync && core.server.fsync_set && core.server.in_order
+    }
+
+    /// Follows the rename: a server that carries out one request after the other has done that.
+    pub(super) fn sync_name(&mut self, core: &mut LaneContext, path: &[u8]) {
+        let mut paths = Vec::new();
+        directory_of(path).as_slice().write(&mut paths);
+        let paths = Rest(&paths);
+        self.send(core, RequestTag::SyncName, &Request::FsyncSet { paths });
+    }
+
+    pub(super) fn on_name_synced(&mut self, core: &mut LaneContext, reply: &Reply) {
+        match messages::status(reply) {
+            Ok(()) => {}
+            // Then the rename has failed, or something before it.
+            Err(_) if self.given_up() || self.attempt.replace.is_some() => {}
+            Err(status) if is_told_only(status) => {
+                self.warn(
+                    core,
+                    &format!("its name could not be made durable: {status}"),
+                );
+            }
+            Err(status) => self.fail(refused(SYNCING_NAME, status)),
+        }
+    }
+}
+
+impl SimpleOp {
+    /// Elsewhere there is nobody to ask.
+    pub(super) fn make_durable(&mut self, core: &mut LaneContext, paths: &[RemotePath]) -> Step {
+        if !core.server.fsync_set {
+            return self.end(core);
+        }
+        let mut bytes = Vec::new();
+        for path in paths {
+            path.0.as_slice().write(&mut bytes);
+        }
+        let paths = Rest(&bytes);
+        self.send(core, ITSELF, &Request::FsyncSet { paths });
+        Step::Goes
+    }
+
+    pub(super) fn on_durable(&mut self, core: &mut LaneContext, reply: &Reply) {
+        match messages::status(reply) {
+            Ok(()) => {}
+            Err(status) if is_told_only(status) => {
+                let text = format!("a directory could not be made durable: {status}");
+                core.event(LaneEvent::Warning(self.id, text));
+            }
+            Err(status) => self.fail(refused(SYNCING_NAME, status)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Another name for a file at the far end.
+
+use sftp::{Reply, Request, StatusCode, temp_name};
+
+use super::core::{LaneContext, RequestTag};
+use super::messages::{self, refused, remote};
+use super::replace::{Replace, Replaced};
+use super::task::{Step, attributes};
+use crate::{EntryKind, Fault, JobId, LaneEvent};
+
+/// Makes a link; where something has the name, beside it, and renames it.
+#[derive(Debug)]
+pub(super) struct HardLink {
+    id: JobId,
+    path: Vec<u8>,
+    of: Vec<u8>,
+    temp: Option<Vec<u8>>,
+    replace: Option<Replace>,
+    fault: Option<Fault>,
+}
+
+/// The link itself.
+const ITSELF: u8 = 0;
+/// The link under a temporary name.
+const BESIDE: u8 = 1;
+/// What stands there, where it may have to be moved aside.
+const LOOK: u8 = 2;
+/// rename(2) does nothing where both names are of one file: the temporary one stays then.
+const CLEAN: u8 = 3;
+
+const MAKING: &str = "cannot make the hard link";
+
+impl HardLink {
+    pub(super) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>) -> Self {
+        Self {
+            id,
+            path,
+            of,
+            temp: None,
+            replace: None,
+            fault: None,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+        if !core.server.hardlink {
+            self.fault = Some(remote("the server makes no hard links"));
+            return self.end(core);
+        }
+        let (from, to) = (&self.of, &self.path);
+        core.send(
+            self.id,
+            RequestTag::Step(ITSELF),
+            &Request::Hardlink { from, to },
+        );
+        Step::Goes
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: &Reply,
+    ) -> Step {
+        match (what, messages::status(reply)) {
+            (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
+                let path = &self.path;
+                self.fault = Some(refused(MAKING, status));
+                core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
+                return Step::Goes;
+            }
+            (RequestTag::Step(LOOK), _) => {
+                // A directory is never moved aside.
+                let stands = match reply {
+                    Reply::Attrs(attrs) => attributes(attrs).kind(),
+                    _ => EntryKind::Directory,
+                };
+                if stands == EntryKind::Directory {
+                    return self.end(core);
+                }
+                self.fault = None;
+                let temp = temp_name(&self.path, &mut *core.config.random);
+                let (from, to) = (&self.of, &temp);
+                core.send(
+                    self.id,
+                    RequestTag::Step(BESIDE),
+                    &Request::Hardlink { from, to },
+                );
+                self.temp = Some(temp);
+                return Step::Goes;
+            }
+            (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
+                self.temp = None;
+                self.fault = Some(refused(MAKING, status));
+            }
+            (RequestTag::Step(BESIDE), Ok(())) => {
+                let from = self.temp.as_deref().unwrap_or_default();
+                let names = (from, self.path.as_slice());
+                self.replace = Some(Replace::begin(core, self.id, names, true));
+                return Step::Goes;
+            }
+            (RequestTag::Replace, _) => {
+                let Some(mut replace) = self.replace.take() else {
+                    return self.end(core);
+                };
+                let replaced = replace.on_reply(core, self.id, reply);
+                if let Replaced::Goes = replaced {
+                    self.replace = Some(replace);
+                    return Step::Goes;
+                }
+                let (fault, warning) = replaced.told(MAKING, &mut self.temp);
+                self.fault = fault;
+                if let Some(text) = warning {
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+                if let Some(path) = &self.temp {
+                    core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
+                    return Step::Goes;
+                }
+            }
+            (RequestTag::Step(CLEAN), done) => {
+                let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
+                if let Some(temp) = self.temp.take().filter(|_| left) {
+                    let name = sftp::printable(&temp, 4096);
+                    let text = format!("the temporary {name} could not be removed");
+                    core.event(LaneEvent::Warning(self.id, text));
+                }
+            }
+            _ => {}
+        }
+        self.end(core)
+    }
+
+    fn end(&mut self, core: &mut LaneContext) -> Step {
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        Step::Over
+    }
+
+    /// The temporary that may exist now.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        self.temp.as_deref().map(|temp| (self.id, temp))
+    }
+}

@@ -1,0 +1,179 @@
+use sftp::{Handle, Name, Reply, Request, StatusCode};
+
+use super::core::{LaneContext, RequestTag};
+use super::listing_bounds::{ListingBounds, is_safe};
+use super::messages::{refused, remote};
+use super::task::{Misprediction, Step, attributes};
+use crate::{Fault, JobId, LaneEvent};
+
+/// Lists one directory.
+///
+/// Where handles are predicted, OPENDIR, some READDIRs and CLOSE leave together, so that no other
+/// request ever meets a directory's handle and the whole takes one round trip. A directory with
+/// more is left to a lane that does not predict, which tells the first entries again: to hold them
+/// back until the end is there cost a round trip and a half in the middle of slow start.
+#[derive(Debug)]
+pub(super) struct List {
+    id: JobId,
+    path: Vec<u8>,
+    handle: Option<Handle>,
+    opening: bool,
+    closing: bool,
+    at_end: bool,
+    pending: usize,
+    /// Everything has left in one flight.
+    one_flight: bool,
+    bounds: ListingBounds,
+    fault: Option<Fault>,
+}
+
+/// So many READDIRs wait at the server while answers travel: each brings up to 100 names
+/// (sftp-server.c, process_readdir), and one behind the end costs 50 bytes.
+const AHEAD: usize = 8;
+/// READDIRs of one flight: 700 names. A folder of the usual size takes no second round trip, and
+/// the flight of a small one is not a kilobyte.
+pub(super) const FLIGHT: usize = 8;
+
+impl List {
+    pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
+        Self {
+            id,
+            path,
+            handle: None,
+            opening: false,
+            closing: false,
+            at_end: false,
+            pending: 0,
+            one_flight: false,
+            bounds: ListingBounds::default(),
+            fault: None,
+        }
+    }
+
+    pub(super) fn open(&mut self, core: &mut LaneContext) {
+        if self.fault.is_some() {
+            return;
+        }
+        self.opening = true;
+        let predicted = core.opens(self.id);
+        let path = std::mem::take(&mut self.path);
+        self.send(core, RequestTag::Open, &Request::Opendir { path: &path });
+        self.path = path;
+        if let Some(handle) = predicted {
+            self.fly(core, handle);
+        }
+    }
+
+    /// All of it behind the OPENDIR. Whatever comes of that, the table of handles is empty again.
+    fn fly(&mut self, core: &mut LaneContext, handle: Handle) {
+        self.one_flight = true;
+        for _ in 0..FLIGHT {
+            let handle = handle.as_bytes();
+            self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
+        }
+        self.closing = true;
+        let bytes = handle.as_bytes();
+        self.send(core, RequestTag::Close, &Request::Close { handle: bytes });
+        core.closes(self.id);
+        self.handle = Some(handle);
+    }
+
+    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
+        self.pending += 1;
+        core.send(self.id, what, request);
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestTag,
+        reply: Reply,
+    ) -> Result<Step, Misprediction> {
+        self.pending -= 1;
+        match (what, reply) {
+            (RequestTag::Open, Reply::Handle(handle)) => {
+                self.opening = false;
+                if self.one_flight && self.handle.as_ref() != Some(&handle) {
+                    return Err(Misprediction::Handle);
+                }
+                self.handle = Some(handle);
+            }
+            (RequestTag::Open, Reply::Status(status)) => {
+                self.opening = false;
+                if !self.one_flight {
+                    core.closes(self.id);
+                }
+                self.fail(refused("cannot list the directory", &status));
+            }
+            (RequestTag::Readdir, Reply::Names(names)) => self.on_names(core, names),
+            (RequestTag::Readdir, Reply::Status(status)) => {
+                self.at_end = true;
+                // Behind an OPENDIR that was refused, or the first error, there is no other cause.
+                if self.fault.is_none() && status.code != StatusCode::EOF {
+                    self.fail(refused("cannot list the directory", &status));
+                }
+            }
+            _ => {}
+        }
+        Ok(self.settle(core))
+    }
+
+    fn on_names(&mut self, core: &mut LaneContext, names: Vec<Name>) {
+        // A server that answers with no names would be asked for ever.
+        if names.is_empty() {
+            self.at_end = true;
+        }
+        let mut entries = Vec::with_capacity(names.len());
+        for name in names {
+            if self.fault.is_some() {
+                break;
+            }
+            if let Err(why) = self.bounds.note(&name.filename) {
+                self.fail(remote(why));
+                break;
+            }
+            match name.filename.as_slice() {
+                b"." | b".." => {}
+                filename if is_safe(filename) => {
+                    entries.push((name.filename, attributes(&name.attrs)));
+                }
+                _ => match self.bounds.note_impossible() {
+                    Ok(()) => core.event(LaneEvent::LeftOut(self.id, name.filename)),
+                    Err(why) => self.fail(remote(why)),
+                },
+            }
+        }
+        if !entries.is_empty() {
+            core.event(LaneEvent::Entries(self.id, entries));
+        }
+    }
+
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+        if let (Some(handle), false) = (self.handle.clone(), self.closing) {
+            let handle = handle.as_bytes();
+            let ends = self.at_end || self.fault.is_some();
+            while !ends && self.pending < AHEAD && !core.lists_held {
+                self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
+            }
+            if ends {
+                self.closing = true;
+                self.send(core, RequestTag::Close, &Request::Close { handle });
+                core.closes(self.id);
+            }
+        }
+        if self.pending > 0 || (self.fault.is_none() && !self.closing) {
+            return Step::Goes;
+        }
+        let end = match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None if !self.at_end => LaneEvent::Abandoned(self.id),
+            None => LaneEvent::Done(self.id),
+        };
+        core.event(end);
+        Step::Over
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}

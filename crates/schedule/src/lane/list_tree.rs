@@ -1,0 +1,245 @@
+use sftp::{Reply, Request, StatusCode, TreeFlags};
+
+use super::config::PackingMode;
+use super::core::{LaneContext, RequestTag};
+use super::listing_bounds::{ListingBounds, is_safe};
+use super::messages::{left_out, refused, remote};
+use super::task::{Step, attributes};
+use crate::{Fault, JobId, LaneEvent, TreeStep};
+
+/// Lists a whole tree: list-tree@longhaul. The server answers each request with the next part, and
+/// sends no more than it is asked for.
+#[derive(Debug)]
+pub(super) struct ListTree {
+    id: JobId,
+    path: Vec<u8>,
+    count: bool,
+    number: u32,
+    pending: usize,
+    answered: usize,
+    /// Directories that are open, the topmost among them.
+    depth: usize,
+    /// Of them, those in one whose name cannot be, with itself.
+    dropped: usize,
+    bounds: ListingBounds,
+    /// Numbers of the directories that are open, the topmost first.
+    open: Vec<u64>,
+    /// Directories entered so far.
+    entered: u64,
+    /// Answers without any step, one after the other.
+    empty: usize,
+    fault: Option<Fault>,
+    /// The server was told to forget it.
+    forgotten: bool,
+}
+
+/// A name that the server lists.
+enum Name {
+    Sound,
+    /// No file can have it: what is to be told.
+    Impossible(String),
+    /// It lies in a directory that is not told.
+    Dropped,
+}
+
+/// Why [`crate::JobKind::ListTree`] fails on a lane whose server cannot do it: a copy may have lanes to
+/// several, and lose those that can.
+pub const NO_TREES: &str = "the server lists no trees";
+
+/// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
+const AHEAD: usize = 8;
+/// The same before anything has come: the first parts are small.
+const FIRST: usize = 2;
+/// So many answers without any step, one after the other, are no listing.
+const MOST_EMPTY: usize = 1000;
+/// No path that a server bears leads deeper.
+const DEEPEST: usize = 4096;
+
+impl ListTree {
+    pub(super) fn new(id: JobId, path: Vec<u8>, count: bool) -> Self {
+        Self {
+            id,
+            path,
+            count,
+            number: 0,
+            pending: 0,
+            answered: 0,
+            depth: 1,
+            dropped: 0,
+            bounds: ListingBounds::default(),
+            open: vec![0],
+            entered: 0,
+            empty: 0,
+            fault: None,
+            forgotten: false,
+        }
+    }
+
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+        if !core.server.list_tree {
+            core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
+            return Step::Over;
+        }
+        self.number = core.next_tree;
+        core.next_tree = core.next_tree.wrapping_add(1);
+        let path = std::mem::take(&mut self.path);
+        let mut flags = TreeFlags::BEGIN;
+        if self.count {
+            flags = flags | TreeFlags::COUNT;
+        }
+        if core.config.pack != PackingMode::Never {
+            flags = flags | TreeFlags::PACK;
+        }
+        self.ask(core, flags, &path);
+        self.path = path;
+        self.settle(core)
+    }
+
+    fn ask(&mut self, core: &mut LaneContext, flags: TreeFlags, path: &[u8]) {
+        self.pending += 1;
+        let tree = self.number;
+        core.send(
+            self.id,
+            RequestTag::Tree,
+            &Request::ListTree { tree, flags, path },
+        );
+    }
+
+    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> Step {
+        self.pending -= 1;
+        self.answered += 1;
+        match reply {
+            Reply::Tree(steps) if self.fault.is_none() => self.on_steps(core, steps),
+            Reply::Status(status) => {
+                let over = self.depth == 0 || self.forgotten || self.fault.is_some();
+                if !over && status.code == StatusCode::EOF {
+                    self.fail(remote("the server ended the listing in the middle"));
+                } else if !over {
+                    self.fail(refused("cannot list the directory", &status));
+                }
+            }
+            _ => {}
+        }
+        self.settle(core)
+    }
+
+    fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeStep>) {
+        self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
+        if self.empty > MOST_EMPTY {
+            self.fail(remote("the server answers without listing anything"));
+        }
+        let mut told = Vec::with_capacity(steps.len());
+        for step in steps {
+            if let Err(why) = self.note(&step) {
+                self.fail(remote(why));
+                break;
+            }
+            if self.depth == 0 || self.depth > DEEPEST {
+                self.fail(remote(
+                    "the server lists what is in no directory of the tree",
+                ));
+                break;
+            }
+            let (step, change) = match step {
+                sftp::TreeStep::Entry(name) => match self.checked(&name.filename) {
+                    Name::Sound => (TreeStep::Entry(name.filename, attributes(&name.attrs)), 0),
+                    Name::Impossible(what) => (TreeStep::Failed(what), 0),
+                    Name::Dropped => continue,
+                },
+                sftp::TreeStep::Enter(name) => {
+                    self.depth += 1;
+                    match self.checked(&name.filename) {
+                        Name::Sound => (TreeStep::Enter(name.filename, attributes(&name.attrs)), 0),
+                        Name::Impossible(what) => {
+                            told.push(TreeStep::Failed(what));
+                            self.dropped += 1;
+                            continue;
+                        }
+                        Name::Dropped => {
+                            self.dropped += 1;
+                            continue;
+                        }
+                    }
+                }
+                sftp::TreeStep::Leave => (TreeStep::Leave, 1),
+                sftp::TreeStep::Count { files, bytes } => (TreeStep::Count { files, bytes }, 0),
+                sftp::TreeStep::Failed(code, text) => {
+                    let message = sftp::printable(&text, 256);
+                    let status = sftp::Status { code, message };
+                    let what = refused("cannot list the directory", &status).what;
+                    (TreeStep::Failed(what), 0)
+                }
+            };
+            self.depth -= change;
+            let dropped = self.dropped > 0;
+            self.dropped = self.dropped.saturating_sub(change);
+            if !dropped {
+                told.push(step);
+            }
+        }
+        if !told.is_empty() {
+            core.event(LaneEvent::Tree(self.id, told));
+        }
+    }
+
+    /// Counts a step, under the directory that it belongs to.
+    fn note(&mut self, step: &sftp::TreeStep) -> Result<(), &'static str> {
+        let directory = self.open.last().copied().unwrap_or(0);
+        match step {
+            sftp::TreeStep::Entry(name) => self.bounds.note_in(directory, &name.filename),
+            sftp::TreeStep::Enter(name) => {
+                self.entered += 1;
+                self.open.push(self.entered);
+                self.bounds.note_in(directory, &name.filename)
+            }
+            sftp::TreeStep::Leave => {
+                self.open.pop();
+                Ok(())
+            }
+            // Each directory has one of these at most, as if it were a name in it.
+            sftp::TreeStep::Count { .. } | sftp::TreeStep::Failed(..) => {
+                self.bounds.note_in(directory, b"")
+            }
+        }
+    }
+
+    /// What becomes of `name`. What is in a directory that is dropped is not looked at.
+    fn checked(&mut self, name: &[u8]) -> Name {
+        if self.dropped > 0 {
+            return Name::Dropped;
+        }
+        if is_safe(name) && !matches!(name, b"." | b"..") {
+            return Name::Sound;
+        }
+        if let Err(why) = self.bounds.note_impossible() {
+            self.fail(remote(why));
+            return Name::Dropped;
+        }
+        Name::Impossible(left_out(name))
+    }
+
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+        if self.fault.is_some() && self.depth > 0 && !self.forgotten {
+            self.forgotten = true;
+            self.ask(core, TreeFlags::END, &[]);
+        }
+        let goes = self.depth > 0 && self.fault.is_none();
+        // TCP is in slow start yet, and files are to share what it lets through.
+        let ahead = AHEAD.min(FIRST + 3 * self.answered);
+        while goes && self.pending < ahead && !core.lists_held {
+            self.ask(core, TreeFlags::NEXT, &[]);
+        }
+        if goes || self.pending > 0 {
+            return Step::Goes;
+        }
+        core.event(match self.fault.take() {
+            Some(fault) => LaneEvent::Failed(self.id, fault),
+            None => LaneEvent::Done(self.id),
+        });
+        Step::Over
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}

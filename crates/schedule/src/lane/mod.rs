@@ -1,0 +1,604 @@
+//! The engine of one SFTP channel.
+
+mod compression_probe;
+mod config;
+mod core;
+mod delta;
+mod durable;
+mod ending;
+mod get;
+mod get_data;
+mod get_delta;
+mod get_whole;
+mod hard_link;
+mod list;
+mod list_tree;
+mod listing_bounds;
+mod messages;
+mod metadata;
+mod packing;
+mod put;
+mod put_data;
+mod put_owner;
+mod put_part;
+mod put_target;
+mod put_whole;
+mod refusals;
+mod replace;
+mod simple_op;
+mod sum;
+mod task;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sftp::{Output, Reply, ServerInfo};
+
+pub use config::{LaneConfig, LaneStats, PackingMode, Random};
+pub use ending::{LaneError, Unfinished};
+pub use list_tree::NO_TREES;
+pub use listing_bounds::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
+pub use messages::left_out;
+pub use refusals::Refusals;
+
+use self::config::Server;
+use self::core::{LaneContext, RequestTag};
+use self::task::{Misprediction, Step, Task};
+use crate::job::place_of_listing;
+use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
+
+/// One SFTP channel with the jobs on it, without I/O.
+///
+/// The driver calls [`Lane::push`], [`Lane::handle_input`], [`Lane::handle_disk`] and
+/// [`Lane::set_output_room`] as things happen, and after any of them drains
+/// [`Lane::poll_output`], [`Lane::poll_disk`] and [`Lane::poll_event`]. There are no timers.
+///
+/// Jobs begin in the order they were pushed, and on a server that answers in order (OpenSSH) a
+/// MakeDir may be followed by the files in it at once.
+///
+/// An error of `handle_input` ends the lane: close the channel, take [`Lane::into_unfinished`],
+/// and push those jobs to a new lane, without prediction after [`LaneError::Surprise`].
+///
+/// **Remote to remote**: the `Get` of one lane feeds the `Put` of another through the same disk
+/// contract. Keep a map from offset to pieces; put `Write`s of the Get into it and answer
+/// `OpenSource` (meta from the attributes the Get was given) and `Read` of the Put from it once
+/// the whole range is there, or the Get's `FinishTarget` has told the size. Answer each `Write`
+/// with `Written` only when the Put has read it: the Get holds READs back beyond
+/// [`LaneConfig::unwritten`]. Answer `FinishTarget` when the Put is done. A Put that asks for
+/// `OpenSource` a second time needs a second Get.
+#[derive(Debug)]
+pub struct Lane {
+    core: LaneContext,
+    waiting: VecDeque<Job>,
+    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    tasks: BTreeMap<JobId, Box<Task>>,
+    /// Requests may leave: VERSION has come, or need not be waited for.
+    ready: bool,
+    /// VERSION has come.
+    greeted: bool,
+    ended: Option<LaneError>,
+    room: usize,
+    stalls_room: u64,
+    revision: u64,
+}
+
+/// The first request of a lane that was not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The request's name, as the SFTP draft has it.
+    pub request: &'static str,
+    /// The path at the far end that it is about.
+    pub path: Option<RemotePath>,
+    /// Since when nothing at all was answered on the lane.
+    pub since: Instant,
+    /// Requests that were in flight when it was sent.
+    pub ahead: u64,
+    /// The server may take long for it, as the work grows with the file.
+    pub takes_time: bool,
+}
+
+/// Sources whose first bytes are read ahead of their OPEN.
+const PREFETCH: usize = 64;
+
+impl Lane {
+    /// A lane on a channel whose `sftp` subsystem was just asked for; INIT is ready to be sent.
+    pub fn new(config: LaneConfig, now: Instant) -> Self {
+        let early = config.early();
+        let mut lane = Self {
+            core: LaneContext::new(config, now),
+            waiting: VecDeque::new(),
+            tasks: BTreeMap::new(),
+            ready: early,
+            greeted: false,
+            ended: None,
+            room: usize::MAX,
+            stalls_room: 0,
+            revision: 0,
+        };
+        if early {
+            let remembered = lane.core.config.remembered.clone().unwrap_or_default();
+            lane.set_up(&remembered);
+        }
+        lane
+    }
+
+    /// Takes a job. A `List` goes before the files that wait: it is what everything in a tree waits for.
+    /// Where handles are predicted it may end with [`LaneEvent::Abandoned`] and nothing told: the
+    /// directory is too long for one flight, and a lane that does not predict has to do it.
+    pub fn push(&mut self, now: Instant, job: Job) {
+        self.revision += 1;
+        self.core.now = now;
+        match job.kind {
+            JobKind::List { .. } | JobKind::ListTree { .. } => {
+                let at = place_of_listing(self.waiting.iter());
+                self.waiting.insert(at, job);
+            }
+            _ => self.waiting.push_back(job),
+        }
+        self.pump();
+    }
+
+    /// Takes bytes of the channel.
+    pub fn handle_input(&mut self, now: Instant, bytes: Bytes) -> Result<(), LaneError> {
+        self.revision += 1;
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        self.core.now = now;
+        let taken = self.core.client.handle_input(bytes);
+        // What came before a protocol error still counts.
+        let handled = self.replies();
+        let result = handled.and_then(|()| taken.map_err(LaneError::Protocol));
+        match result {
+            Ok(()) => self.pump(),
+            Err(error) => {
+                self.ended = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what became of a [`DiskRequest`].
+    pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
+        self.revision += 1;
+        self.core.now = now;
+        let job = reply.job();
+        if let Some(task) = self.tasks.get_mut(&job) {
+            let step = task.on_disk(&mut self.core, reply);
+            self.after(job, step);
+        }
+        self.pump();
+    }
+
+    /// How many bytes the channel takes now. One output may exceed it: the channel keeps what
+    /// does not fit its window.
+    pub fn set_output_room(&mut self, bytes: usize) {
+        self.room = bytes;
+    }
+
+    /// From now on no more than about `bytes` are asked for or sent, until this is called again;
+    /// one request may exceed it. For who sets a pace; it holds requests back before they are
+    /// made, so that the time to their answers holds no waiting of this end's.
+    pub fn set_pace(&mut self, now: Instant, bytes: u64) {
+        self.core.now = now;
+        self.core.pace = Some(bytes);
+        self.pump();
+    }
+
+    /// Asks for no more of what is being listed, or goes on: what listings have told is for the owner
+    /// to hold.
+    pub fn hold_lists(&mut self, now: Instant, hold: bool) {
+        let held = std::mem::replace(&mut self.core.lists_held, hold);
+        if held && !hold {
+            self.revision += 1;
+            self.core.now = now;
+            let ids: Vec<JobId> = self.tasks.keys().copied().collect();
+            for id in ids {
+                if let Some(task) = self.tasks.get_mut(&id) {
+                    let step = task.list_on(&mut self.core);
+                    self.after(id, step);
+                }
+            }
+        }
+    }
+
+    /// Bytes of file data asked for and sent so far, and a little for each request.
+    pub fn paced(&self) -> u64 {
+        self.core.paced
+    }
+
+    /// What the lane has been waiting for the longest.
+    pub fn waits_for(&self) -> Option<Waiting> {
+        let (job, what, since, ahead) = self.core.first_unanswered()?;
+        let task = job.and_then(|id| self.tasks.get(&id));
+        let path = task.and_then(|task| task.job.kind.remote_path());
+        Some(Waiting {
+            request: what.name(),
+            path: path.cloned(),
+            since,
+            ahead,
+            takes_time: what.takes_time(),
+        })
+    }
+
+    /// From now on no more than `most` requests may be in flight.
+    pub fn limit_requests(&mut self, most: u64) {
+        self.core.requests.limit(most);
+    }
+
+    /// The lowest time that a READ or WRITE took to be answered since this was last called.
+    pub fn take_answer_time(&mut self) -> Option<Duration> {
+        self.core.answer_time.take()
+    }
+
+    /// The channel is gone.
+    pub fn handle_closed(&mut self, reason: &str) {
+        self.revision += 1;
+        self.ended
+            .get_or_insert_with(|| LaneError::Closed(reason.to_owned()));
+    }
+
+    /// The next bytes for the channel.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.ended.is_some() {
+            return None;
+        }
+        if self.room == 0 {
+            self.stalls_room += u64::from(self.core.client.queued() > 0);
+            return None;
+        }
+        let output = self.core.client.poll_output()?;
+        self.room = self.room.saturating_sub(output.len());
+        self.revision += 1;
+        Some(output)
+    }
+
+    /// The next operation for the disk.
+    pub fn poll_disk(&mut self) -> Option<DiskRequest> {
+        let request = self.core.disk.pop_front()?;
+        self.revision += 1;
+        Some(request)
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<LaneEvent> {
+        let event = self.core.events.pop_front()?;
+        self.revision += 1;
+        Some(event)
+    }
+
+    /// Counts what went into the lane and what was taken out of it. Between two equal values the lane has not
+    /// changed, but for its room and its pace.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Something is there for [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`]:
+    /// whoever waits now waits for what is already there.
+    pub fn has_more(&self) -> bool {
+        let core = &self.core;
+        let output = self.ended.is_none() && self.room > 0 && core.client.queued() > 0;
+        output || !core.disk.is_empty() || !core.events.is_empty()
+    }
+
+    /// How many more jobs are of use now, so that the path stays full.
+    pub fn wants_jobs(&self) -> usize {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let enough = self.core.requests.target().clamp(64, 4096) as usize;
+        // What has not been opened another lane could do sooner.
+        let unsent = self.core.openers.len() + self.core.wholes.len();
+        let unopened = self.waiting.len() + self.core.prefetched.max(unsent);
+        let enough = enough.saturating_sub(self.jobs());
+        enough.min((2 * PREFETCH).saturating_sub(unopened))
+    }
+
+    /// Whether no job is left.
+    pub fn is_idle(&self) -> bool {
+        self.jobs() == 0
+    }
+
+    /// Whether handles are, or may come to be, predicted here.
+    pub fn predicts(&self) -> bool {
+        match self.ready {
+            true => self.core.server.predict,
+            false => self.core.config.predict && self.core.config.openssh,
+        }
+    }
+
+    /// Whether the server takes one request after the other: what is pushed behind a MakeDir may
+    /// lie in that directory.
+    pub fn works_in_order(&self) -> bool {
+        self.ready && self.core.server.in_order
+    }
+
+    /// Whether the server has said what it is, or need not.
+    pub fn is_known(&self) -> bool {
+        self.ready
+    }
+
+    /// What the server was found to refuse.
+    pub fn refusals(&self) -> Refusals {
+        self.core.refusals
+    }
+
+    /// Takes what another lane to the server has found.
+    pub fn note_refusals(&mut self, refusals: Refusals) {
+        self.core.refusals = self.core.refusals.and(refusals);
+    }
+
+    /// What the server said, to be remembered; `None` before VERSION.
+    pub fn server_info(&self) -> Option<&ServerInfo> {
+        self.core.client.info()
+    }
+
+    /// What the server was expected to say.
+    pub fn remembered(&self) -> Option<&ServerInfo> {
+        self.core.config.remembered.as_ref()
+    }
+
+    /// Fails every job with `reason`, cleaning up behind each; go on driving until
+    /// [`Lane::is_idle`].
+    pub fn cancel(&mut self, now: Instant, reason: &str) {
+        self.stop(now, reason, false);
+    }
+
+    /// The same, but what is written down and waits for its name only stays where it is
+    /// ([`crate::Scheduler::leave`]).
+    pub fn leave(&mut self, now: Instant, reason: &str) {
+        self.stop(now, reason, true);
+    }
+
+    fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
+        self.revision += 1;
+        self.core.now = now;
+        let fault = Fault {
+            what: reason.to_owned(),
+            remote: false,
+        };
+        for job in std::mem::take(&mut self.waiting) {
+            self.core.event(LaneEvent::Failed(job.id, fault.clone()));
+        }
+        let ids: Vec<JobId> = self.tasks.keys().copied().collect();
+        for id in ids {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                let step = task.cancel(&mut self.core, fault.clone(), leaving);
+                self.after(id, step);
+            }
+        }
+        self.pump();
+    }
+
+    /// Gives up one job: somebody else has done its work. It ends with
+    /// [`LaneEvent::Abandoned`] when all that it has sent is answered, or as it would have. Nothing
+    /// happens to one that is not here.
+    pub fn abandon(&mut self, now: Instant, job: JobId) {
+        self.revision += 1;
+        self.core.now = now;
+        if let Some(at) = self.waiting.iter().position(|j| j.id == job) {
+            self.waiting.remove(at);
+            self.core.event(LaneEvent::Abandoned(job));
+        } else if let Some(task) = self.tasks.get_mut(&job) {
+            let step = task.abandon(&mut self.core);
+            self.after(job, step);
+        }
+        self.pump();
+    }
+
+    /// What is left when the channel is gone.
+    pub fn into_unfinished(self) -> Unfinished {
+        let mut left = Unfinished::default();
+        for (_, task) in self.tasks {
+            let temp = task.temporary().map(|(id, t)| (id, RemotePath(t.to_vec())));
+            left.temporaries.extend(temp);
+            left.releases.extend(task.release());
+            left.jobs.push(task.job);
+        }
+        left.jobs.extend(self.waiting);
+        left.jobs.sort_by_key(|job| job.id);
+        left
+    }
+
+    /// How it is doing.
+    pub fn stats(&self) -> LaneStats {
+        let core = &self.core;
+        LaneStats {
+            jobs: self.jobs(),
+            requests_in_flight: core.requests.in_flight(),
+            bytes_in_flight: core.bytes.in_flight(),
+            requests_depth: core.requests.target(),
+            bytes_depth: core.bytes.target(),
+            reading: core.reading,
+            unwritten: core.unwritten,
+            latency: core.bytes.latency(),
+            rate: core.bytes.rate(),
+            stalls_depth: core.stalls_depth,
+            stalls_room: self.stalls_room,
+            stalls_disk: core.stalls_disk,
+            predicting: core.server.predict,
+            packed: (core.packing.tried, core.packing.became),
+            whole: core.whole,
+        }
+    }
+
+    fn jobs(&self) -> usize {
+        self.tasks.len() + self.waiting.len()
+    }
+
+    fn set_up(&mut self, info: &ServerInfo) {
+        self.core.server = Server::new(&self.core.config, info);
+        if self.core.server.limits && info.limits.is_none() {
+            self.core.send_limits();
+        }
+        self.core.send_told();
+    }
+
+    fn replies(&mut self) -> Result<(), LaneError> {
+        self.greet().map_err(surprise)?;
+        while let Some((id, reply)) = self.core.client.poll_reply() {
+            let last = !matches!(reply, Reply::Data { last: false, .. });
+            let Some((job, what)) = self.core.answered(id, last) else {
+                continue;
+            };
+            if let (RequestTag::Limits, Reply::Limits(limits)) = (what, &reply) {
+                self.core.server.apply(&self.core.config, *limits);
+            }
+            let Some(task) = job.and_then(|id| self.tasks.get_mut(&id)) else {
+                continue;
+            };
+            let id = task.job.id;
+            let step = task
+                .on_reply(&mut self.core, what, reply)
+                .map_err(surprise)?;
+            self.after(id, step);
+        }
+        Ok(())
+    }
+
+    /// VERSION, once.
+    fn greet(&mut self) -> Result<(), Misprediction> {
+        if self.greeted {
+            return Ok(());
+        }
+        let Some(info) = self.core.client.info().cloned() else {
+            return Ok(());
+        };
+        self.greeted = true;
+        if self.ready {
+            let expected = self.core.config.remembered.as_ref();
+            if expected.is_none_or(|e| !e.same_set(&info)) {
+                return Err(Misprediction::Extensions);
+            }
+        } else {
+            self.ready = true;
+            self.set_up(&info);
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, job: JobId, step: Step) {
+        if step == Step::Over {
+            self.tasks.remove(&job);
+        }
+    }
+
+    /// Sends all that may be sent.
+    fn pump(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if !self.ready {
+            return self.pump_questions();
+        }
+        loop {
+            let queued = |lane: &Self| {
+                let core = &lane.core;
+                let unsent = (core.openers.len(), core.wholes.len());
+                (unsent, lane.waiting.len())
+            };
+            let before = queued(self);
+            self.pump_streams();
+            self.pump_wholes();
+            self.pump_openers();
+            self.pump_streams();
+            self.pump_waiting();
+            if before == queued(self) {
+                return;
+            }
+        }
+    }
+
+    /// What every SFTP server understands needs no VERSION: OpenSSH's takes INIT first and the
+    /// rest after it, and whether a target is a directory is known a round trip sooner.
+    fn pump_questions(&mut self) {
+        let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
+        while (self.core.config.openssh || self.core.config.ours)
+            && let Some(at) = self.waiting.iter().position(|job| !lists(job))
+        {
+            let question = match &self.waiting[at].kind {
+                JobKind::Stat { .. } => true,
+                JobKind::RealPath { path } => path.0.first() != Some(&b'~'),
+                _ => false,
+            };
+            if !question {
+                return;
+            }
+            if let Some(job) = self.waiting.remove(at) {
+                self.begin(job);
+            }
+        }
+    }
+
+    /// Data of the files that are open, the first file first.
+    fn pump_streams(&mut self) {
+        while let Some(id) = self.core.streams.front().copied() {
+            let Some(task) = self.tasks.get_mut(&id) else {
+                self.core.streams.pop_front();
+                continue;
+            };
+            let may = match task.receives() {
+                true => self.core.may_read_remote(),
+                false => self.core.may_read_disk(),
+            };
+            if !may {
+                return;
+            }
+            if !task.stream(&mut self.core) {
+                self.core.streams.pop_front();
+            }
+        }
+    }
+
+    /// Files that are one request.
+    fn pump_wholes(&mut self) {
+        while let Some(id) = self.core.wholes.front().copied() {
+            let Some(task) = self.tasks.get_mut(&id) else {
+                self.core.wholes.pop_front();
+                continue;
+            };
+            let disk = !task.receives() || self.core.may_read_remote();
+            if !disk || !self.core.has_room() {
+                return;
+            }
+            self.core.wholes.pop_front();
+            task.go_whole(&mut self.core);
+        }
+    }
+
+    fn pump_openers(&mut self) {
+        while self.core.may_open() && !self.core.openers.is_empty() && self.core.has_room() {
+            if let Some(id) = self.core.openers.pop_front()
+                && let Some(task) = self.tasks.get_mut(&id)
+            {
+                task.open(&mut self.core);
+                self.pump_streams();
+            }
+        }
+    }
+
+    fn pump_waiting(&mut self) {
+        while !self.waiting.is_empty() && self.core.prefetched < PREFETCH && self.core.has_room() {
+            if let Some(job) = self.waiting.pop_front() {
+                self.begin(job);
+            }
+        }
+    }
+
+    fn begin(&mut self, job: Job) {
+        let id = job.id;
+        let mut task = Box::new(Task::new(job));
+        if task.start(&mut self.core) == Step::Goes {
+            self.tasks.insert(id, task);
+        }
+    }
+}
+
+fn surprise(surprise: Misprediction) -> LaneError {
+    LaneError::Surprise(match surprise {
+        Misprediction::Handle => "the server gave another file handle than OpenSSH would",
+        Misprediction::Extensions => "the server announces other extensions than the last time",
+    })
+}

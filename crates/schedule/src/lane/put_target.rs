@@ -1,0 +1,528 @@
+//! What stands at an upload's final name, and how the new file gets there.
+
+use sftp::{Attrs, OpenFlags, Parts, Reply, Request, Status, StatusCode};
+use wire::Block;
+
+use super::Refusals;
+use super::core::{LaneContext, RequestTag};
+use super::messages::{self, CREATING, READ_ONLY, RENAMING, refused};
+use super::put::{Attempt, Part, Put, ReplacedAttributes, RetryReason, Target};
+use super::replace::{Replace, Replaced};
+use super::task::Step;
+use crate::{JobId, LaneEvent};
+
+const TYPE: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
+const OWNER_WRITE: u32 = 0o200;
+/// A name of 50 random bits is not taken twice; more tries would only repeat another failure.
+const NAME_TRIES: u8 = 2;
+/// Of a longer name, in bytes, it is perhaps the temporary's length that a server refuses.
+const SHORT_NAME: usize = 64;
+
+impl Put {
+    /// An answer about the target or its naming.
+    pub(super) fn on_target(&mut self, core: &mut LaneContext, what: RequestTag, reply: &Reply) {
+        match what {
+            RequestTag::Look => self.on_look(core, reply),
+            RequestTag::Follow => self.on_follow(reply),
+            RequestTag::Resolve => self.on_resolve(reply),
+            RequestTag::Replace => self.on_replace(core, reply),
+            RequestTag::SyncName => self.on_name_synced(core, reply),
+            RequestTag::RemoveTemp => {
+                let gone = match messages::status(reply) {
+                    Ok(()) => true,
+                    Err(status) => status.code == StatusCode::NO_SUCH_FILE,
+                };
+                if !gone {
+                    self.left_behind(core);
+                }
+                self.attempt.temp = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// LSTAT of the target.
+    fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
+        match reply {
+            Reply::Attrs(attrs) => self.decide(attrs),
+            // Without an answer, as where only the file itself may not be looked at, the server
+            // decides at the rename.
+            _ => {
+                self.missing = matches!(reply, Reply::Status(status)
+                    if status.code == StatusCode::NO_SUCH_FILE);
+                self.target = Target::New;
+            }
+        }
+        if std::mem::take(&mut self.waits) && !self.given_up() {
+            if core.refusals.in_place() {
+                self.again(RetryReason::InPlace);
+                core.tell_in_place(self.id);
+            } else {
+                core.openers.push_back(self.id);
+            }
+        }
+    }
+
+    fn decide(&mut self, attrs: &Attrs) {
+        let owner = attrs.owner;
+        let Some(mode) = attrs.permissions else {
+            // A server without modes; all that is known is that something is there.
+            self.target = Target::Existing(ReplacedAttributes { mode: None, owner });
+            return;
+        };
+        match mode & TYPE {
+            // Some servers leave the type out.
+            REGULAR | 0 => {
+                // scp can open it for writing as root or by its group's right: the server decides.
+                // A whole archive replaces it, as rsync does.
+                let protected = mode & OWNER_WRITE == 0;
+                if protected && !self.writable && !self.options.special_bits {
+                    self.redo = Some(RetryReason::Probe);
+                }
+                let mode = Some(mode & 0o777);
+                self.target = Target::Existing(ReplacedAttributes { mode, owner });
+            }
+            DIRECTORY => self.fail_remote("it is a directory at the far end"),
+            SYMLINK if self.options.replace_link => {
+                self.is_link = true;
+                self.target = Target::New;
+            }
+            SYMLINK if self.hops == 0 => self.redo = Some(RetryReason::Follow),
+            SYMLINK => self.redo = Some(RetryReason::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
+            _ => self.redo = Some(RetryReason::Direct(OpenFlags::WRITE)),
+        }
+    }
+
+    /// STAT through the symlink that the target is.
+    fn on_follow(&mut self, reply: &Reply) {
+        let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
+        match reply {
+            Reply::Attrs(Attrs {
+                permissions: Some(mode),
+                ..
+            }) => match mode & TYPE {
+                REGULAR | 0 => {}
+                DIRECTORY => self.fail_remote("it is a directory at the far end"),
+                _ => self.target = Target::Direct(OpenFlags::WRITE),
+            },
+            // It dangles: open(2) creates what it points to.
+            _ => self.target = Target::Direct(create),
+        }
+    }
+
+    fn on_resolve(&mut self, reply: &Reply) {
+        if self.target != Target::Unknown {
+            return;
+        }
+        match reply {
+            Reply::Names(names) if names.len() == 1 => {
+                if let Some(name) = names
+                    .first()
+                    .filter(|n| !n.filename.is_empty() && !n.filename.contains(&0))
+                {
+                    self.path = name.filename.clone();
+                    return;
+                }
+                self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::TRUNC);
+            }
+            _ => self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::TRUNC),
+        }
+    }
+
+    /// Where the server is known to take no temporaries, the file is written under its final name.
+    pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
+        let decided = matches!(self.target, Target::Direct(_));
+        // What a symlink points to is not written into where it is to be replaced: that is looked at.
+        let looks = self.options.replace_link && !self.options.fresh;
+        if !core.refusals.in_place() || decided || looks || self.is_piece() {
+            return;
+        }
+        self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC);
+        core.tell_in_place(self.id);
+    }
+
+    /// It may open, when its turn comes, unless the answer about the target is needed first.
+    pub(super) fn queue_open(&mut self, core: &mut LaneContext) {
+        let needs = core.refusals.attributes || core.refusals.in_place();
+        match needs && self.target == Target::Unknown {
+            true => self.waits = true,
+            false => core.openers.push_back(self.id),
+        }
+    }
+
+    /// Permission bits that a new file is created with. Where they cannot be set afterwards, it has
+    /// those of the file that it replaces.
+    pub(super) fn mode_to_open_with(&self, core: &LaneContext) -> u32 {
+        let source = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
+        match self.target {
+            Target::Existing(ReplacedAttributes {
+                mode: Some(mode), ..
+            }) if core.refusals.attributes && !self.options.preserve => mode,
+            _ => source,
+        }
+    }
+
+    /// OPEN was answered with a failure.
+    pub(super) fn open_refused(&mut self, core: &LaneContext, status: &Status) {
+        // A part opens what others have made; whoever names it removes it as well.
+        match self.part {
+            Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
+                self.fail(refused("cannot open the temporary again", status));
+                return;
+            }
+            Part::Whole { .. } | Part::Head { .. } => {}
+        }
+        if self.probing {
+            self.probing = false;
+            match status.code {
+                StatusCode::PERMISSION_DENIED => self.fail_remote(READ_ONLY),
+                _ => self.fail(refused(CREATING, status)),
+            }
+            return;
+        }
+        self.attempt.temp = None;
+        // OpenSSH knows every flag, and says failure of a full disk.
+        let known = core.server.in_order;
+        let exclusive = !self.unexclusive && !core.refusals.exclusive;
+        match (self.target, status.code) {
+            (Target::Direct(_), _) => self.fail(refused(CREATING, status)),
+            (_, StatusCode::OP_UNSUPPORTED) if exclusive => self.create_plainly(),
+            (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {
+                self.tries += 1;
+                self.again(RetryReason::NewName);
+            }
+            (_, StatusCode::FAILURE | StatusCode::NO_SUCH_FILE) if known => {
+                self.fail(refused(CREATING, status));
+            }
+            // To write into the old file there would only cut it.
+            _ if messages::says_full(status) => self.fail(refused(CREATING, status)),
+            (_, StatusCode::FAILURE | StatusCode::BAD_MESSAGE) if exclusive && !known => {
+                self.create_plainly();
+            }
+            // The final name may be admitted where others are not, and a file that may be written
+            // in a directory that may not: scp would have written into it.
+            _ => {
+                self.refused_temp = Some(status.clone());
+                self.again(RetryReason::InPlace);
+            }
+        }
+    }
+
+    /// Not every server knows the flag EXCL. The name is random.
+    fn create_plainly(&mut self) {
+        self.unexclusive = true;
+        self.again(RetryReason::NewName);
+    }
+
+    /// OPEN was answered with a handle.
+    pub(super) fn open_allowed(&mut self, core: &mut LaneContext) {
+        if self.attempt.temp.is_some() && self.unexclusive {
+            let found = Refusals {
+                exclusive: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, "");
+        }
+        let Some(status) = self.refused_temp.take() else {
+            return;
+        };
+        // Of a file that exists the server may admit this one alone: its directory is not writable.
+        let fresh = self.missing || self.options.fresh;
+        let at = self
+            .path
+            .iter()
+            .rposition(|b| *b == b'/')
+            .map_or(0, |at| at + 1);
+        if fresh && self.path.len() - at <= SHORT_NAME {
+            let found = Refusals {
+                temporaries: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, &status.to_string());
+        } else {
+            self.warn(
+                core,
+                &messages::in_place("no temporary can be created beside it", &status),
+            );
+        }
+    }
+
+    /// Setting permissions and times was refused.
+    pub(super) fn attributes_refused(&mut self, core: &mut LaneContext, status: &Status) {
+        let found = Refusals {
+            attributes: true,
+            ..Refusals::default()
+        };
+        core.learn(self.id, found, "");
+        let why = status.to_string();
+        if self.options.preserve {
+            let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
+            return core.not_kept(self.id, vec![(parts, why)]);
+        }
+        let Target::Existing(ReplacedAttributes {
+            mode: Some(was), ..
+        }) = self.target
+        else {
+            return;
+        };
+        let has = match self.part {
+            Part::Finish { .. } => self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
+            _ => self.attempt.mode,
+        };
+        // Others must not come to read a file by its being replaced: it is created anew, with the
+        // permissions of the old one.
+        let wider = has & !was != 0 && matches!(self.part, Part::Whole { .. });
+        if wider {
+            self.again(RetryReason::NewName);
+        } else if has != was {
+            core.not_kept(self.id, vec![(Parts::MODE, why)]);
+        }
+    }
+
+    /// Begins again behind what is on its way.
+    fn again(&mut self, redo: RetryReason) {
+        if self.fault.is_none() {
+            self.redo.get_or_insert(redo);
+        }
+    }
+
+    fn on_replace(&mut self, core: &mut LaneContext, reply: &Reply) {
+        let Some(mut replace) = self.attempt.replace.take() else {
+            return;
+        };
+        let atomic = replace.is_atomic();
+        match replace.on_reply(core, self.id, reply) {
+            Replaced::Goes => {
+                self.pending += 1;
+                if let Some(old) = replace.moves_aside() {
+                    if !std::mem::replace(&mut self.attempt.aside, true) {
+                        core.event(LaneEvent::Path(self.id, old.to_vec()));
+                    }
+                } else {
+                    self.is_not_aside(core);
+                }
+                self.attempt.replace = Some(replace);
+            }
+            Replaced::Done { left } => {
+                self.attempt.temp = None;
+                if self.syncs_name(core) && !atomic {
+                    let path = self.path.clone();
+                    self.sync_name(core, &path);
+                }
+                if let Some(old) = left {
+                    self.warn(core, &messages::old_is_left(&old));
+                }
+            }
+            Replaced::Refused {
+                status,
+                temp,
+                always,
+            } => {
+                self.attempt.temp = Some(temp);
+                self.attempt.renaming = false;
+                self.is_not_aside(core);
+                self.rename_refused(core, &status, always);
+            }
+            Replaced::Stranded { status, old, temp } => {
+                self.attempt.temp = None;
+                let mut fault = refused(RENAMING, &status);
+                let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
+                let text = format!("; the old file is {old} now, and the new one {temp}");
+                fault.what.push_str(&text);
+                self.fail(fault);
+            }
+        }
+    }
+
+    fn is_not_aside(&mut self, core: &mut LaneContext) {
+        if std::mem::take(&mut self.attempt.aside) {
+            core.event(LaneEvent::Path(self.id, Vec::new()));
+        }
+    }
+
+    /// The new file is complete under its temporary name, and the old one as it was.
+    fn rename_refused(&mut self, core: &mut LaneContext, status: &Status, always: bool) {
+        if self.is_link || messages::says_full(status) {
+            return self.fail(refused(RENAMING, status));
+        }
+        if always {
+            let found = Refusals {
+                renames: true,
+                ..Refusals::default()
+            };
+            core.learn(self.id, found, &status.to_string());
+        } else {
+            self.warn(
+                core,
+                &messages::in_place("no temporary can take its name", status),
+            );
+        }
+        match self.part {
+            // Whoever divides the file has it written anew.
+            Part::Finish { .. } => self.abandoned = true,
+            _ => self.again(RetryReason::InPlace),
+        }
+    }
+
+    /// All data are confirmed and the file is closed: gives it its name.
+    pub(super) fn name(&mut self, core: &mut LaneContext) -> Step {
+        let Some(temp) = self.attempt.temp.clone() else {
+            return self.done(core);
+        };
+        let (from, to) = (temp.as_slice(), self.path.clone());
+        let to = to.as_slice();
+        let owner = self.keep_owner(core, from);
+        if let Target::Existing(ReplacedAttributes {
+            mode: Some(mode), ..
+        }) = self.target
+            && !self.attempt.mode_set
+            && !core.refusals.attributes
+        {
+            // LSTAT's answer came after FSETSTAT had left.
+            self.attempt.mode_set = true;
+            let attrs = Attrs::with_permissions(mode);
+            self.send(
+                core,
+                RequestTag::Mode,
+                &Request::Setstat { path: from, attrs },
+            );
+        } else if owner {
+            // Behind its answer it is seen what is left to do.
+        } else {
+            self.attempt.renaming = true;
+            let replaces = self.is_link || matches!(self.target, Target::Existing(_));
+            let replace = Replace::begin(core, self.id, (from, to), replaces);
+            self.pending += 1;
+            self.attempt.replace = Some(replace);
+            if core.server.posix_rename && self.syncs_name(core) {
+                self.sync_name(core, to);
+            }
+        }
+        Step::Goes
+    }
+
+    /// Closes, waits until nothing is on its way, removes the temporary; then fails or begins
+    /// again.
+    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
+        self.release_prefetch(core);
+        // Nobody will read it, and on a slow path it takes long to send.
+        let withdrawn = core.withdraw_writes(self.id);
+        self.pending -= withdrawn;
+        self.attempt.writes = self.attempt.writes.saturating_sub(withdrawn);
+        if !self.attempt.opening || core.server.predict {
+            self.close(core);
+        }
+        if self.pending > 0 || self.disk_pending > 0 {
+            return Step::Goes;
+        }
+        self.forget_reads(core);
+        if let (true, false, Some(path)) = (
+            self.attempt.opened || matches!(self.part, Part::Finish { .. }),
+            self.attempt.removing,
+            self.attempt.temp.clone(),
+        ) {
+            self.attempt.removing = true;
+            self.send(
+                core,
+                RequestTag::RemoveTemp,
+                &Request::Remove { path: &path },
+            );
+            return Step::Goes;
+        }
+        if let Some(mut fault) = self.fault.take() {
+            if self.spoiled() {
+                fault
+                    .what
+                    .push_str("; the file is left incomplete, since it was written in place");
+            }
+            core.event(LaneEvent::Failed(self.id, fault));
+            return Step::Over;
+        }
+        if self.abandoned {
+            core.event(LaneEvent::Abandoned(self.id));
+            return Step::Over;
+        }
+        self.begin_again(core)
+    }
+
+    fn begin_again(&mut self, core: &mut LaneContext) -> Step {
+        let in_place = matches!(
+            self.redo,
+            Some(RetryReason::Direct(_) | RetryReason::InPlace)
+        );
+        if in_place && self.is_link {
+            let text = "cannot replace the symlink: the server takes no temporary beside it";
+            core.event(LaneEvent::Failed(self.id, messages::remote(text)));
+            return Step::Over;
+        }
+        if in_place && matches!(self.part, Part::Head { .. }) {
+            core.event(LaneEvent::Done(self.id));
+            return Step::Over;
+        }
+        match self.redo.take() {
+            Some(RetryReason::Follow) => {
+                self.attempt = Attempt::default();
+                self.hops += 1;
+                self.target = Target::Unknown;
+                // Kept until both answers are there; the next attempt begins then.
+                self.redo = Some(RetryReason::NewName);
+                let path = self.path.clone();
+                self.send(core, RequestTag::Follow, &Request::Stat { path: &path });
+                self.send(
+                    core,
+                    RequestTag::Resolve,
+                    &Request::Realpath { path: &path },
+                );
+            }
+            Some(RetryReason::Probe) => {
+                self.probing = true;
+                self.attempt = Attempt {
+                    first: Some(Block::default()),
+                    end: Some(0),
+                    ..Attempt::default()
+                };
+                core.openers.push_back(self.id);
+            }
+            Some(redo) => {
+                let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
+                match (redo, self.target) {
+                    (RetryReason::Direct(flags), _) => self.target = Target::Direct(flags),
+                    (RetryReason::InPlace, Target::Existing(_)) => {
+                        self.target = Target::Direct(flags)
+                    }
+                    (RetryReason::InPlace, _) => {
+                        self.target = Target::Direct(flags | OpenFlags::CREAT)
+                    }
+                    _ => {}
+                }
+                self.attempt = Attempt::default();
+                self.start(core);
+            }
+            None => {}
+        }
+        Step::Goes
+    }
+
+    /// The temporary could not be removed.
+    fn left_behind(&mut self, core: &mut LaneContext) {
+        let Some(temp) = &self.attempt.temp else {
+            return;
+        };
+        let name = sftp::printable(temp, 4096);
+        let text = format!("the temporary {name} could not be removed");
+        match &mut self.fault {
+            Some(fault) => fault.what.push_str(&format!("; {text}")),
+            None => core.event(LaneEvent::Warning(self.id, text)),
+        }
+    }
+
+    /// The temporary that may exist now.
+    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+        let stays = matches!(self.part, Part::Finish { .. });
+        let temp = self.attempt.temp.as_deref().filter(|_| !stays)?;
+        Some((self.id, temp))
+    }
+}

@@ -1,0 +1,219 @@
+//! Gives a temporary its final name and loses nothing that stands there.
+
+use sftp::{Reply, Request, Status, temp_name};
+
+use super::core::{LaneContext, RequestTag};
+use super::messages::{self, refused};
+use crate::{Fault, JobId};
+
+/// The renames that put a temporary in place of an existing file.
+///
+/// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails where the new name
+/// exists: the old file is moved aside, the new one renamed, and only then the old one removed. When
+/// the second rename fails, the old file is put back.
+#[derive(Debug)]
+pub(super) struct Replace {
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// A file or symlink stands at `to`, as far as is known. A directory is never moved aside.
+    replaces: bool,
+    aside: Vec<u8>,
+    stage: Stage,
+    /// Why the temporary cannot be renamed to `to`.
+    refusal: Option<Status>,
+}
+
+/// Request that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// posix-rename@openssh.com.
+    Atomic,
+    /// RENAME of the temporary to the final name.
+    Plain,
+    /// RENAME of the old file to a temporary name.
+    Aside,
+    /// RENAME of the temporary to the final name, which is free now.
+    Named,
+    /// RENAME of the old file back to its name.
+    PutBack,
+    /// REMOVE of the old file, behind the new one's RENAME.
+    RemoveOld,
+    /// RENAME of the temporary to another temporary name: whether any rename is allowed.
+    Probe,
+}
+
+/// State of a [`Replace`] behind an answer.
+#[derive(Debug)]
+pub(super) enum Replaced {
+    /// Another request has left.
+    Goes,
+    /// The new file has its name. The old one could not be removed and is `left`.
+    Done { left: Option<Vec<u8>> },
+    /// The old file is as it was, and the new one is at `temp`. The server renames nothing at all if
+    /// `always`.
+    Refused {
+        status: Status,
+        temp: Vec<u8>,
+        always: bool,
+    },
+    /// The old file is at `old`, the new one at `temp`, and nothing has the final name.
+    Stranded {
+        status: Status,
+        old: Vec<u8>,
+        temp: Vec<u8>,
+    },
+}
+
+impl Replaced {
+    /// Fault and warning of a link that was to be renamed; what is left in `temp` is to be removed.
+    pub(super) fn told(
+        self,
+        doing: &str,
+        temp: &mut Option<Vec<u8>>,
+    ) -> (Option<Fault>, Option<String>) {
+        match self {
+            Self::Goes | Self::Done { left: None } => (None, None),
+            Self::Done { left: Some(old) } => (None, Some(messages::old_is_left(&old))),
+            Self::Refused {
+                status, temp: at, ..
+            } => {
+                *temp = Some(at);
+                (Some(refused(doing, &status)), None)
+            }
+            Self::Stranded { status, old, .. } => {
+                let mut fault = refused(doing, &status);
+                let old = sftp::printable(&old, 4096);
+                fault.what.push_str(&format!("; the old file is {old} now"));
+                (Some(fault), None)
+            }
+        }
+    }
+}
+
+impl Replace {
+    /// Sends the first request.
+    pub(super) fn begin(
+        core: &mut LaneContext,
+        job: JobId,
+        (from, to): (&[u8], &[u8]),
+        replaces: bool,
+    ) -> Self {
+        let mut replace = Self {
+            from: from.to_vec(),
+            to: to.to_vec(),
+            replaces,
+            aside: Vec::new(),
+            stage: Stage::Atomic,
+            refusal: None,
+        };
+        match core.server.posix_rename {
+            true => {
+                let request = Request::PosixRename { from, to };
+                core.send(job, RequestTag::Replace, &request);
+            }
+            false => replace.rename(core, job, Stage::Plain),
+        }
+        replace
+    }
+
+    /// The old file's temporary name, from when it is to be moved there until nothing is there.
+    pub(super) fn moves_aside(&self) -> Option<&[u8]> {
+        let moves = matches!(
+            self.stage,
+            Stage::Aside | Stage::Named | Stage::PutBack | Stage::RemoveOld
+        );
+        moves.then_some(self.aside.as_slice())
+    }
+
+    /// Whether it is posix-rename@openssh.com that is on its way.
+    pub(super) fn is_atomic(&self) -> bool {
+        self.stage == Stage::Atomic
+    }
+
+    fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: Stage) {
+        self.stage = stage;
+        if matches!(stage, Stage::Aside | Stage::Probe) {
+            self.aside = temp_name(&self.to, &mut *core.config.random);
+        }
+        let (from, to) = match stage {
+            Stage::Aside => (&self.to, &self.aside),
+            Stage::PutBack => (&self.aside, &self.to),
+            Stage::Probe => (&self.from, &self.aside),
+            Stage::Atomic | Stage::Plain | Stage::Named | Stage::RemoveOld => {
+                (&self.from, &self.to)
+            }
+        };
+        core.send(job, RequestTag::Replace, &Request::Rename { from, to });
+    }
+
+    /// Takes the answer of the request that is on its way.
+    pub(super) fn on_reply(
+        &mut self,
+        core: &mut LaneContext,
+        job: JobId,
+        reply: &Reply,
+    ) -> Replaced {
+        let done = messages::status(reply);
+        let next = match (self.stage, done) {
+            (Stage::Atomic | Stage::Plain, Ok(())) => return Replaced::Done { left: None },
+            (Stage::Atomic, Err(status)) => {
+                self.refusal = Some(status.clone());
+                Stage::Plain
+            }
+            (Stage::Plain, Err(status)) => {
+                self.refusal.get_or_insert_with(|| status.clone());
+                match self.replaces {
+                    true => Stage::Aside,
+                    false => Stage::Probe,
+                }
+            }
+            (Stage::Aside, Ok(())) => Stage::Named,
+            (Stage::Aside, Err(_)) => Stage::Probe,
+            (Stage::Named, Ok(())) => {
+                self.stage = Stage::RemoveOld;
+                let path = &self.aside;
+                core.send(job, RequestTag::Replace, &Request::Remove { path });
+                return Replaced::Goes;
+            }
+            (Stage::Named, Err(status)) => {
+                self.refusal = Some(status.clone());
+                Stage::PutBack
+            }
+            (Stage::PutBack, Ok(())) => return self.refused(false),
+            (Stage::PutBack, Err(_)) => {
+                let status = self.why();
+                return Replaced::Stranded {
+                    status,
+                    old: self.aside.clone(),
+                    temp: self.from.clone(),
+                };
+            }
+            (Stage::RemoveOld, done) => {
+                let left = done.is_err().then(|| self.aside.clone());
+                return Replaced::Done { left };
+            }
+            (Stage::Probe, Ok(())) => {
+                self.from = std::mem::take(&mut self.aside);
+                return self.refused(false);
+            }
+            (Stage::Probe, Err(_)) => return self.refused(true),
+        };
+        self.rename(core, job, next);
+        Replaced::Goes
+    }
+
+    fn why(&mut self) -> Status {
+        self.refusal.take().unwrap_or_else(|| Status {
+            code: sftp::StatusCode::FAILURE,
+            message: String::new(),
+        })
+    }
+
+    fn refused(&mut self, always: bool) -> Replaced {
+        Replaced::Refused {
+            status: self.why(),
+            temp: self.from.clone(),
+            always,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A path with one queue that a background transfer shares with a flow that fills it, in steps of
+//! a millisecond of virtual time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use schedule::{Allowance, Background, BackgroundSample};
+
+pub(crate) const STEP: Duration = Duration::from_millis(1);
+const PACKET: f64 = 1448.0;
+/// What the server takes to answer.
+const SERVER: Duration = Duration::from_millis(2);
+
+/// What the path is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// Bytes a second.
+    pub(crate) rate: f64,
+    pub(crate) rtt: Duration,
+    /// What the queue holds, as time.
+    pub(crate) queue: Duration,
+    /// Of the background's packets, in 1.
+    pub(crate) loss: f64,
+}
+
+/// Bytes on their way back to a sender: (when, bytes, whether one was lost).
+type Answers = VecDeque<(Instant, f64, bool)>;
+
+/// A flow that halves its window at a loss and else opens it (Reno, with a CUBIC-like growth).
+#[derive(Debug)]
+struct Foreground {
+    window: f64,
+    flight: f64,
+    answers: Answers,
+    slow_start: bool,
+    hurt: Option<Instant>,
+}
+
+pub(crate) struct World {
+    pub(crate) path: Path,
+    pub(crate) now: Instant,
+    pub(crate) background: Background,
+    start: Instant,
+    allowance: Allowance,
+    next: Instant,
+    queue: f64,
+    credit: f64,
+    flight: f64,
+    answers: Answers,
+    moved: f64,
+    lost: f64,
+    loss_debt: f64,
+    smoothed: Option<Duration>,
+    fresh: bool,
+    answer: Option<Duration>,
+    foreground: Option<Foreground>,
+    fg_moved: f64,
+    /// What the sender has, in bytes a second.
+    pub(crate) source: f64,
+    /// The longest queue since it was last taken.
+    peak: f64,
+}
+
+impl World {
+    pub(crate) fn new(path: Path) -> Self {
+        let now = testkit::sftp_model::epoch();
+        let mut background = Background::new();
+        let allowance = background.sample(BackgroundSample {
+            now,
+            round_trip: Some(path.rtt),
+            answer: None,
+            moved: 0,
+            lost: 0,
+        });
+        Self {
+            path,
+            now,
+            background,
+            start: now,
+            allowance,
+            next: now,
+            queue: 0.0,
+            credit: 0.0,
+            flight: 0.0,
+            answers: VecDeque::new(),
+            moved: 0.0,
+            lost: 0.0,
+            loss_debt: 0.0,
+            smoothed: Some(path.rtt),
+            fresh: false,
+            answer: None,
+            foreground: None,
+            fg_moved: 0.0,
+            source: f64::INFINITY,
+            peak: 0.0,
+        }
+    }
+
+    /// Another flow begins, or ends.
+    pub(crate) fn set_foreground(&mut self, there: bool) {
+        self.foreground = there.then(|| Foreground {
+            window: 10.0 * PACKET,
+            flight: 0.0,
+            answers: VecDeque::new(),
+            slow_start: true,
+            hurt: None,
+        });
+    }
+
+    /// Lets time pass; the shares of the path that background and foreground had.
+    pub(crate) fn pass(&mut self, time: Duration) -> (f64, f64) {
+        let (moved, fg_moved) = (self.moved, self.fg_moved);
+        let end = self.now + time;
+        self.peak = 0.0;
+        while self.now < end {
+            self.step();
+        }
+        let all = self.path.rate * time.as_secs_f64();
+        ((self.moved - moved) / all, (self.fg_moved - fg_moved) / all)
+    }
+
+    /// The longest queue in the last [`World::pass`].
+    pub(crate) fn peak(&self) -> Duration {
+        Duration::from_secs_f64(self.peak / self.path.rate)
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.now - self.start
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        let dt = STEP.as_secs_f64();
+        self.hear();
+        if self.next <= self.now {
+            self.look();
+        }
+        self.credit = (self.credit + self.allowance.rate * dt).min(self.allowance.rate * 0.02);
+        let room = (self.allowance.in_flight as f64 - self.flight).max(0.0);
+        let sends = self.credit.min(room).min(self.source * dt).max(0.0);
+        self.credit -= sends;
+        let now_takes = self.path.rtt.as_secs_f64() + self.queue / self.path.rate;
+        // Its acknowledgements would space its packets; here nothing else does.
+        let fg_sends = self.foreground.as_ref().map_or(0.0, |fg| {
+            let paced = 1.25 * fg.window / now_takes * dt;
+            (fg.window - fg.flight).clamp(0.0, paced)
+        });
+        let leaves = (self.queue + sends + fg_sends).min(self.path.rate * dt);
+        self.queue = (self.queue + sends + fg_sends - leaves).max(0.0);
+        let full = self.path.rate * self.path.queue.as_secs_f64();
+        let dropped = (self.queue - full).max(0.0);
+        self.queue -= dropped;
+        self.peak = self.peak.max(self.queue);
+        let share = if sends + fg_sends > 0.0 {
+            sends / (sends + fg_sends)
+        } else {
+            0.0
+        };
+        let at = self.now
+            + self.path.rtt
+            + SERVER
+            + Duration::from_secs_f64(self.queue / self.path.rate);
+        self.loss_debt += sends / PACKET * self.path.loss;
+        let unlucky = self.loss_debt >= 1.0;
+        self.loss_debt -= if unlucky { 1.0 } else { 0.0 };
+        if sends > 0.0 {
+            self.flight += sends;
+            self.answers
+                .push_back((at, sends, unlucky || dropped * share > 0.0));
+        }
+        if let Some(fg) = self.foreground.as_mut().filter(|_| fg_sends > 0.0) {
+            fg.flight += fg_sends;
+            let dropped = dropped * (1.0 - share);
+            fg.answers.push_back((at, fg_sends, dropped > 0.0));
+        }
+    }
+
+    fn hear(&mut self) {
+        let now = self.now;
+        while let Some((_, bytes, lost)) = pop(&mut self.answers, now) {
+            self.flight -= bytes;
+            self.moved += bytes;
+            self.lost += f64::from(u8::from(lost));
+            // As the kernel smooths it, and as it was when the packet left.
+            let seen = self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
+            let old = self.smoothed.unwrap_or(seen);
+            self.smoothed = Some(old.mul_f64(0.875) + seen.mul_f64(0.125));
+            let answer = seen + SERVER;
+            self.answer = Some(self.answer.map_or(answer, |least| least.min(answer)));
+            self.fresh = true;
+        }
+        let rtt = self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
+        if let Some(fg) = &mut self.foreground {
+            while let Some((_, bytes, lost)) = pop(&mut fg.answers, now) {
+                fg.flight -= bytes;
+                self.fg_moved += bytes;
+                let told = fg.hurt.is_some_and(|at| now - at < rtt);
+                if lost && !told {
+                    fg.hurt = Some(now);
+                    fg.slow_start = false;
+                    fg.window *= 0.7;
+                } else if fg.slow_start {
+                    fg.window += bytes;
+                } else {
+                    fg.window += bytes / fg.window * PACKET.max(0.02 * fg.window);
+                }
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        self.allowance = self.background.sample(BackgroundSample {
+            now: self.now,
+            round_trip: self.smoothed.filter(|_| self.fresh),
+            answer: self.answer.take(),
+            moved: self.moved as u64,
+            lost: self.lost as u64,
+        });
+        self.fresh = false;
+        self.next = self.now + self.background.interval();
+    }
+}
+
+fn pop(answers: &mut Answers, now: Instant) -> Option<(Instant, f64, bool)> {
+    answers.front().filter(|(at, ..)| *at <= now)?;
+    answers.pop_front()
+}

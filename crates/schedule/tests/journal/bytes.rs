@@ -1,0 +1,310 @@
+//! What is read of a journal that is whole, torn, damaged or foreign.
+
+use schedule::journal::{
+    ExistingFile, HEADER, Record, SourceId, State, UnusableJournal, Writer, replay,
+};
+use schedule::tagged_name;
+
+fn written(records: &[Record]) -> Vec<u8> {
+    let mut out = Vec::new();
+    Writer::header(&mut out);
+    let mut writer = Writer::default();
+    for record in records {
+        assert!(writer.write(record, &mut out));
+    }
+    out
+}
+
+fn begun(id: u64, target: &str) -> Record {
+    Record::Begun {
+        id,
+        target: target.into(),
+        source: SourceId {
+            size: 100,
+            mtime: 7,
+            inode: 1,
+            device: 2,
+        },
+        tag: id + 1000,
+    }
+}
+
+fn some() -> Vec<Record> {
+    vec![
+        Record::Copy {
+            identity: b"this copy".to_vec(),
+        },
+        Record::Run {
+            boot: b"boot".to_vec(),
+        },
+        Record::Onto { into: true },
+        begun(0, "to/a/one"),
+        begun(1, "to/a/two"),
+        begun(2, "to/b"),
+        Record::Ranges {
+            id: 1,
+            durable: true,
+            mtime: 5_000_000_000,
+            ranges: vec![(0, 10), (20, 30)],
+        },
+        Record::Ranges {
+            id: 1,
+            durable: false,
+            mtime: 6_000_000_000,
+            ranges: vec![(10, 15)],
+        },
+        Record::Done {
+            id: 0,
+            durable: false,
+            size: 100,
+            mtime: 0,
+        },
+        Record::Temp {
+            id: 2,
+            path: b"elsewhere/.b".to_vec(),
+        },
+    ]
+}
+
+fn read(bytes: &[u8]) -> State {
+    replay(bytes).expect("readable").state
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let bytes = written(&some());
+    let replayed = replay(&bytes).expect("readable");
+    assert_eq!(replayed.good, bytes.len());
+    let state = replayed.state;
+    assert_eq!(state.identity(), b"this copy");
+    assert_eq!(state.onto(), Some(true));
+    assert_eq!((state.next_id(), state.clock()), (3, 6_000_000_000));
+    let (id, one) = state.file(b"to/a/one").expect("known");
+    assert_eq!((id, one.done.is_some(), one.tag), (0, true, 1000));
+    let (_, two) = state.file(b"to/a/two").expect("known");
+    assert_eq!(two.proven(), [(0, 15), (20, 30)]);
+    let unfinished: Vec<u64> = state.unfinished().map(|(id, _)| id).collect();
+    assert_eq!(unfinished, [1, 2]);
+    let (_, b) = state.file(b"to/b").expect("known");
+    assert_eq!(b.temp.as_deref(), Some(b"elsewhere/.b".as_slice()));
+}
+
+#[test]
+fn what_only_the_memory_had_is_void_after_another_start() {
+    for (boot, survives) in [("boot", true), ("another", false), ("", false)] {
+        let mut state = read(&written(&some()));
+        state.started(boot.into());
+        assert_eq!(state.file(b"to/a/one").is_some(), survives, "{boot}");
+        let (_, two) = state.file(b"to/a/two").expect("known");
+        let expected: &[(u64, u64)] = match survives {
+            true => &[(0, 15), (20, 30)],
+            false => &[(0, 10), (20, 30)],
+        };
+        assert_eq!(two.proven(), expected);
+    }
+    let mut records = some();
+    records.push(Record::Durable { files: 1 });
+    let mut state = read(&written(&records));
+    state.started(Vec::new());
+    assert!(state.file(b"to/a/one").is_some(), "it was synced");
+}
+
+/// On a busy path the answer came behind 42 MB of data, all of which was void.
+#[test]
+fn what_was_told_before_the_start_was_known_counts() {
+    let known = |boot: &str| Record::Boot { boot: boot.into() };
+    let run = |boot: &str| Record::Run { boot: boot.into() };
+    let all: &[(u64, u64)] = &[(0, 15), (20, 30)];
+    let durable: &[(u64, u64)] = &[(0, 10), (20, 30)];
+    for (then, boot, proven) in [
+        (vec![known("boot")], "boot", all),
+        (vec![known("boot")], "another", durable),
+        (vec![known("boot"), known("another")], "another", durable),
+        // Another run's.
+        (vec![run("boot")], "boot", durable),
+        (vec![run(""), known("boot")], "boot", durable),
+        (vec![known("boot"), run("boot")], "boot", all),
+    ] {
+        let mut records = some();
+        records[1] = run("");
+        records.extend(then.clone());
+        let mut state = read(&written(&records));
+        state.started(boot.into());
+        let (_, two) = state.file(b"to/a/two").expect("known");
+        assert_eq!(two.proven(), proven, "{then:?}, {boot}");
+        assert_eq!(state.file(b"to/a/one").is_some(), proven == all);
+    }
+}
+
+/// Wherever the last write is torn, what came before it counts and nothing is said.
+#[test]
+fn a_torn_tail_is_cut() {
+    let (whole, records) = (written(&some()), some());
+    let ends: Vec<usize> = (0..=records.len())
+        .map(|n| written(&records[..n]).len())
+        .collect();
+    for cut in 0..whole.len() {
+        let good = replay(&whole[..cut]).expect("readable").good;
+        let expected = ends.iter().rev().find(|end| **end <= cut);
+        assert_eq!(good, expected.copied().unwrap_or(0), "cut at {cut}");
+    }
+    // Pages of what was being written may be there out of order.
+    let mut bytes = whole.clone();
+    bytes[ends[4] + 9] ^= 1;
+    assert_eq!(replay(&bytes).expect("readable").good, ends[4]);
+}
+
+#[test]
+fn damage_to_what_was_synced_is_told() {
+    let mut records = some();
+    let synced = written(&records).len();
+    records.push(Record::Synced {
+        offset: synced as u64,
+    });
+    let bytes = written(&records);
+    for at in HEADER..synced {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        match replay(&damaged) {
+            Err(UnusableJournal::Damaged { at: found }) => assert!(found <= at),
+            other => panic!("byte {at}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn another_version_and_other_files_are_told_apart() {
+    let mut bytes = written(&some());
+    bytes[HEADER - 1] = 9;
+    assert_eq!(replay(&bytes).err(), Some(UnusableJournal::Version(9)));
+    assert_eq!(
+        replay(b"something else entirely").err(),
+        Some(UnusableJournal::Foreign)
+    );
+    assert_eq!(replay(b"some").err(), Some(UnusableJournal::Foreign));
+    assert_eq!(replay(b"").expect("nothing yet").good, 0);
+    // Records in an order that no writer has.
+    let mut records = some();
+    records.remove(0);
+    assert!(matches!(
+        replay(&written(&records)),
+        Err(UnusableJournal::Damaged { .. })
+    ));
+}
+
+#[test]
+fn a_target_that_was_changed_does_not_stand() {
+    let state = read(&written(&some()));
+    let done = state
+        .file(b"to/a/one")
+        .and_then(|(_, e)| e.done)
+        .expect("done");
+    let seen = |size, seconds: u64| ExistingFile {
+        size,
+        mtime: seconds * 1_000_000_000,
+    };
+    let clock = state.clock();
+    assert!(done.stands(seen(100, 6), clock));
+    assert!(!done.stands(seen(101, 6), clock), "another size");
+    assert!(!done.stands(seen(100, 60), clock), "changed after the run");
+    let (_, two) = state.file(b"to/a/two").expect("known");
+    assert!(two.may_go_on(seen(30, 6)) && two.may_go_on(seen(50, 20)));
+    assert!(!two.may_go_on(seen(29, 6)), "shorter than what is proven");
+    assert!(!two.may_go_on(seen(30, 5)), "older than what was seen");
+    assert!(!two.may_go_on(seen(30, 600)), "changed long after");
+}
+
+/// The bar is 200 MiB for a million files.
+#[test]
+fn a_million_files_take_little() {
+    let (mut writer, mut out) = (Writer::default(), Vec::new());
+    let files = 10_000;
+    for id in 0..files {
+        let target = format!(
+            "/srv/archive/2024/project-{}/results/sample_{id:08}.dat",
+            id / 500
+        );
+        writer.write(&begun(id, &target), &mut out);
+        let done = Record::Done {
+            id,
+            durable: false,
+            size: 100,
+            mtime: 0,
+        };
+        writer.write(&done, &mut out);
+    }
+    let each = out.len() as u64 / files;
+    assert!(each * 1_000_000 < 120 << 20, "{each} bytes a file");
+}
+
+/// A server planted a journal; it named files outside the target, which were removed.
+#[test]
+fn a_journal_is_about_nothing_but_the_target_of_the_command() {
+    let outside = [
+        "/etc/passwd",
+        "to2/x",
+        "t",
+        "to/../x",
+        "to//x",
+        "to/./x",
+        "to/",
+        "to/a/../../x",
+        "to/a\0b",
+        "",
+    ];
+    let inside = ["to", "to/a", "to/a/b", "to/..a"];
+    let mut state = State::default();
+    for (id, target) in outside.iter().chain(&inside).enumerate() {
+        assert!(state.apply(begun(id as u64, target)));
+    }
+    state.confine(b"to");
+    let left: Vec<_> = state.unfinished().map(|(_, e)| e.target.clone()).collect();
+    assert_eq!(left, inside.map(|name| name.as_bytes().to_vec()));
+    assert!(
+        outside
+            .iter()
+            .all(|name| state.file(name.as_bytes()).is_none())
+    );
+    for (target, path, within) in [
+        ("", "a/b", true),
+        ("", "/a", false),
+        (".", "./a", true),
+        (".", "..", false),
+        (".", ".a", false),
+        ("/", "/a", true),
+        ("/", "//a", false),
+        ("to/", "to/a", true),
+        ("to/", "to/", true),
+        ("to/", "to", false),
+    ] {
+        let mut state = State::default();
+        assert!(state.apply(begun(0, path)));
+        state.confine(target.as_bytes());
+        assert_eq!(state.unfinished().count() == 1, within, "{target} {path}");
+    }
+}
+
+#[test]
+fn a_journal_names_no_temporary_that_no_copy_would_make() {
+    let tag = 1000;
+    let elsewhere = tagged_name(b"/elsewhere/file", tag);
+    for (path, kept) in [
+        (elsewhere, true),
+        (tagged_name(b"/elsewhere/file", tag + 1), true),
+        (tagged_name(b"/elsewhere/file", tag + 77), false),
+        (b"/home/user/precious.txt".to_vec(), false),
+        (b"to".to_vec(), false),
+        (Vec::new(), false),
+    ] {
+        let mut state = State::default();
+        assert!(state.apply(begun(0, "to")));
+        let temp = Record::Temp {
+            id: 0,
+            path: path.clone(),
+        };
+        assert!(state.apply(temp));
+        state.confine(b"to");
+        let (_, entry) = state.file(b"to").expect("within");
+        assert_eq!((entry.tag, &entry.temp), (tag, &kept.then_some(path)));
+    }
+}

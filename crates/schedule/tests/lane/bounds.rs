@@ -1,0 +1,125 @@
+//! Servers that answer for ever: what they bring is bounded, and so is what is held of it.
+
+use schedule::{Attributes, JobKind, LaneEvent, REPEATED_NAMES, TOO_MANY_NAMES};
+use testkit::sftp_model::{Kind, LinkOptions, Personality};
+
+use crate::world::{MODES, Mode, World, config, link, remote};
+
+fn known(size: u64) -> Option<Attributes> {
+    Some(Attributes {
+        size: Some(size),
+        mode: Some(0o100_644),
+        ..Attributes::default()
+    })
+}
+
+/// A path on which answers come whole, so that ten million names are quick.
+fn quick() -> LinkOptions {
+    LinkOptions {
+        fragment: 1 << 30,
+        ..link()
+    }
+}
+
+fn listing(cycle: u64) -> World {
+    let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), quick(), 1);
+    w.model.fs.place("d", Kind::Dir, 0o755);
+    w.model.endless_names = Some(cycle);
+    w
+}
+
+#[test]
+fn a_listing_that_repeats_itself_ends_with_an_error() {
+    for cycle in [1, 150, 36_000] {
+        let mut w = listing(cycle);
+        let job = w.job(JobKind::List { path: remote("d") });
+        w.run();
+        assert_eq!(w.failed(job), Some(REPEATED_NAMES), "{cycle}");
+        assert!(w.model.named < 2 * cycle + 10_000, "{}", w.model.named);
+    }
+}
+
+#[test]
+fn a_listing_without_end_ends_with_an_error_and_is_not_held() {
+    let mut w = listing(u64::MAX);
+    let job = w.job(JobKind::List { path: remote("d") });
+    let mut told = 0;
+    // What was told is taken out now and then, as the copy does.
+    while w.failed(job).is_none() {
+        w.run_for(crate::world::RTT);
+        for (_, event) in std::mem::take(&mut w.events) {
+            match event {
+                LaneEvent::Entries(_, entries) => told += entries.len(),
+                LaneEvent::Failed(_, fault) => {
+                    assert_eq!(fault.what, TOO_MANY_NAMES);
+                    assert_eq!(told, 1 << 24);
+                    return;
+                }
+                _ => {}
+            }
+        }
+        assert!(told <= 1 << 24);
+    }
+}
+
+#[test]
+fn a_listing_stops_asking_while_it_is_held() {
+    let mut w = listing(u64::MAX);
+    w.job(JobKind::List { path: remote("d") });
+    w.run_for(5 * crate::world::RTT);
+    w.lane.hold_lists(w.now, true);
+    w.run_for(2 * crate::world::RTT);
+    let before = w.model.named;
+    w.lane.hold_lists(w.now, true);
+    assert_eq!(w.lane.stats().requests_in_flight, 0);
+    assert_eq!(w.model.named, before);
+    w.lane.hold_lists(w.now, false);
+    w.run_for(2 * crate::world::RTT);
+    assert!(w.model.named > before);
+}
+
+#[test]
+fn a_file_that_never_ends_is_copied_up_to_its_size_and_a_margin() {
+    for mode in MODES {
+        let mut config = config(mode, 1);
+        config.growth = 1 << 20;
+        let server = match mode {
+            Mode::Ours => Personality::ours(),
+            _ => Personality::openssh(),
+        };
+        let mut w = World::with(config, server, link(), 1);
+        w.model.endless_data = true;
+        w.place("small", &[7; 10], 0o644);
+        w.place("large", &vec![7; 20 << 20], 0o644);
+        let jobs = [
+            w.get("small", known(300_000)),
+            w.get("large", known(20 << 20)),
+        ];
+        w.run();
+        assert!(
+            jobs.iter().all(|job| w.done(*job)),
+            "{mode:?} {:?}",
+            w.events.last()
+        );
+        let len = |name: &str| w.got(name).map_or(0, <[u8]>::len);
+        assert!(len("small") < (2 << 20), "{mode:?} {}", len("small"));
+        assert!(len("large") < (24 << 20), "{mode:?} {}", len("large"));
+        // Ours packs what it reads, which is the file.
+        let grows = w.warnings().iter().any(|t| t.contains("grows faster"));
+        assert!(grows || mode == Mode::Ours, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
+    let mut config = config(Mode::Plain, 1);
+    config.unstated = 4 << 20;
+    let mut w = World::with(config, Personality::openssh(), link(), 1);
+    w.model.endless_data = true;
+    w.place("f", b"", 0o644);
+    let job = w.get("f", known(0));
+    w.run();
+    let why = w.failed(job).unwrap_or_default();
+    assert!(why.contains("more than 4194304 bytes"), "{why}");
+    assert_eq!(w.disk.targets(), 0);
+}

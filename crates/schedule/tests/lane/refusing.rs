@@ -1,0 +1,200 @@
+//! Servers that refuse any set of requests: the old content or all of the new one is under the final
+//! name, whatever the outcome, unless it was said that the file is written in place.
+
+use schedule::{LaneEvent, PutOptions};
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, Inject, Personality, Restrictions, Rng};
+
+use crate::world::{Mode, World, bytes, config, link};
+
+const OLD: &[u8] = b"what was there before";
+const REFUSED: [&str; 10] = [
+    "RENAME",
+    "posix-rename@openssh.com",
+    "SETSTAT",
+    "FSETSTAT",
+    "REMOVE",
+    "LSTAT",
+    "STAT",
+    "FSTAT",
+    "REALPATH",
+    "fsync@openssh.com",
+];
+const CODES: [StatusCode; 5] = [
+    StatusCode::FAILURE,
+    StatusCode::PERMISSION_DENIED,
+    StatusCode::OP_UNSUPPORTED,
+    StatusCode::BAD_MESSAGE,
+    StatusCode::NO_SUCH_FILE,
+];
+
+fn restricted(rng: &mut Rng) -> Restrictions {
+    let mut one_in = |n| rng.below(n) == 0;
+    let mut restrictions = Restrictions {
+        in_order: one_in(3),
+        locks: one_in(3),
+        ..Restrictions::default()
+    };
+    let (exclusive, suffix) = (one_in(4), one_in(4));
+    let code = |rng: &mut Rng| CODES[rng.below(CODES.len() as u64) as usize];
+    for name in REFUSED {
+        if rng.below(3) == 0 {
+            // A server that says so of a file that is there is believed.
+            let code = match (name, code(rng)) {
+                ("REMOVE", StatusCode::NO_SUCH_FILE) => StatusCode::FAILURE,
+                (_, code) => code,
+            };
+            restrictions.refused.insert(name, code);
+        }
+    }
+    restrictions.exclusive = exclusive.then_some(StatusCode::OP_UNSUPPORTED);
+    restrictions.suffix = suffix.then(|| (".dat", code(rng)));
+    restrictions
+}
+
+fn world(restrictions: &Restrictions, openssh: bool, seed: u64) -> World {
+    let base = match openssh {
+        true => Personality::openssh(),
+        false => Personality::other(),
+    };
+    let server = Personality {
+        restrictions: restrictions.clone(),
+        ..base
+    };
+    let mut config = config(Mode::Plain, seed);
+    config.openssh = false;
+    World::with(config, server, link(), seed)
+}
+
+/// Whether it was said of the file, or of all of them, that it is written in place.
+fn told_in_place(w: &World, job: schedule::JobId) -> bool {
+    w.events.iter().any(|(_, event)| match event {
+        LaneEvent::Refused(_, found, _) => found.in_place(),
+        LaneEvent::Warning(id, text) => *id == job && text.contains("written in place"),
+        _ => false,
+    })
+}
+
+#[test]
+fn no_old_file_disappears_and_none_is_cut_in_secret() {
+    let (mut done, mut failed, mut in_place) = (0, 0, 0);
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let restrictions = restricted(&mut rng);
+        let mut w = world(&restrictions, seed % 2 == 0, seed);
+        w.place("old.dat", OLD, 0o600);
+        w.place("other.dat", OLD, 0o644);
+        if rng.below(2) == 0 {
+            w.model.inject(Inject {
+                kind: None,
+                nth: rng.below(40) as usize,
+                act: Act::Status(CODES[rng.below(4) as usize]),
+            });
+        }
+        let mut puts = Vec::new();
+        for (n, name) in ["old.dat", "new.dat", "other.dat", "late.dat"]
+            .into_iter()
+            .enumerate()
+        {
+            let data = bytes([100, 400_000, 0, 70_000][n], seed + 1);
+            let options = PutOptions {
+                preserve: rng.below(3) == 0,
+                fsync: rng.below(4) == 0,
+                ..PutOptions::default()
+            };
+            puts.push((w.put(data.clone(), name, options), name, data));
+        }
+        w.run();
+        let which = format!("{seed}: {restrictions:?}\n{:?}", w.model.log());
+        assert_eq!(w.error, None, "{which}");
+        let left = w.temporaries();
+        let said = |name: &str| {
+            w.warnings().iter().any(|text| text.contains(name))
+                || puts
+                    .iter()
+                    .any(|(job, ..)| w.failed(*job).is_some_and(|t| t.contains(name)))
+        };
+        for name in &left {
+            assert!(said(name), "{name} is left in secret; {which}");
+        }
+        for (job, name, data) in &puts {
+            assert!(w.done(*job) != w.failed(*job).is_some(), "{name}; {which}");
+            let stands = w.model.fs.data(name);
+            if w.done(*job) {
+                done += 1;
+                assert!(stands == Some(data.as_slice()), "{name}; {which}");
+                continue;
+            }
+            failed += 1;
+            let replaces = matches!(*name, "old.dat" | "other.dat");
+            let as_it_was = match replaces {
+                true => stands == Some(OLD),
+                false => stands.is_none(),
+            };
+            let told = w
+                .failed(*job)
+                .is_some_and(|text| text.contains("written in place"));
+            let beside = left.iter().any(|name| w.model.fs.data(name) == Some(OLD));
+            let safe = as_it_was || told_in_place(&w, *job) && told || replaces && beside;
+            assert!(safe, "{name}: {:?}; {which}", w.failed(*job));
+        }
+        in_place += puts
+            .iter()
+            .filter(|(job, ..)| told_in_place(&w, *job))
+            .count();
+        assert_eq!(w.model.open_handles().0, 0, "{which}");
+        assert_eq!(
+            (w.disk.open_sources(), w.lane.stats().reading),
+            (0, 0),
+            "{which}"
+        );
+    }
+    let enough = done > 600 && failed > 20 && in_place > 150;
+    assert!(enough, "{done} {failed} {in_place}");
+}
+
+/// Each file took the permissions of its source: others could read what only its owner could before.
+#[test]
+fn a_file_that_is_replaced_grants_no_more_where_permissions_cannot_be_set() {
+    let mut restrictions = Restrictions::default();
+    for name in ["SETSTAT", "FSETSTAT"] {
+        let code = StatusCode::OP_UNSUPPORTED;
+        restrictions.refused.insert(name, code);
+    }
+    for openssh in [false, true] {
+        let mut w = world(&restrictions, openssh, 1);
+        let names = ["a", "b", "c"];
+        for name in names {
+            w.place(name, OLD, 0o600);
+        }
+        let puts = names.map(|name| w.put(bytes(50_000, 1), name, PutOptions::default()));
+        w.run();
+        for (job, name) in puts.into_iter().zip(names) {
+            assert!(w.done(job), "{:?}", w.failed(job));
+            assert_eq!(w.model.fs.at(name).map(|n| n.mode), Some(0o600));
+            assert!(w.model.fs.data(name) == Some(bytes(50_000, 1).as_slice()));
+        }
+    }
+}
+
+/// A file was refused by its permission bits alone, which root and the file's group may pass.
+#[test]
+fn the_server_decides_whether_a_read_only_file_may_be_written() {
+    let mut w = World::new(Mode::Plain);
+    // As of a file that its group may write.
+    w.place("shared", OLD, 0o464);
+    w.model.fs.ignores_modes = true;
+    let job = w.put(bytes(50_000, 1), "shared", PutOptions::default());
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.model.fs.data("shared") == Some(bytes(50_000, 1).as_slice()));
+    assert_eq!(w.model.fs.at("shared").map(|n| n.mode), Some(0o464));
+    assert_eq!(w.temporaries(), Vec::<String>::new());
+}
+
+/// `C:\dir\file` has its temporary in that directory.
+#[test]
+fn a_backslash_may_separate_directories() {
+    let name = sftp::temp_name(br"C:\dir\file", &mut |bytes| bytes.fill(0));
+    assert_eq!(name, br"C:\dir\.file.0000000000.longhaul");
+}

@@ -1,0 +1,346 @@
+//! A lane, a seeded path, a model of the server and a disk, in virtual time.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use schedule::{
+    Attributes, FileState, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions,
+    RemotePath,
+};
+use sftp::{Output, ServerInfo};
+use testkit::sftp_model::{Fs, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness};
+use wire::Pool;
+
+use crate::disk::{Disk, Source};
+
+pub(crate) const RTT: Duration = Duration::from_millis(100);
+
+pub(crate) struct World {
+    pub(crate) start: Instant,
+    pub(crate) now: Instant,
+    pub(crate) lane: Lane,
+    pub(crate) model: SftpModel,
+    pub(crate) disk: Disk,
+    pub(crate) witness: Witness,
+    pub(crate) events: Vec<(Duration, LaneEvent)>,
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) error: Option<LaneError>,
+    pub(crate) unwritten: u64,
+    /// What the channel takes each time that anything happens.
+    pub(crate) room: usize,
+    /// What the lane may send each time that nothing is on its way any more.
+    pub(crate) pace: Option<u64>,
+    link: LinkOptions,
+    seed: u64,
+    up: Link,
+    down: Link,
+    next_job: u64,
+    until: Option<Instant>,
+}
+
+/// How the lane goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Predicting, the server remembered.
+    Remembered,
+    /// Predicting once VERSION has come.
+    Predicting,
+    /// Nothing predicted.
+    Plain,
+    /// The server is ours, behind OpenSSH's sshd.
+    Ours,
+}
+
+pub(crate) const MODES: [Mode; 4] = [Mode::Remembered, Mode::Predicting, Mode::Plain, Mode::Ours];
+
+pub(crate) fn info() -> ServerInfo {
+    info_of(&Personality::openssh())
+}
+
+pub(crate) fn info_of(server: &Personality) -> ServerInfo {
+    ServerInfo {
+        version: 3,
+        extensions: server.extensions.clone(),
+        limits: None,
+    }
+}
+
+pub(crate) fn config(mode: Mode, seed: u64) -> LaneConfig {
+    let mut rng = Rng::new(seed);
+    let pool = Pool::new(32 * 1024, 64);
+    let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
+    config.openssh = true;
+    config.predict = mode != Mode::Plain;
+    config.remembered = (mode == Mode::Remembered).then(info);
+    config
+}
+
+impl World {
+    pub(crate) fn new(mode: Mode) -> Self {
+        let server = match mode {
+            Mode::Ours => Personality::ours(),
+            _ => Personality::openssh(),
+        };
+        Self::with(config(mode, 1), server, link(), 1)
+    }
+
+    pub(crate) fn with(
+        config: LaneConfig,
+        server: Personality,
+        link: LinkOptions,
+        seed: u64,
+    ) -> Self {
+        let now = testkit::sftp_model::epoch();
+        Self {
+            start: now,
+            now,
+            lane: Lane::new(config, now),
+            model: SftpModel::new(Fs::default(), server),
+            disk: Disk::default(),
+            witness: Witness::default(),
+            events: Vec::new(),
+            jobs: VecDeque::new(),
+            error: None,
+            unwritten: 0,
+            room: usize::MAX,
+            pace: None,
+            link,
+            seed,
+            up: Link::new(link, seed),
+            down: Link::new(link, seed + 1),
+            next_job: 0,
+            until: None,
+        }
+    }
+
+    /// A new channel to the same server, its lane made from `config`.
+    pub(crate) fn reconnect(&mut self, config: LaneConfig) {
+        self.error = None;
+        self.drain();
+        self.model.reconnect();
+        self.witness = Witness::default();
+        self.up = Link::new(self.link, self.seed + 2);
+        self.down = Link::new(self.link, self.seed + 3);
+        let lane = std::mem::replace(&mut self.lane, Lane::new(config, self.now));
+        let left = lane.into_unfinished();
+        for request in left.releases {
+            self.disk.handle(self.now, request);
+        }
+        while let Some(at) = self.disk.next_reply() {
+            self.disk.reply(at);
+        }
+        let mut jobs: VecDeque<Job> = left.jobs.into();
+        for (_, path) in left.temporaries {
+            let kind = JobKind::Remove { path };
+            jobs.push_back(Job {
+                id: self.id(),
+                kind,
+            });
+        }
+        jobs.append(&mut self.jobs);
+        self.jobs = jobs;
+    }
+
+    fn id(&mut self) -> JobId {
+        self.next_job += 1;
+        JobId(self.next_job)
+    }
+
+    pub(crate) fn job(&mut self, kind: JobKind) -> JobId {
+        let id = self.id();
+        self.jobs.push_back(Job { id, kind });
+        id
+    }
+
+    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: PutOptions) -> JobId {
+        let source = PathBuf::from(format!("/src/{}", self.next_job));
+        self.disk.sources.insert(source.clone(), Source::new(data));
+        self.job(JobKind::Put {
+            source,
+            target: remote(target),
+            options,
+        })
+    }
+
+    pub(crate) fn get(&mut self, source: &str, known: Option<Attributes>) -> JobId {
+        self.get_with(source, known, PutOptions::default())
+    }
+
+    pub(crate) fn get_with(
+        &mut self,
+        source: &str,
+        known: Option<Attributes>,
+        options: PutOptions,
+    ) -> JobId {
+        self.job(JobKind::Get {
+            source: remote(source),
+            target: PathBuf::from(format!("/dst/{source}")).into(),
+            known,
+            options,
+        })
+    }
+
+    pub(crate) fn got(&self, source: &str) -> Option<&[u8]> {
+        let path = PathBuf::from(format!("/dst/{source}"));
+        self.disk.files.get(&path).map(|(data, _)| data.as_slice())
+    }
+
+    pub(crate) fn place(&mut self, path: &str, data: &[u8], mode: u32) {
+        self.model.fs.place(path, Kind::File(data.to_vec()), mode);
+    }
+
+    /// Runs for that long.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        self.until = Some(self.now + time);
+        self.run();
+        self.until = None;
+    }
+
+    /// Runs until every job is done, the lane is over, or nothing happens any more.
+    pub(crate) fn run(&mut self) -> &mut Self {
+        for _ in 0..5_000_000 {
+            self.feed();
+            let said = self.drain();
+            if self.error.is_some() || (self.lane.is_idle() && self.jobs.is_empty()) {
+                return self;
+            }
+            let next = [
+                self.up.next_arrival(),
+                self.down.next_arrival(),
+                self.disk.next_reply(),
+            ];
+            let Some(next) = next.into_iter().flatten().min() else {
+                if said && self.room < usize::MAX {
+                    continue;
+                }
+                if let Some(pace) = self.pace {
+                    self.now += Duration::from_millis(1);
+                    self.lane.set_pace(self.now, pace);
+                    continue;
+                }
+                if let Some(until) = self.until {
+                    self.now = until;
+                    return self;
+                }
+                panic!("nothing is on its way and {:?} is left", self.lane.stats());
+            };
+            if self.until.is_some_and(|until| next > until) {
+                return self;
+            }
+            self.now = self.now.max(next);
+            self.deliver();
+        }
+        panic!("no end: {:?}", self.lane.stats());
+    }
+
+    fn feed(&mut self) {
+        while self.lane.wants_jobs() > 0
+            && let Some(job) = self.jobs.pop_front()
+        {
+            self.lane.push(self.now, job);
+        }
+    }
+
+    /// Whether the lane had something to say.
+    fn drain(&mut self) -> bool {
+        let mut said = false;
+        self.lane.set_output_room(self.room);
+        while let Some(output) = self.lane.poll_output() {
+            let bytes = match output {
+                Output::Bytes(bytes) => bytes,
+                Output::Block(block) => block.to_vec(),
+            };
+            said = true;
+            self.witness.on_sent(&bytes);
+            self.up.send(self.now, &bytes);
+        }
+        while let Some(request) = self.lane.poll_disk() {
+            self.disk.handle(self.now, request);
+        }
+        while let Some(event) = self.lane.poll_event() {
+            self.events.push((self.now - self.start, event));
+        }
+        self.unwritten = self.unwritten.max(self.lane.stats().unwritten);
+        said
+    }
+
+    fn deliver(&mut self) {
+        // All at once: a server that answers out of order does so among what came together.
+        let mut arrived = Vec::new();
+        while let Some(bytes) = self.up.receive(self.now) {
+            arrived.extend(bytes);
+        }
+        if !arrived.is_empty() {
+            self.model.handle_input(&arrived);
+            let out = self.model.take_output();
+            self.down.send(self.now, &out);
+        }
+        while let Some(reply) = self.disk.reply(self.now) {
+            self.lane.handle_disk(self.now, reply);
+        }
+        while let Some(bytes) = self.down.receive(self.now) {
+            self.witness.on_received(&bytes);
+            if let Err(error) = self.lane.handle_input(self.now, Bytes::from(bytes)) {
+                self.error = Some(error);
+            }
+        }
+    }
+
+    pub(crate) fn at(&self, event: &LaneEvent) -> Option<Duration> {
+        let found = self.events.iter().find(|(_, e)| e == event);
+        found.map(|(at, _)| *at)
+    }
+
+    pub(crate) fn reached(&self, job: JobId, state: FileState) -> Option<Duration> {
+        self.at(&LaneEvent::State(job, state))
+    }
+
+    pub(crate) fn done(&self, job: JobId) -> bool {
+        self.at(&LaneEvent::Done(job)).is_some()
+    }
+
+    /// Why it failed.
+    pub(crate) fn failed(&self, job: JobId) -> Option<&str> {
+        self.events.iter().find_map(|(_, e)| match e {
+            LaneEvent::Failed(id, fault) if *id == job => Some(fault.what.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        let mut found = Vec::new();
+        for (_, event) in &self.events {
+            if let LaneEvent::Warning(_, text) = event {
+                found.push(text.as_str());
+            }
+        }
+        found
+    }
+
+    pub(crate) fn temporaries(&self) -> Vec<String> {
+        let names = self.model.fs.names();
+        names
+            .into_iter()
+            .filter(|n| n.ends_with(".longhaul"))
+            .collect()
+    }
+}
+
+pub(crate) fn link() -> LinkOptions {
+    LinkOptions {
+        delay: RTT / 2,
+        ..LinkOptions::default()
+    }
+}
+
+pub(crate) fn remote(path: &str) -> RemotePath {
+    RemotePath(path.as_bytes().to_vec())
+}
+
+pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut data = vec![0; len];
+    Rng::new(seed).fill(&mut data);
+    data
+}

@@ -1,0 +1,146 @@
+//! Runs that are told to leave: what has arrived stays, and all of it was told.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use schedule::{JobKind, Keep, LaneEvent, Left, PutOptions, SchedulerEvent};
+use testkit::sftp_model::Kind;
+
+use crate::world::{World, bytes};
+
+const MB: usize = 1_000_000;
+/// What is compared.
+const BLOCK: usize = 4096;
+
+/// Blocks that lie in what was told, whole or (`touched`) in part.
+fn blocks(told: &[(u64, u64)], touched: bool) -> BTreeSet<u64> {
+    let block = BLOCK as u64;
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    let mut told = told.to_vec();
+    told.sort_unstable();
+    for (from, to) in told {
+        match merged.last_mut() {
+            Some((_, end)) if from <= *end => *end = to.max(*end),
+            _ => merged.push((from, to)),
+        }
+    }
+    let of = |(from, to): &(u64, u64)| match touched {
+        true => from / block..to.div_ceil(block),
+        false => from.div_ceil(block)..to / block,
+    };
+    merged.iter().flat_map(of).collect()
+}
+
+/// Interrupted by the person at whatever moment, 84 to 154 MB were sent again: what was answered
+/// after the word to leave was not told, and a file that was being synced before it got its name
+/// was removed, with all that had been sent of it.
+#[test]
+fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
+    let (mut kept, mut naming) = (0, 0);
+    for ms in (150..2000).step_by(30) {
+        let mut w = World::with_lanes(3);
+        let data = bytes(6 * MB, ms);
+        let options = PutOptions {
+            fsync: true,
+            keep: Some(Box::new(Keep::default())),
+            ..PutOptions::default()
+        };
+        let job = w.put(data.clone(), "up", options);
+        w.run_for(Duration::from_millis(ms));
+        w.spread.leave(w.now, "interrupted");
+        for at in w.lanes.values_mut() {
+            at.lane.leave(w.now, "interrupted");
+        }
+        let finish = |kind: &JobKind| matches!(kind, JobKind::FinishTemp { .. });
+        naming += u32::from(w.given.iter().any(|(_, job)| finish(&job.kind)) && !w.done(job));
+        w.run();
+        if w.done(job) {
+            assert!(w.fs.data("up") == Some(&data), "{ms} ms");
+            continue;
+        }
+        assert!(w.failed(job).is_some(), "{ms} ms");
+        let mut told = Vec::new();
+        for (_, event) in &w.events {
+            if let SchedulerEvent::Lane(LaneEvent::Kept(_, kept)) = event {
+                told.extend(kept.ranges.iter().copied());
+            }
+        }
+        let made = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Temp(..)));
+        let left = w.temporaries();
+        if !w.events.iter().any(|(_, event)| made(event)) {
+            // It was only being created: its lane has taken it away.
+            assert_eq!(left, Vec::<String>::new(), "{ms} ms");
+            continue;
+        }
+        let there = left.first().and_then(|name| w.fs.data(name));
+        let there = there.unwrap_or_default();
+        let same = |n: &u64| {
+            let at = *n as usize * BLOCK..(*n as usize + 1) * BLOCK;
+            there.get(at.clone()).is_some_and(|b| b == &data[at])
+        };
+        let arrived: BTreeSet<u64> = (0..(data.len() / BLOCK) as u64).filter(same).collect();
+        let there_not = blocks(&told, false).difference(&arrived).count();
+        assert_eq!(there_not, 0, "{ms} ms: told of what is not there");
+        let untold = arrived.difference(&blocks(&told, true)).count();
+        assert_eq!(
+            untold, 0,
+            "{ms} ms: blocks that are there and were not told"
+        );
+        kept += u32::from(!arrived.is_empty());
+    }
+    assert!(kept > 10 && naming > 2, "{kept} kept, {naming} being named");
+}
+
+/// A source that changed between the look at it and its OPEN was gone on with: half of the file was of
+/// one state, half of the other. And where nothing could be gone on with, nobody was told.
+#[test]
+fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
+    let size = 3 * MB as u64;
+    let second = 1_000_000_000;
+    for (there, source, goes_on) in [
+        (true, (size, 2222 * second), true),
+        (true, (0, 0), true),
+        (true, (size, 2221 * second), false),
+        (true, (size + 1, 2222 * second), false),
+        (false, (size, 2222 * second), false),
+    ] {
+        let mut w = World::with_lanes(2);
+        let data = bytes(3 * MB, 5);
+        let left = Left {
+            ranges: vec![(0, size / 3)],
+            mtime: 0,
+            source,
+        };
+        let keep = Keep {
+            tag: 7,
+            again: 0,
+            left: Some(left),
+        };
+        let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
+        let old = bytes(MB, 6);
+        if there {
+            w.fs.place(&temp, Kind::File(old.clone()), 0o600);
+        }
+        let options = PutOptions {
+            keep: Some(Box::new(keep)),
+            ..PutOptions::default()
+        };
+        let job = w.put(data.clone(), "up", options);
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        let begins_with = if goes_on { &old } else { &data[..MB] };
+        let up = w.fs.data("up").unwrap_or_default();
+        assert!(
+            up[..MB] == *begins_with && up[MB..] == data[MB..],
+            "{source:?}"
+        );
+        let restarted = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Restarted(_));
+        let told = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("anew"));
+        for said in [restarted, told] {
+            let said = w.events.iter().any(|(_, event)| said(event));
+            assert_eq!(said, !goes_on, "{there} {source:?}");
+        }
+        assert_eq!(w.progress(job), size, "{source:?}");
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}

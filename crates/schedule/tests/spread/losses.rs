@@ -1,0 +1,251 @@
+//! Lanes that end in the middle.
+
+use std::time::Duration;
+
+use schedule::{JobKind, Keep, PutOptions};
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, Inject, Personality};
+
+use crate::world::{World, bytes};
+
+const MB: usize = 1 << 20;
+
+/// A file each way over four lanes, of which one dies then.
+fn lose_at(ms: u64, which: usize, zombies: bool, seed: u64) {
+    let mut w = World::with_lanes(4);
+    w.zombies = zombies;
+    let (up, down) = (bytes(3 * MB, seed), bytes(3 * MB, seed + 1));
+    w.place("down", &down, 0o644);
+    w.place("up", b"old", 0o644);
+    let put = w.put(up.clone(), "up", PutOptions::default());
+    let get = w.get("down");
+    let small: Vec<_> = (0..20)
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(ms));
+    let lane = w.lanes.keys().nth(which).copied();
+    w.lose(lane.expect("four lanes"));
+    w.run();
+    assert!(w.done(put), "{ms} ms: {:?}", w.failed(put));
+    assert!(w.done(get), "{ms} ms: {:?}", w.failed(get));
+    assert!(
+        w.fs.data("up") == Some(&up),
+        "{ms} ms, lane {which}: up is wrong"
+    );
+    assert!(
+        w.got("down") == Some(&down),
+        "{ms} ms, lane {which}: down is wrong"
+    );
+    assert_eq!(w.progress(put), up.len() as u64, "{ms} ms, lane {which}");
+    assert_eq!(w.progress(get), down.len() as u64, "{ms} ms, lane {which}");
+    for (n, job) in small.iter().enumerate() {
+        assert!(w.done(*job));
+        assert!(w.fs.data(&format!("s{n}")) == Some(&bytes(5000, n as u64)));
+    }
+    w.assert_clean();
+}
+
+#[test]
+fn a_lane_may_die_at_any_moment() {
+    for ms in (0..900).step_by(17) {
+        lose_at(ms, (ms / 17 % 4) as usize, false, ms);
+    }
+}
+
+#[test]
+fn what_it_had_sent_may_still_be_carried_out() {
+    for ms in (0..900).step_by(23) {
+        lose_at(ms, (ms / 23 % 4) as usize, true, ms);
+    }
+}
+
+/// The lane is lost that was to open the temporary, whose name a journal has given, and nobody says
+/// when it has ended: what it may have made is removed four seconds later. A file that another lane
+/// had begun under the same name was gone then.
+#[test]
+fn a_lane_may_die_that_opens_the_temporary() {
+    let mut opening = 0;
+    for ms in (0..400).step_by(20) {
+        let mut w = World::new(crate::world::small(), ms);
+        for _ in 0..3 {
+            w.lane(crate::world::link(100, 300_000), true);
+        }
+        let data = bytes(4 * MB, ms);
+        let options = PutOptions {
+            keep: Some(Box::new(Keep::default())),
+            ..PutOptions::default()
+        };
+        let put = w.put(data.clone(), "up", options);
+        w.run_for(Duration::from_millis(ms));
+        let head = |kind: &JobKind| matches!(kind, JobKind::CreateTemp { .. });
+        let Some((lane, _)) = w.given.iter().find(|(_, job)| head(&job.kind)) else {
+            continue;
+        };
+        let lane = *lane;
+        w.lanes.get_mut(&lane).expect("it is there").stalled = true;
+        w.lose(lane);
+        w.run();
+        assert!(w.done(put), "{ms} ms: {:?}", w.failed(put));
+        assert!(w.fs.data("up") == Some(&data), "{ms} ms");
+        w.assert_clean();
+        opening += w.given.iter().filter(|(_, job)| head(&job.kind)).count() - 1;
+    }
+    assert!(opening >= 5, "lost {opening} times while it was opened");
+}
+
+#[test]
+fn lanes_may_die_one_after_the_other_until_the_last() {
+    let mut w = World::with_lanes(5);
+    let data = bytes(6 * MB, 5);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    for _ in 0..4 {
+        w.run_for(Duration::from_millis(230));
+        let first = w.lanes.keys().next().copied().unwrap_or_default();
+        w.lose(first);
+    }
+    w.run();
+    assert!(w.done(job) && w.fs.data("up") == Some(&data));
+    w.assert_clean();
+}
+
+#[test]
+fn lanes_may_come_while_a_file_is_under_way() {
+    let mut w = World::with_lanes(1);
+    let data = bytes(8 * MB, 6);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(350));
+    for _ in 0..3 {
+        w.lane(crate::world::link(100, 10_000_000), true);
+    }
+    w.run();
+    assert!(w.done(job) && w.fs.data("up") == Some(&data));
+    assert_eq!(w.lanes_with_parts().len(), 4);
+}
+
+#[test]
+fn without_any_lane_everything_fails_once() {
+    let mut w = World::with_lanes(2);
+    let put = w.put(bytes(9 * MB, 5), "up", PutOptions::default());
+    w.place("down", &bytes(9 * MB, 6), 0o644);
+    let get = w.get("down");
+    w.run_for(Duration::from_millis(420));
+    w.lose_all("the connection is gone");
+    w.run();
+    let why = w.failed(put).unwrap();
+    let left = w.temporaries();
+    assert!(why.starts_with("the connection is gone"), "{why}");
+    assert!(left.iter().all(|name| why.contains(name)), "{why} {left:?}");
+    assert!(w.failed(get).is_some());
+    assert_eq!((w.disk.open_sources(), w.disk.targets()), (0, 0));
+}
+
+#[test]
+fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
+    for kind in ["WRITE", "OPEN", "CLOSE", "posix-rename@openssh.com"] {
+        for nth in 0..6 {
+            let mut w = World::with_lanes(3);
+            w.place("up", b"old", 0o644);
+            let data = bytes(3 * MB, 5);
+            let job = w.put(data.clone(), "up", PutOptions::default());
+            for lane in w.lanes.keys().copied().collect::<Vec<_>>() {
+                let act = Act::Status(StatusCode::PERMISSION_DENIED);
+                let kind = Some(kind);
+                w.inject(lane, Inject { kind, nth, act });
+            }
+            w.run();
+            let stands = w.fs.data("up");
+            match w.failed(job) {
+                Some(why) => {
+                    assert!(why.contains("ermission"), "{kind} {nth}: {why}");
+                    assert!(stands == Some(b"old"), "{kind} {nth}: the old file is gone");
+                }
+                None => assert!(w.done(job) && stands == Some(&data), "{kind} {nth}"),
+            }
+            w.assert_clean();
+        }
+    }
+}
+
+/// MaxSessions: channels are refused after they were given something to do.
+#[test]
+fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
+    let mut w = World::with_lanes(1);
+    let data = bytes(9 * MB, 6);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    let small: Vec<_> = (0..20)
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .collect();
+    for _ in 0..60 {
+        let refused = w.lane(crate::world::link(100, 10_000_000), true);
+        w.run_for(Duration::from_millis(20));
+        w.lose(refused);
+    }
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("up") == Some(&data));
+    assert!(small.iter().all(|job| w.done(*job)));
+    w.assert_clean();
+}
+
+/// With servers without posix-rename the old file is moved aside first. The lane that did so is lost
+/// before it could rename, or before its answer came, and may move aside what is there then.
+#[test]
+fn the_old_file_was_moved_aside_and_the_lane_lost() {
+    let mut naming = 0;
+    for ms in (0..2400).step_by(25) {
+        for zombies in [false, true] {
+            let mut w = World::new(crate::world::small(), ms);
+            for _ in 0..3 {
+                let link = crate::world::link(100, 10_000_000);
+                w.lane_of(link, false, Personality::other());
+            }
+            w.zombies = zombies;
+            w.place("up", b"old", 0o644);
+            let data = bytes(MB, ms);
+            let job = w.put(data.clone(), "up", PutOptions::default());
+            w.run_for(Duration::from_millis(ms));
+            let finish = |kind: &JobKind| matches!(kind, JobKind::FinishTemp { .. });
+            let namer = w.given.iter().rev().find(|(_, job)| finish(&job.kind));
+            let lane = match namer {
+                Some((lane, _)) => *lane,
+                None => w.lanes.keys().next().copied().expect("a lane"),
+            };
+            naming += u32::from(namer.is_some() && !w.done(job));
+            w.lose(lane);
+            w.run();
+            assert!(w.done(job), "{ms} ms: {:?}", w.failed(job));
+            assert!(
+                w.fs.data("up") == Some(&data),
+                "{ms} ms, {zombies}: not there"
+            );
+            w.assert_clean();
+        }
+    }
+    assert!(naming >= 8, "lost {naming} times while it was named");
+}
+
+/// A lane is lost, the disk still works for it, and the run is cancelled then.
+#[test]
+fn what_a_lost_lane_had_is_not_begun_again_after_a_cancel() {
+    let mut w = World::with_lanes(2);
+    let puts: Vec<_> = (0..50)
+        .map(|n| w.put(bytes(200_000, n), &format!("f{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(260));
+    w.spread.cancel(w.now, "interrupted");
+    let given = w.given.len();
+    let first = w.lanes.keys().next().copied().expect("two lanes");
+    w.lose(first);
+    for at in w.lanes.values_mut() {
+        at.lane.cancel(w.now, "interrupted");
+    }
+    w.run();
+    let again = w.given[given..]
+        .iter()
+        .filter(|(_, job)| matches!(job.kind, JobKind::Put { .. }));
+    assert_eq!(again.count(), 0);
+    for put in puts {
+        assert!(w.done(put) || w.failed(put).is_some());
+    }
+    w.assert_clean();
+}

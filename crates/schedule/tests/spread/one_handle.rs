@@ -1,0 +1,99 @@
+//! Servers of which it is not known that they bear several handles on one file.
+
+use schedule::LaneEvent;
+use schedule::{JobKind, PutOptions, SchedulerEvent};
+use sftp::StatusCode;
+use std::time::Duration;
+use testkit::sftp_model::{Personality, Restrictions};
+
+use crate::world::{World, bytes, link, small};
+
+const MB: usize = 1 << 20;
+
+fn world(restrictions: Restrictions, lanes: usize) -> World {
+    let mut w = World::new(small(), 1);
+    for _ in 0..lanes {
+        let server = Personality {
+            restrictions: restrictions.clone(),
+            ..Personality::other()
+        };
+        w.lane_of(link(100, 10_000_000), false, server);
+    }
+    w
+}
+
+fn in_order() -> Restrictions {
+    Restrictions {
+        in_order: true,
+        locks: true,
+        ..Restrictions::default()
+    }
+}
+
+/// From 8 MiB on the parts of a file were written through a handle each, in any order.
+#[test]
+fn a_file_is_open_once_and_written_in_order() {
+    for preserve in [false, true] {
+        let mut w = world(in_order(), 3);
+        w.place("down", &bytes(5 * MB, 2), 0o644);
+        let options = PutOptions {
+            preserve,
+            fsync: preserve,
+            ..PutOptions::default()
+        };
+        let data = bytes(6 * MB, 1);
+        let up = w.put(data.clone(), "up", options);
+        let down = w.get("down");
+        w.run();
+        assert!(w.done(up) && w.done(down), "{:?}", w.failed(up));
+        assert!(w.fs.data("up") == Some(&data));
+        assert_eq!(w.progress(up), data.len() as u64);
+        let opens = w.given.iter().filter(|(_, job)| match &job.kind {
+            JobKind::CreateTemp { alone, .. } => *alone,
+            JobKind::PutRange { .. } | JobKind::GetRange { .. } => true,
+            JobKind::FinishTemp { set, .. } => !*set,
+            _ => false,
+        });
+        assert_eq!(opens.count(), 2, "{:?}", w.given);
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn a_lane_that_is_lost_gives_its_file_to_another() {
+    for ms in (150..900).step_by(50) {
+        let mut w = world(in_order(), 2);
+        w.place("down", &bytes(5 * MB, 2), 0o644);
+        let data = bytes(5 * MB, 1);
+        let up = w.put(data.clone(), "up", PutOptions::default());
+        let down = w.get("down");
+        w.run_for(Duration::from_millis(ms));
+        let first = *w.lanes.keys().next().expect("a lane");
+        w.lose(first);
+        w.run();
+        assert!(w.done(up) && w.done(down), "{ms}: {:?}", w.failed(up));
+        assert!(w.fs.data("up") == Some(&data), "{ms}");
+        w.assert_clean();
+    }
+}
+
+/// What a whole file is sent for is known to be refused only at its end.
+#[test]
+fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
+    let mut restrictions = in_order();
+    restrictions
+        .refused
+        .insert("RENAME", StatusCode::OP_UNSUPPORTED);
+    let mut w = world(restrictions, 2);
+    w.place("old", b"old", 0o640);
+    let data = bytes(3 * MB, 1);
+    let jobs = ["old", "new"].map(|name| w.put(data.clone(), name, PutOptions::default()));
+    w.run();
+    for (job, name) in jobs.into_iter().zip(["old", "new"]) {
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data(name) == Some(&data), "{name}");
+    }
+    let told = |(_, event): &(_, SchedulerEvent)| matches!(event, SchedulerEvent::Lane(LaneEvent::Refused(_, found, _)) if found.renames);
+    assert!(w.events.iter().any(told));
+    w.assert_clean();
+}

@@ -1,0 +1,255 @@
+//! Lanes that are slow, or stop.
+
+use std::time::Duration;
+
+use schedule::{LaneEvent, PutOptions};
+
+use crate::world::{World, bytes, link, small};
+
+const MB: usize = 1 << 20;
+
+/// Four lanes, one of them so much slower.
+fn uneven(factor: u64) -> World {
+    let mut w = World::new(small(), 9);
+    for n in 0..4 {
+        let rate = 8_000_000 / if n == 1 { factor } else { 1 };
+        w.lane(link(60, rate), true);
+    }
+    w
+}
+
+#[test]
+fn the_end_does_not_wait_for_a_slow_lane() {
+    let time = |factor| {
+        let mut w = uneven(factor);
+        let data = bytes(20 * MB, 1);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.fs.data("up") == Some(&data));
+        assert_eq!(w.progress(job), data.len() as u64);
+        w.assert_clean();
+        w.at(&LaneEvent::Done(job)).unwrap().as_secs_f64()
+    };
+    let (even, slow) = (time(1), time(40));
+    // Three lanes instead of four; the slow lane's window still has to drain.
+    assert!(
+        slow < even * 4.0 / 3.0 + 2.5,
+        "{even} s, with a slow lane {slow} s"
+    );
+}
+
+#[test]
+fn a_lane_that_stops_is_overtaken_and_then_closed() {
+    for ms in [100, 300, 500, 700] {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data), "after {ms} ms");
+        assert_eq!(w.progress(job), data.len() as u64);
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(8), "stopped after {ms} ms: {at:?}");
+        // Not where it had begun nothing yet.
+        assert!(w.closed.is_empty() || w.closed == [lane]);
+        assert!(ms < 200 || w.closed == [lane], "after {ms} ms");
+        w.assert_clean();
+    }
+}
+
+/// Whatever it has when it stops: data, or the name of a file whose data others have brought.
+#[test]
+fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
+    for (nth, ms) in (0..4).flat_map(|nth| (25..1200).step_by(75).map(move |ms| (nth, ms))) {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(nth).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data), "lane {nth} after {ms} ms");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        let most = Duration::from_secs(25);
+        assert!(at < most, "lane {nth} stopped after {ms} ms: {at:?}");
+    }
+}
+
+/// A small download that waited behind such a part kept the lane, and with it the end of a copy that
+/// others had done, for 12 s of 25.
+#[test]
+fn a_slow_lane_is_not_kept_for_something_small_behind_what_others_have_done() {
+    let mut w = World::new(small(), 9);
+    w.lane(link(60, 10_000), true);
+    w.place("small", b"a few bytes", 0o644);
+    let data = bytes(20 * MB, 1);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_secs(2));
+    let small = w.get("small");
+    w.run_for(Duration::from_millis(200));
+    for _ in 0..3 {
+        w.lane(link(60, 2_000_000), true);
+    }
+    w.run();
+    assert!(w.fs.data("up") == Some(&data));
+    assert_eq!(w.got("small"), Some(b"a few bytes".as_slice()));
+    for job in [job, small] {
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        // It was 11.5 s.
+        assert!(at < Duration::from_secs(8), "{at:?}");
+    }
+}
+
+/// The name is not asked for while what a closed lane has sent may still be written: whoever
+/// changes the file as soon as it is there would be written over.
+#[test]
+fn nothing_is_written_once_the_name_was_asked_for() {
+    for factor in [25, 33, 40] {
+        let mut w = uneven(factor);
+        w.zombies = true;
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up") == Some(&data));
+        assert_eq!((w.closed.len(), w.late), (1, 0), "a lane of a {factor}th");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(9), "{at:?}");
+    }
+}
+
+/// What was sent on a lane that was closed is carried out after its end: temporaries that others
+/// had looked for and not found were there after all, eight of them beside 1,500 small files.
+#[test]
+fn nothing_is_left_of_small_files_on_a_lane_that_was_closed() {
+    let mut closed = 0;
+    for ms in (60..500).step_by(40) {
+        let mut w = World::new(small(), 9);
+        w.zombies = true;
+        w.lane(link(60, 40_000), true);
+        for _ in 0..3 {
+            w.lane(link(60, 2_000_000), true);
+        }
+        let data = bytes(4 * MB, 1);
+        let large = w.put(data.clone(), "up", PutOptions::default());
+        w.run_for(Duration::from_millis(ms));
+        let small =
+            (0..200).map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()));
+        let small: Vec<_> = small.collect();
+        w.run();
+        assert!(w.done(large) && small.iter().all(|job| w.done(*job)));
+        assert!(w.fs.data("up") == Some(&data));
+        w.assert_clean();
+        closed += w.closed.len();
+    }
+    assert!(closed > 0, "no lane was closed");
+}
+
+/// What a jump host has taken it passes on. A lane that had half a second of it left was closed, and
+/// the name waited four seconds for the server's word.
+#[test]
+fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
+    let closed = |cuts| {
+        let mut w = uneven(16);
+        w.spread.set_cuts(cuts);
+        w.zombies = true;
+        let data = bytes(20 * MB, 2);
+        let job = w.put(data.clone(), "up", PutOptions::default());
+        w.run();
+        assert!(w.done(job) && w.fs.data("up") == Some(&data));
+        assert_eq!(w.late, 0);
+        w.closed.len()
+    };
+    assert_eq!((closed(true), closed(false)), (1, 0));
+}
+
+/// A server that says nothing of the end of a channel holds the name up for seconds only, and where
+/// no lane was closed nothing does.
+#[test]
+fn a_name_waits_for_a_lost_lane_no_longer_than_it_must() {
+    let mut w = uneven(1);
+    let data = bytes(20 * MB, 2);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(550));
+    let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run();
+    assert!(w.done(job) && w.closed == [lane]);
+    let silent = w.at(&LaneEvent::Done(job)).unwrap();
+    assert!(silent < Duration::from_secs(8), "{silent:?}");
+
+    let mut w = uneven(1);
+    let data = bytes(20 * MB, 2);
+    let job = w.put(data, "up", PutOptions::default());
+    w.run();
+    let whole = w.at(&LaneEvent::Done(job)).unwrap();
+    assert!(
+        w.closed.is_empty() && whole < Duration::from_millis(1500),
+        "{whole:?}"
+    );
+}
+
+#[test]
+fn a_download_overtakes_as_well() {
+    for ms in [150, 400, 800] {
+        let mut w = uneven(1);
+        let data = bytes(20 * MB, 3);
+        w.place("down", &data, 0o644);
+        let job = w.get("down");
+        w.run_for(Duration::from_millis(ms));
+        let lane = w.lanes.keys().nth(1).copied().unwrap_or_default();
+        if let Some(at) = w.lanes.get_mut(&lane) {
+            at.stalled = true;
+        }
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.got("down") == Some(&data), "after {ms} ms");
+        let at = w.at(&LaneEvent::Done(job)).unwrap();
+        assert!(at < Duration::from_secs(8), "stopped after {ms} ms: {at:?}");
+        w.assert_clean();
+    }
+}
+
+#[test]
+fn small_files_on_a_lane_that_stopped_are_done_elsewhere() {
+    let mut w = uneven(1);
+    let jobs: Vec<_> = (0..400)
+        .map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()))
+        .collect();
+    w.run_for(Duration::from_millis(130));
+    let lane = w.lanes.keys().next().copied().unwrap_or_default();
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run();
+    assert!(jobs.iter().all(|job| w.done(*job)));
+    w.assert_clean();
+}
+
+#[test]
+fn a_lane_that_is_alone_is_left_alone() {
+    let mut w = World::new(small(), 9);
+    let lane = w.lane(link(60, 0), true);
+    let job = w.put(bytes(MB, 1), "up", PutOptions::default());
+    w.run_for(Duration::from_millis(200));
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = true;
+    }
+    w.run_for(Duration::from_secs(100));
+    assert!(w.closed.is_empty() && !w.done(job));
+    if let Some(at) = w.lanes.get_mut(&lane) {
+        at.stalled = false;
+    }
+    w.run();
+    assert!(w.done(job));
+}

@@ -1,0 +1,162 @@
+//! The beginning of a program: the rules are read once, before it runs. Until then, and where
+//! there is nothing to do, calls go through at the cost of one load.
+#![allow(
+    unsafe_code,
+    reason = "memory that is written once, before anybody reads it"
+)]
+
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Release},
+};
+
+use crate::c;
+use crate::memory::Memory;
+use crate::real;
+use crate::rules::Rules;
+
+static MODE: AtomicU32 = AtomicU32::new(OFF);
+const OFF: u32 = 0;
+const ON: u32 = 1;
+const REPORTING: u32 = 2;
+const CARRYING: u32 = 4;
+
+/// Which hosts are near and far.
+pub(crate) static MEMORY: Memory = Memory::new();
+
+/// The longest rules.
+const LONGEST: usize = 4096;
+
+struct Kept {
+    text: [u8; LONGEST],
+    rules: Option<Rules<'static>>,
+    /// Where in the text the name of the report begins; a zero ends it.
+    report: usize,
+    program: [u8; 64],
+    program_len: usize,
+}
+
+struct Cell(UnsafeCell<Kept>);
+
+// SAFETY: it is written by `begin` alone, which runs once and before MODE says that it has; all
+// others read it, and only when MODE says so.
+unsafe impl Sync for Cell {}
+
+static KEPT: Cell = Cell(UnsafeCell::new(Kept {
+    text: [0; LONGEST],
+    rules: None,
+    report: 0,
+    program: [0; 64],
+    program_len: 0,
+}));
+
+/// Whether anything is to be done.
+pub(crate) fn is_on() -> bool {
+    MODE.load(Acquire) != OFF
+}
+
+/// Whether lines are written for a report.
+pub(crate) fn is_reporting() -> bool {
+    MODE.load(Acquire) & REPORTING != 0
+}
+
+/// Whether another process carries bytes, where a rule says so.
+pub(crate) fn is_carrying() -> bool {
+    MODE.load(Acquire) & CARRYING != 0
+}
+
+fn kept() -> Option<&'static Kept> {
+    // SAFETY: nobody writes any more.
+    is_on().then(|| unsafe { &*KEPT.0.get() })
+}
+
+/// The rules, where there is something to do.
+pub(crate) fn rules() -> Option<&'static Rules<'static>> {
+    kept()?.rules.as_ref()
+}
+
+/// The file of the report.
+pub(crate) fn report() -> Option<&'static CStr> {
+    let kept = kept()?;
+    let name = kept.text.get(kept.report..)?;
+    CStr::from_bytes_until_nul(name).ok()
+}
+
+/// The program's name.
+pub(crate) fn program() -> &'static str {
+    let name = kept().and_then(|kept| kept.program.get(..kept.program_len));
+    name.and_then(|name| core::str::from_utf8(name).ok())
+        .unwrap_or("?")
+}
+
+/// Called by the loader once this library and those that it needs are there.
+#[cfg(longhaul_preload)]
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEGIN: extern "C" fn() = begin;
+
+#[cfg_attr(
+    not(longhaul_preload),
+    expect(dead_code, reason = "the loader calls it")
+)]
+extern "C" fn begin() {
+    if c::variable(c"LONGHAUL_OFF").is_some_and(|value| !value.is_empty()) {
+        return;
+    }
+    // SAFETY: MODE is off, so that nobody reads, and the loader calls this once.
+    let kept = unsafe { &mut *KEPT.0.get() };
+    let mut room = [0; 512];
+    let path = c::link(c"/proc/self/exe", &mut room);
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    // What sshd lets in is confined to few system calls, and ended for any other.
+    if name.starts_with(b"sshd") {
+        return;
+    }
+    kept.program_len = name.len().min(kept.program.len());
+    for (to, from) in kept.program.iter_mut().zip(name) {
+        *to = *from;
+    }
+    let given = c::variable(c"LONGHAUL_WRAP").unwrap_or_default();
+    let given = given.to_bytes();
+    if given.len() >= LONGEST {
+        return tell(&[" is too long"]);
+    }
+    // A copy: programs write over their environment.
+    for (to, from) in kept.text.iter_mut().zip(given) {
+        *to = *from;
+    }
+    let text = kept.text.get(..given.len()).unwrap_or_default();
+    let Ok(text) = core::str::from_utf8(text) else {
+        return tell(&[" is not valid UTF-8"]);
+    };
+    // SAFETY: the text is in a static, and is not written again.
+    let text: &'static str = unsafe { &*core::ptr::from_ref(text) };
+    let rules = match Rules::parse(text) {
+        Ok(rules) => rules,
+        Err(error) => return tell(&[": '", error.word, "' ", error.why]),
+    };
+    let mut mode = ON;
+    if let Some(file) = rules.report {
+        kept.report = text.len() - file.len();
+        mode |= REPORTING;
+    }
+    if rules.carrier.is_some() {
+        mode |= CARRYING;
+    }
+    kept.rules = Some(rules);
+    MODE.store(mode, Release);
+}
+
+/// One line on standard error. The program runs as it is.
+fn tell(what: &[&str]) {
+    let parts: [&[&str]; 3] = [
+        &["longhaul wrap: LONGHAUL_WRAP"],
+        what,
+        &[": the program runs as it is\n"],
+    ];
+    for part in parts.into_iter().flatten() {
+        real::write_all(2, part.as_bytes());
+    }
+}

@@ -1,0 +1,421 @@
+//! More connections to a host that one leads to already.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use schedule::{Direction, Learned, Refusals};
+use ssh::transport::DisabledProtection;
+use sys::Tuning;
+use tracing::debug;
+use zeroize::Zeroizing;
+
+use super::direct::{Direct, DirectConfig};
+use super::host::{FirstHostKey, RequiredMatch, Surroundings, establish, start};
+use super::host_auth_handler::SharedPrompt;
+use super::host_auth_handler::{memory_name, remembered};
+use super::preconnect::{self, Preconnect};
+use super::proposing::{cipher_order, secured};
+use super::remote_use::{self, RemoteServerUse};
+use super::serving::Serving;
+use super::ssh_link::{Facts, SshLink};
+use crate::config::{HostConfig, Proxy};
+use crate::escape;
+use crate::memory::HostMemory;
+use crate::prompt::{Kind, Prompt, PromptError};
+use crate::report::Origin;
+use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
+
+/// How long connecting again may take before it is tried anew: the SYN of a try that began while
+/// the path was dark may be repeated half a minute after it is light again.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same where the person is asked.
+const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
+/// Connections to a host that is reached through others, which see a login for each.
+const THROUGH_OTHERS: u32 = 4;
+
+/// Connects to a host; further connections to it come from the [`ConnectionFactory`].
+///
+/// Where everything that is needed has been learned on an earlier visit, the link comes back
+/// before the host has answered, so that the first requests can leave in one flight with
+/// authentication; it fails later if it must. Otherwise it comes back authenticated.
+pub fn connect(
+    config: HostConfig,
+    around: &Surroundings,
+) -> Result<(SshLink, ConnectionFactory), String> {
+    let first = Arc::new(OnceLock::new());
+    let asked = Arc::new(AtomicBool::new(false));
+    let asked_again = AtomicBool::new(false);
+    let mut again = ConnectionFactory {
+        plain: AtomicBool::new(false),
+        direct: direct(&config, around, &first),
+        config: config.clone(),
+        around: around.clone(),
+        first: Arc::clone(&first),
+        asked: Arc::clone(&asked),
+        asked_again,
+        serving: Serving::default(),
+        ahead: None,
+    };
+    let opened = Arc::clone(&around.opened);
+    let around = Surroundings {
+        opened: Arc::new(move |facts: Facts| {
+            let _ = first.set(facts.clone());
+            opened(facts);
+        }),
+        prompt: Arc::new(Mutex::new(Watched {
+            inner: Arc::clone(&around.prompt),
+            asked,
+        })),
+        ..around.clone()
+    };
+    let name = config.host.clone();
+    let (mut link, proven) = start(config, &around, 0)?;
+    again.ahead = again.begin_ahead(&link);
+    if around.far != RemoteServerUse::Direct {
+        link.set_for_session();
+    }
+    establish(&mut link, &name, proven)?;
+    Ok((link, again))
+}
+
+/// Where the address that the login goes to is known, and so not through other hosts or commands.
+fn direct(
+    config: &HostConfig,
+    around: &Surroundings,
+    first: &Arc<OnceLock<Facts>>,
+) -> Option<Arc<Direct>> {
+    let wanted = matches!(
+        around.far,
+        RemoteServerUse::Auto | RemoteServerUse::Wanted | RemoteServerUse::Direct
+    );
+    let encrypts = around.renounced == DisabledProtection::Nothing;
+    if config.proxy != Proxy::Direct || !wanted || !around.direct || !encrypts {
+        return None;
+    }
+    let insisted = around.far == RemoteServerUse::Direct;
+    let (host, port, user) = memory_name(config);
+    let memory = remembered(config, around.memories.as_ref());
+    let barred = |m: &HostMemory| remote_use::is_barred(m, SystemTime::now());
+    if !insisted && memory.as_ref().is_some_and(barred) {
+        debug!("{host}: no direct connection could be made within the last day");
+        return None;
+    }
+    let first = Arc::clone(first);
+    // What is wrong with it the first connection says.
+    let secured = secured(config, &cipher_order(config, around, memory.as_ref())).ok()?;
+    let direct = DirectConfig {
+        secured,
+        rekey: config.rekey,
+        name: escape::name(config.host.as_bytes()).to_string(),
+        tuning: Tuning {
+            dscp: around.dscp,
+            keepalive: config.tcp_keep_alive,
+            congestion: around.congestion.clone(),
+            ..Tuning::default()
+        },
+        window_poll: around.window_poll,
+        bind: config
+            .bind_address
+            .as_ref()
+            .and_then(|text| text.parse().ok()),
+        bear_losses: around.congestion.is_none(),
+        insisted,
+        placed: remote_use::placed(memory.as_ref()).map(str::to_owned),
+    };
+    let memories = around.memories.clone();
+    let (host, user) = (host.to_owned(), user.to_owned());
+    let noted = Box::new(move |why: Option<&str>| {
+        let now = SystemTime::now();
+        let Some(memories) = &memories else { return };
+        let Some(mut memory) = memories.load(&host, port, &user, now) else {
+            return;
+        };
+        if remote_use::bar(&mut memory, why.is_some(), now)
+            && let Err(e) = memories.store(&host, port, &user, &memory, now)
+        {
+            debug!("{host}: cannot be remembered: {e}");
+        }
+    });
+    let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
+    Some(Arc::new(Direct::new(direct, peer, noted)))
+}
+
+/// How more connections to the same host are made. Nobody is asked anything for them, but once
+/// after the last connection is lost.
+pub struct ConnectionFactory {
+    config: HostConfig,
+    around: Surroundings,
+    /// Of the first connection, once it is authenticated.
+    first: Arc<OnceLock<Facts>>,
+    /// A secret was asked for on the way, perhaps by a host that is only passed through.
+    asked: Arc<AtomicBool>,
+    /// The person was asked again, and no connection came of it.
+    asked_again: AtomicBool,
+    /// A connection failed with a choice that nobody had asked for: further ones are made without any.
+    plain: AtomicBool,
+    /// Connections that need no login.
+    direct: Option<Arc<Direct>>,
+    serving: Serving,
+    /// Connections that were begun before the first one had logged in.
+    ahead: Option<Preconnect>,
+}
+
+impl ConnectionFactory {
+    fn open(&self) -> Option<&Facts> {
+        let first = self.first.get().filter(|facts| !facts.person);
+        first.filter(|_| !self.asked.load(Ordering::SeqCst))
+    }
+}
+
+impl ConnectionFactory {
+    /// What is remembered of the host.
+    fn memory(&self) -> Option<HostMemory> {
+        remembered(&self.config, self.around.memories.as_ref())
+    }
+
+    /// Has the memory tell of the path that the first connection takes.
+    fn take_path(&self, memory: &mut HostMemory) {
+        if let Some(first) = self.first.get() {
+            memory.on_connection(first.addresses, first.rtt);
+        }
+    }
+
+    /// Changes that.
+    fn change(&self, change: impl FnOnce(&mut HostMemory)) {
+        let Some(memories) = &self.around.memories else {
+            return;
+        };
+        let (name, now) = (memory_name(&self.config), SystemTime::now());
+        if let Err(e) = memories.change(name, now, change) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
+        }
+    }
+
+    /// Begins further connections beside the first one, which `link` has just made.
+    fn begin_ahead(&self, link: &SshLink) -> Option<Preconnect> {
+        let tcp = link.stream().tcp_info()?;
+        let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
+        if self.config.proxy != Proxy::Direct {
+            return None;
+        }
+        let first = preconnect::FirstConnection {
+            address: address.ip(),
+            rtt: tcp.rtt,
+            one_machine: link.stream().is_one_machine(),
+            serving: self.serving.clone(),
+            opened: Arc::clone(&self.first),
+        };
+        let around = further(&self.around, Arc::new(Mutex::new(SilentPrompt)));
+        Preconnect::begin(self.config.clone(), around, first, self.direct.is_some())
+    }
+
+    fn another_of(
+        &self,
+        config: HostConfig,
+        brief: bool,
+    ) -> Result<Box<dyn Link>, NoMoreConnections> {
+        if self.open().is_none() {
+            let why = "another login would need the person again".to_owned();
+            return Err(NoMoreConnections::Login(why));
+        }
+        self.connect_with(config, Arc::new(Mutex::new(SilentPrompt)), brief)
+    }
+
+    fn connect_with(
+        &self,
+        config: HostConfig,
+        prompt: SharedPrompt,
+        brief: bool,
+    ) -> Result<Box<dyn Link>, NoMoreConnections> {
+        let first = self.first.get();
+        let address: Option<std::net::SocketAddr> =
+            first.and_then(|f| f.address.as_ref()?.parse().ok());
+        let around = Surroundings {
+            beside: first.map(|first| RequiredMatch {
+                address: address.map(|a| a.ip()),
+                host_key: FirstHostKey::Known(first.host_key_blob.clone()),
+                serving: self.serving.clone(),
+                rtt: first.rtt.filter(|_| brief),
+            }),
+            plain: self.plain.load(Ordering::SeqCst),
+            ..further(&self.around, prompt)
+        };
+        connect_authenticated(config, &around)
+    }
+
+    /// Asks whoever was asked for the first login.
+    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
+        if self.asked_again.load(Ordering::SeqCst) {
+            let why = "the login was refused, and nobody is asked more than once".to_owned();
+            return Err(NoMoreConnections::Login(why));
+        }
+        let asked = Arc::new(AtomicBool::new(false));
+        let prompt = Arc::new(Mutex::new(Watched {
+            inner: Arc::clone(&self.around.prompt),
+            asked: Arc::clone(&asked),
+        }));
+        let link = self.connect_with(config, prompt, false);
+        let failed = link.is_err() && asked.load(Ordering::SeqCst);
+        self.asked_again.store(failed, Ordering::SeqCst);
+        link
+    }
+}
+
+impl ConnectionSource for ConnectionFactory {
+    fn is_open(&self) -> bool {
+        self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
+    }
+
+    fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
+        let direct = self.direct.clone()?;
+        Some(direct)
+    }
+
+    fn most(&self) -> Option<u32> {
+        (self.config.proxy != Proxy::Direct).then_some(THROUGH_OTHERS)
+    }
+
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
+        if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
+            return direct.connect();
+        }
+        if let (Some(ahead), Some(first)) = (&self.ahead, self.open())
+            && let Some(link) = ahead.take(&first.host_key_blob)
+        {
+            return link;
+        }
+        self.another_of(self.config.clone(), brief)
+    }
+
+    fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+        let mut config = self.config.clone();
+        if self.open().is_none() {
+            // Whoever is asked takes the time that it takes.
+            config.connect_timeout = Some(config.connect_timeout.unwrap_or(ASKED_TIMEOUT));
+            return self.ask_again(config);
+        }
+        let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
+        config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
+        self.another_of(config, false)
+    }
+
+    fn choose_nothing(&self, at_fault: bool) {
+        self.plain.store(true, Ordering::SeqCst);
+        if at_fault {
+            self.change(|memory| memory.note_zlib_failed(SystemTime::now()));
+        }
+    }
+
+    fn asks(&self) -> bool {
+        self.first.get().is_some() && self.open().is_none()
+    }
+
+    fn note_serving(&self, ours: bool) {
+        self.serving.note(ours);
+    }
+
+    fn far_origin(&self) -> Origin {
+        let age = || self.memory()?.far?.age(SystemTime::now());
+        match self.around.far {
+            RemoteServerUse::Stock => Origin::Flag("--far-end"),
+            _ => age().map_or(Origin::Default, Origin::Memory),
+        }
+    }
+
+    fn learned(&self, direction: Direction) -> Option<Learned> {
+        let mut memory = self.memory()?;
+        self.take_path(&mut memory);
+        memory.learned(direction)
+    }
+
+    /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
+    fn learn(&self, learned: Learned) {
+        self.change(|memory| {
+            self.take_path(memory);
+            memory.learn(learned);
+        });
+    }
+
+    fn refusals(&self) -> Refusals {
+        let memory = self.memory();
+        memory.map_or_else(Refusals::default, |m| m.refusals(SystemTime::now()))
+    }
+
+    fn note_refusals(&self, found: Refusals) {
+        self.change(|memory| memory.note_refusals(found, SystemTime::now()));
+    }
+
+    fn was_file(&self, path: &[u8]) -> bool {
+        let memory = self.memory();
+        memory.is_some_and(|memory| memory.was_file(path))
+    }
+
+    fn note_place(&self, path: &[u8], file: bool) {
+        self.change(|memory| memory.note_place(path, file));
+    }
+}
+
+/// Of a further connection, for which `prompt` is asked.
+fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
+    Surroundings {
+        prompt,
+        opened: Arc::new(|_| {}),
+        forward_agent: false,
+        ..around.clone()
+    }
+}
+
+/// It must not be counted on before the server has let it in: MaxStartups counts those that it
+/// has not.
+pub(super) fn connect_authenticated(
+    config: HostConfig,
+    around: &Surroundings,
+) -> Result<Box<dyn Link>, NoMoreConnections> {
+    let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
+    link.try_once();
+    if around.far != RemoteServerUse::Direct {
+        link.set_for_session();
+    }
+    match link.establish(false) {
+        Ok(()) => Ok(Box::new(link)),
+        Err(e) if link.knows_host() => Err(NoMoreConnections::Login(e.into_words())),
+        Err(e) => Err(NoMoreConnections::Connection(e.into_words())),
+    }
+}
+
+/// Notes whether a login took the person.
+struct Watched {
+    inner: SharedPrompt,
+    asked: Arc<AtomicBool>,
+}
+
+impl Prompt for Watched {
+    fn ask(&mut self, question: &str, kind: Kind) -> Result<Zeroizing<String>, PromptError> {
+        // To take a host key for the first time is no login.
+        if kind == Kind::Secret {
+            self.asked.store(true, Ordering::SeqCst);
+        }
+        match self.inner.lock() {
+            Ok(mut inner) => inner.ask(question, kind),
+            Err(_) => Err(PromptError::Unavailable("whoever asks has failed")),
+        }
+    }
+
+    fn show(&mut self, text: &str) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.show(text);
+        }
+    }
+}
+
+/// Nobody is asked, and nothing that was shown for the first connection is shown again.
+struct SilentPrompt;
+
+impl Prompt for SilentPrompt {
+    fn ask(&mut self, _: &str, _: Kind) -> Result<Zeroizing<String>, PromptError> {
+        Err(PromptError::Unavailable("nobody is asked a second time"))
+    }
+
+    fn show(&mut self, _: &str) {}
+}

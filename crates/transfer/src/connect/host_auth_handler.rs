@@ -1,0 +1,602 @@
+//! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sftp::ServerInfo;
+use ssh::auth::{Identity, Method, Prompt as Question};
+use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
+use tracing::debug;
+use zeroize::Zeroizing;
+
+use super::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
+use super::denied::Denied;
+use super::host::FirstHostKey;
+use super::remote_use;
+use crate::config::HostConfig;
+use crate::escape;
+use crate::identity::{Identities, Offer};
+use crate::known_hosts::{self, HostName, KnownHosts};
+use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
+use crate::prompt::{Kind, Prompt};
+use crate::session::Seen;
+
+/// A prompt that several hosts of a run share: one question at a time.
+pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
+
+/// See [`AuthHandler`].
+pub(super) struct HostAuthHandler {
+    pub(super) config: HostConfig,
+    pub(super) known: KnownHosts,
+    pub(super) prompt: SharedPrompt,
+    pub(super) memories: Option<MemoryStore>,
+    pub(super) memory: Option<HostMemory>,
+    identities: Option<Identities>,
+    /// Which offer of `identities` each identity given to the engine is.
+    offered: Vec<usize>,
+    distrusted: bool,
+    fingerprint: String,
+    /// The host key of the connection beside which this one is.
+    beside: Option<FirstHostKey>,
+    /// The person had to do something to log in.
+    person: bool,
+    /// Keys that could not sign, and those of `identities` that they are.
+    unsigned: Vec<String>,
+    silent: Vec<usize>,
+    /// When a connection failed for which zlib had been chosen.
+    zlib_failed: Option<SystemTime>,
+}
+
+/// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
+const CONFIRMED: Duration = Duration::from_millis(700);
+
+/// Passes questions on, and notes that there were some.
+struct NotingPrompt<'a> {
+    prompt: &'a SharedPrompt,
+    asked: &'a mut bool,
+}
+
+impl Prompt for NotingPrompt<'_> {
+    fn ask(
+        &mut self,
+        question: &str,
+        kind: Kind,
+    ) -> Result<Zeroizing<String>, crate::prompt::PromptError> {
+        *self.asked = true;
+        lock(self.prompt).ask(question, kind)
+    }
+
+    fn show(&mut self, text: &str) {
+        lock(self.prompt).show(text);
+    }
+}
+
+impl HostAuthHandler {
+    pub(super) fn new(
+        config: HostConfig,
+        known: KnownHosts,
+        prompt: SharedPrompt,
+        memories: Option<MemoryStore>,
+        memory: Option<HostMemory>,
+        beside: Option<FirstHostKey>,
+    ) -> Self {
+        Self {
+            config,
+            known,
+            prompt,
+            memories,
+            memory,
+            identities: None,
+            offered: Vec::new(),
+            distrusted: false,
+            fingerprint: String::new(),
+            beside,
+            person: false,
+            unsigned: Vec::new(),
+            silent: Vec::new(),
+            zlib_failed: None,
+        }
+    }
+
+    pub(super) fn name(config: &HostConfig) -> HostName {
+        HostName::new(
+            &config.host_name,
+            config.port,
+            config.host_key_alias.as_deref(),
+        )
+    }
+
+    fn show(&self, text: &str) {
+        lock(&self.prompt).show(text);
+    }
+
+    fn show_error(&self, text: &str) {
+        if self.config.tells_errors() {
+            self.show(text);
+        }
+    }
+
+    fn methods(&self) -> Vec<Method> {
+        let asks = !self.config.batch_mode && !self.distrusted;
+        let on = |method: &Method| match method {
+            Method::PublicKey => self.config.pubkey_authentication,
+            Method::KeyboardInteractive => self.config.kbd_interactive_authentication && asks,
+            Method::Password => self.config.password_authentication && asks,
+        };
+        let all = [
+            Method::PublicKey,
+            Method::KeyboardInteractive,
+            Method::Password,
+        ];
+        let order: Vec<Method> = match &self.config.preferred_authentications {
+            None => all.to_vec(),
+            Some(names) => names
+                .iter()
+                .filter_map(|name| all.iter().find(|m| m.name() == name).copied())
+                .collect(),
+        };
+        order.into_iter().filter(on).collect()
+    }
+
+    /// A key whose certificate is refused counts by itself only where HostKeyAlgorithms has its type.
+    fn takes_bare(&self, key: &PublicKey, why: &CertificateError) -> Result<(), String> {
+        let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
+        let list = self.config.host_key_algorithms.within(&names);
+        let list = list.map_err(|e| e.to_string())?;
+        let plain = key.plain().key_type();
+        let mut rows = HOST_KEY_ALGORITHMS
+            .iter()
+            .filter(|row| row.plain_type == plain && !row.is_certificate());
+        match rows.any(|row| list.iter().any(|name| name == row.name)) {
+            true => Ok(()),
+            false => Err(format!(
+                "{why}; its bare key ({plain}) is not permitted by HostKeyAlgorithms"
+            )),
+        }
+    }
+
+    /// CheckHostIP applies (sshconnect.c `check_host_key`).
+    fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
+        let config = &self.config;
+        address.is_some_and(|address| {
+            config.check_host_ip
+                && key.certificate().is_none()
+                && !address.is_loopback()
+                && config.host_name != address.to_string()
+        })
+    }
+
+    /// Adds a new host to the first file, and says so.
+    fn record(&self, name: &HostName, key: &PublicKey) {
+        let Some(file) = self.config.user_known_hosts.first() else {
+            self.show_error(
+                "Warning: the host key is not recorded: this user has no home directory, and \
+                 UserKnownHostsFile names no file",
+            );
+            return;
+        };
+        let result = known_hosts::record(file, name, key, self.config.hash_known_hosts);
+        let text = known_hosts::recorded(name, key, file, &result);
+        match result {
+            Ok(()) if self.config.tells() => self.show(&text),
+            Ok(()) => {}
+            Err(_) => self.show_error(&format!("Warning: {text}")),
+        }
+    }
+
+    /// What is remembered, unless another host answers under this name now.
+    fn same_host(&self) -> Option<&HostMemory> {
+        let memory = self.memory.as_ref();
+        memory.filter(|m| m.host_key == self.fingerprint)
+    }
+
+    fn save(&self, memory: &HostMemory) {
+        let Some(memories) = &self.memories else {
+            return;
+        };
+        let (host, port, user) = memory_name(&self.config);
+        if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
+            debug!("{}: cannot be remembered: {e}", self.config.host);
+        }
+    }
+
+    /// `user@host`, escaped.
+    fn account(&self) -> String {
+        let (user, host) = (self.config.user.as_bytes(), self.config.host.as_bytes());
+        format!("{}@{}", escape::name(user), escape::name(host))
+    }
+
+    /// What the user types into a question of the server, whose words are escaped.
+    fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+        self.person = true;
+        lock(&self.prompt).ask(question, kind).ok()
+    }
+}
+
+impl AuthHandler for HostAuthHandler {
+    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String> {
+        if let Some(FirstHostKey::Known(first)) = &self.beside {
+            same_host(first, blob)?;
+        }
+        let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
+        let size = self.config.check_size(&key);
+        size.map_err(|why| format!("its host key {} {why}", key.fingerprint()))?;
+        let name = Self::name(&self.config);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        let checked = self
+            .known
+            .check(&name, &key, now, &self.config.ca_algorithms);
+        if let Some(why) = &checked.certificate {
+            self.takes_bare(&key, why)?;
+        }
+        let shown_address = address.map(|a| HostName::new(&a.to_string(), self.config.port, None));
+        let accepted = known_hosts::decide(
+            self.config.strict,
+            &checked,
+            (&name, shown_address.as_ref().map(HostName::host)),
+            &key,
+            &self.known,
+            &mut *lock(&self.prompt),
+        )
+        .map_err(|e| e.to_string())?;
+        if accepted.distrusted && self.config.exit_on_forward_failure {
+            let why = accepted.warnings.join("\n");
+            return Err(format!("{why}\nExitOnForwardFailure ends it here"));
+        }
+        let mut names = Vec::new();
+        names.extend(accepted.record.then(|| name.clone()));
+        let checked_address = shown_address.clone();
+        if let (Some(address), true) = (checked_address, self.checks_address(&key, address))
+            && !accepted.distrusted
+        {
+            let ca = &self.config.ca_algorithms;
+            let checked = self.known.check(&address, &key, now, ca);
+            let strict = self.config.strict;
+            let both = (&name, &address);
+            let prompt = &mut *lock(&self.prompt);
+            if known_hosts::decide_address(strict, &checked, both, prompt)? {
+                names.push(address);
+            }
+        }
+        // A changed key is an error that was waved through; the rest is to know.
+        let shown = match accepted.distrusted {
+            true => self.config.tells_errors(),
+            false => self.config.tells(),
+        };
+        for warning in accepted.warnings.iter().filter(|_| shown) {
+            self.show(warning);
+        }
+        self.distrusted = accepted.distrusted;
+        self.fingerprint = key.fingerprint();
+        names.iter().for_each(|name| self.record(name, &key));
+        Ok(())
+    }
+
+    fn holds(&self) -> bool {
+        matches!(self.beside, Some(FirstHostKey::Awaited(_)))
+    }
+
+    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+        if let Some(FirstHostKey::Awaited(held)) = &self.beside {
+            same_host(&held.wait()?, binding.host_key)?;
+        }
+        let mut identities = Identities::gather(&self.config);
+        if let Some(agent) = identities.agent() {
+            let Binding {
+                host_key,
+                session_id,
+                signature,
+            } = binding;
+            if let Err(e) = agent.bind(host_key, session_id, signature, false) {
+                debug!("{}: {e}", self.config.host);
+            }
+        }
+        let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
+        let allowed = self
+            .config
+            .pubkey_algorithms
+            .within(&names)
+            .map_err(|e| e.to_string())?;
+        // A key that has worked before comes first: the others would cost a round trip each.
+        let worked = self
+            .memory
+            .as_ref()
+            .filter(|m| m.host_key == self.fingerprint && !self.distrusted)
+            .and_then(|m| m.accepted_key.as_ref());
+        let mut keys: Vec<(usize, Identity, bool)> = Vec::new();
+        for index in 0..identities.offers().len() {
+            if identities.offers()[index].public.is_none()
+                && let Err(e) = identities.unlock(
+                    index,
+                    &mut NotingPrompt {
+                        prompt: &self.prompt,
+                        asked: &mut self.person,
+                    },
+                )
+            {
+                identities.warnings.push(e.to_string());
+            }
+            let ready = identities.is_ready(index);
+            let offer = &identities.offers()[index];
+            let Some(public) = &offer.public else {
+                continue;
+            };
+            let algorithms: Vec<String> = offer
+                .algorithms(&allowed, None)
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            if algorithms.is_empty() {
+                continue;
+            }
+            let proven = worked.is_some_and(|w| {
+                w.sufficient
+                    && w.fingerprint == public.fingerprint()
+                    && algorithms.contains(&w.algorithm)
+            });
+            // A hardware key wants a touch, and a touch must not be asked for in vain.
+            let alone = identities.signs_alone(index);
+            let direct = alone && (!offer.is_in_agent() || keys.is_empty());
+            let identity = Identity {
+                blob: public.blob().to_vec(),
+                algorithms,
+                direct: direct || proven && ready,
+            };
+            keys.push((index, identity, proven));
+        }
+        keys.sort_by_key(|(_, _, proven)| !proven);
+        let proven = keys
+            .first()
+            .is_some_and(|(_, identity, proven)| *proven && identity.direct);
+        self.offered = keys.iter().map(|(index, _, _)| *index).collect();
+        self.identities = Some(identities);
+        Ok(Credentials {
+            user: self.config.user.clone(),
+            methods: self.methods(),
+            identities: keys.into_iter().map(|(_, identity, _)| identity).collect(),
+            proven,
+            verified: !self.distrusted,
+            max_prompts: self.config.password_prompts.max(1),
+        })
+    }
+
+    fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>> {
+        let offer = *self.offered.get(identity)?;
+        let identities = self.identities.as_mut()?;
+        let mut noting = NotingPrompt {
+            prompt: &self.prompt,
+            asked: &mut self.person,
+        };
+        let start = Instant::now();
+        let signed = identities.sign(offer, algorithm, data, &mut noting);
+        self.person |= algorithm.starts_with("sk-") || start.elapsed() > CONFIRMED;
+        match signed {
+            Ok(signature) => Some(signature),
+            Err(e) => {
+                // In batch mode it is said with the refusal that follows.
+                if !self.config.batch_mode {
+                    self.show_error(&e.to_string());
+                }
+                self.unsigned.push(e.to_string());
+                self.silent.push(offer);
+                None
+            }
+        }
+    }
+
+    fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>> {
+        if attempt > 1 {
+            self.show_error("Permission denied, please try again.");
+        }
+        let question = format!("{}'s password: ", self.account());
+        self.ask(&question, Kind::Secret)
+    }
+
+    fn answers(
+        &mut self,
+        name: &str,
+        instruction: &str,
+        prompts: &[Question],
+    ) -> Option<Vec<Zeroizing<String>>> {
+        for text in [name, instruction] {
+            if !text.is_empty() {
+                self.show(text);
+            }
+        }
+        let who = format!("({}) ", self.account());
+        let ask = |prompt: &Question| {
+            let kind = if prompt.echo {
+                Kind::Visible
+            } else {
+                Kind::Secret
+            };
+            self.ask(&format!("{who}{}", prompt.text), kind)
+        };
+        prompts.iter().map(ask).collect()
+    }
+
+    fn needs_person(&self) -> bool {
+        self.person
+    }
+
+    fn may_forward(&self) -> bool {
+        !self.distrusted
+    }
+
+    fn banner(&mut self, text: &str) {
+        // The first connection has shown it.
+        if self.config.tells() && self.beside.is_none() {
+            self.show(text);
+        }
+    }
+
+    fn danger(&mut self, text: &str) {
+        self.show(text);
+    }
+
+    fn denied(&self, server: &[String]) -> String {
+        let mut failed = self.unsigned.clone();
+        let identities = self.identities.as_ref();
+        failed.extend(identities.iter().flat_map(|i| i.warnings.iter().cloned()));
+        let methods = self.methods();
+        let offers = methods.contains(&Method::PublicKey);
+        let offered = match identities.filter(|_| offers) {
+            Some(identities) => self
+                .offered
+                .iter()
+                .filter(|index| !self.silent.contains(index))
+                .filter_map(|index| Some(described(identities.offers().get(*index)?)))
+                .collect(),
+            None => Vec::new(),
+        };
+        Denied {
+            user: &self.config.user,
+            host: &self.config.host,
+            server,
+            methods: &methods,
+            offered,
+            failed,
+            batch: self.config.batch_mode,
+            distrusted: self.distrusted,
+        }
+        .text()
+    }
+
+    fn login(&self) -> String {
+        let keys = self.offered.len();
+        let many = if keys == 1 { "key" } else { "keys" };
+        format!(
+            "as {} with {keys} {many} to offer (IdentitiesOnly=yes with -i FILE offers one)",
+            escape::name(self.config.user.as_bytes())
+        )
+    }
+
+    fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts) {
+        if self.distrusted {
+            return;
+        }
+        let fingerprint = |identity: usize| {
+            let offer = self
+                .identities
+                .as_ref()?
+                .offers()
+                .get(*self.offered.get(identity)?)?;
+            Some(offer.public.as_ref()?.fingerprint())
+        };
+        let accepted_key = key.and_then(|(identity, algorithm)| {
+            Some(AcceptedKey {
+                fingerprint: fingerprint(identity)?,
+                algorithm: algorithm.to_owned(),
+                sufficient: true,
+            })
+        });
+        let same = self.memory.as_ref().filter(|m| m.banner == visit.banner);
+        let known = self.same_host();
+        let mut memory = HostMemory {
+            banner: visit.banner.clone(),
+            kex: visit.kex.clone(),
+            host_key_algorithm: visit.host_key_algorithm.clone(),
+            host_key: self.fingerprint.clone(),
+            accepted_key,
+            sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
+            refused: same.and_then(|m| m.refused),
+            // The rest is of the paths and the machine, which are the same whatever the server was
+            // updated to.
+            ..known.cloned().unwrap_or_default()
+        };
+        memory.on_connection(visit.addresses, visit.rtt);
+        if let Some(rtt) = visit.rtt {
+            memory.note_rtt(rtt);
+        }
+        if let Some(at) = self.zlib_failed {
+            memory.note_zlib_failed(at);
+        }
+        if self.memory.as_ref() != Some(&memory) {
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn server(&mut self, info: &ServerInfo) {
+        let Some(mut memory) = self.memory.clone() else {
+            return;
+        };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let extensions: Option<Vec<_>> = info
+            .extensions
+            .iter()
+            .map(|(n, d)| Some((text(n)?, text(d)?)))
+            .collect();
+        let Some(extensions) = extensions else { return };
+        if memory.sftp_extensions != extensions {
+            memory.sftp_extensions = extensions;
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn far(&mut self, seen: &Seen) {
+        let Some(mut memory) = self.memory.clone() else {
+            return;
+        };
+        memory.far = remote_use::memory(seen, memory.far.as_ref(), SystemTime::now());
+        if self.memory.as_ref() != Some(&memory) {
+            self.save(&memory);
+            self.memory = Some(memory);
+        }
+    }
+
+    fn zlib_failed(&mut self) {
+        self.zlib_failed = Some(SystemTime::now());
+    }
+
+    fn forget(&mut self) {
+        self.memory = None;
+        if let Some(memories) = &self.memories {
+            let (host, port, user) = memory_name(&self.config);
+            memories.forget(host, port, user);
+        }
+    }
+}
+
+/// Where a key comes from, its type and its fingerprint.
+fn described(offer: &Offer) -> String {
+    match &offer.public {
+        Some(key) => format!("{} ({} {})", offer.label, key.key_type(), key.fingerprint()),
+        None => offer.label.clone(),
+    }
+}
+
+fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
+    match first == blob {
+        true => Ok(()),
+        false => Err("another host answers under this name than the first time".to_owned()),
+    }
+}
+
+/// What is remembered of a host.
+pub(super) fn remembered(
+    config: &HostConfig,
+    memories: Option<&MemoryStore>,
+) -> Option<HostMemory> {
+    let (host, port, user) = memory_name(config);
+    memories?.load(host, port, user, SystemTime::now())
+}
+
+/// The name a host is remembered under: that of its host key, so that one host behind several
+/// addresses or forwarded ports (HostKeyAlias) is one host here too.
+pub(super) fn memory_name(config: &HostConfig) -> (&str, u16, &str) {
+    let port = if config.host_key_alias.is_some() {
+        0
+    } else {
+        config.port
+    };
+    (config.host_key_name(), port, &config.user)
+}
+
+fn lock(prompt: &SharedPrompt) -> std::sync::MutexGuard<'_, dyn Prompt + Send + 'static> {
+    prompt.lock().unwrap_or_else(PoisonError::into_inner)
+}

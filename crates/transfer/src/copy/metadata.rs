@@ -1,0 +1,240 @@
+//! What is kept of files beyond what SFTP carries: what both ends can do, and what was lost.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Select;
+use schedule::{Attributes, JobKind, Parts, RemotePath};
+
+use super::Delta;
+use super::engine::{End, Engine};
+use crate::walk::local_path;
+
+/// How long it may take until it is known what serves at the far end; more than the session gives it.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What the ends of a copy can do; this machine can do everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MetadataSupport {
+    /// Tell and take extended attributes and access control lists.
+    pub(super) tell_xattrs: bool,
+    pub(super) take_xattrs: bool,
+    /// Tell which names are of one file.
+    pub(super) tell_links: bool,
+    /// Tell the names of owners, and take them.
+    pub(super) map_owners: bool,
+}
+
+/// What was not kept: of how many, and why the first was not.
+#[derive(Debug, Default)]
+pub(super) struct MetadataLoss {
+    parts: Vec<(Parts, u64, String)>,
+    links: Option<(u64, String)>,
+    /// Whole kinds of which the source could not tell.
+    untold: Vec<&'static str>,
+}
+
+/// What the parts of a file's metadata are called.
+const NAMES: [(Parts, &str); 6] = [
+    (Parts::SIZE, "the length"),
+    (Parts::OWNER, "owners"),
+    (Parts::XATTRS, "extended attributes"),
+    (Parts::MODE, "permissions"),
+    (Parts::ACLS, "access control lists"),
+    (Parts::TIMES, "times"),
+];
+
+/// Why a stock server tells and takes less.
+pub(super) const STOCK: &str = "SFTP carries no more where the far end is not longhaul";
+
+/// Why a time becomes another.
+const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
+
+impl MetadataLoss {
+    /// These of one file or directory were not.
+    pub(super) fn note(&mut self, parts: Parts, why: &str) {
+        for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
+            match self.parts.iter_mut().find(|(of, ..)| of == part) {
+                Some((_, count, _)) => *count += 1,
+                None => self.parts.push((*part, 1, why.to_owned())),
+            }
+        }
+    }
+
+    /// A name of a file has become a file of its own.
+    pub(super) fn note_link(&mut self, why: &str) {
+        let (count, _) = self.links.get_or_insert_with(|| (0, why.to_owned()));
+        *count += 1;
+    }
+
+    /// One sentence, if there is anything to say.
+    fn sentence(&self) -> Option<String> {
+        let name = |part: &Parts| {
+            NAMES
+                .iter()
+                .find(|(of, _)| of == part)
+                .map(|(_, name)| *name)
+        };
+        let of = |count: u64, what: &str, why: &str| match count {
+            1 => format!("{what} of one entry ({why})"),
+            count => format!("{what} of {count} entries ({why})"),
+        };
+        let parts = self.parts.iter();
+        let mut lost: Vec<String> = parts
+            .filter_map(|(part, count, why)| match *part {
+                // Not tried for the rest.
+                Parts::OWNER => Some(format!("owners ({why})")),
+                _ => Some(of(*count, name(part)?, why)),
+            })
+            .collect();
+        let links = self.links.iter();
+        lost.extend(links.map(|(count, why)| of(*count, "hard links", why)));
+        if !self.untold.is_empty() {
+            lost.push(format!("{} ({STOCK})", self.untold.join(", ")));
+        }
+        (!lost.is_empty()).then(|| format!("not kept: {}", lost.join("; ")))
+    }
+}
+
+impl Engine<'_> {
+    /// Where more is to be kept than stock servers can: waits until it is known what serves at the
+    /// far ends, so that all files of a copy are treated alike.
+    pub(super) fn settle_far(&mut self) {
+        if !self.options.settle {
+            return;
+        }
+        for end in [End::Source, End::Target] {
+            self.settle_end(end);
+        }
+        self.can = self.find_out();
+        self.tell_sent_whole();
+        let mut untold = Vec::new();
+        if self.source.is_some() {
+            let wanted = self.options;
+            let lacks = [
+                (
+                    wanted.xattrs && !self.can.tell_xattrs,
+                    "extended attributes",
+                ),
+                (wanted.acls && !self.can.tell_xattrs, "access control lists"),
+                (wanted.hard_links && !self.can.tell_links, "hard links"),
+            ];
+            untold.extend(
+                lacks
+                    .iter()
+                    .filter(|(lacks, _)| *lacks)
+                    .map(|(_, what)| *what),
+            );
+        }
+        for what in untold {
+            if !self.not_kept.untold.contains(&what) {
+                self.not_kept.untold.push(what);
+            }
+        }
+    }
+
+    fn find_out(&self) -> MetadataSupport {
+        let has = |end, name: &str| match self.side(end) {
+            None => true,
+            Some(side) => side.session.far_info().is_some_and(|info| info.has(name)),
+        };
+        let names = has(End::Source, "users-groups-by-id@openssh.com");
+        MetadataSupport {
+            tell_xattrs: has(End::Source, "get-xattrs@longhaul"),
+            take_xattrs: has(End::Target, "set-metadata@longhaul"),
+            tell_links: has(End::Source, "attributes@longhaul"),
+            map_owners: names && has(End::Target, "ids-by-name@longhaul"),
+        }
+    }
+
+    /// Where files are to be rebuilt from older forms at a far end that cannot.
+    fn tell_sent_whole(&mut self) {
+        // Between two hosts files are sent whole in any case.
+        let sides = (self.side(End::Source), self.side(End::Target));
+        let ((None, Some(side)) | (Some(side), None)) = sides else {
+            return;
+        };
+        let info = side.session.far_info();
+        let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
+        if self.options.delta == Delta::Always && !rebuilds {
+            let text = "--delta: files are sent whole, since the far end is not longhaul";
+            self.warn(None, text.to_owned());
+        }
+    }
+
+    fn settle_end(&mut self, end: End) {
+        let settled = |engine: &Self| {
+            let side = engine.side(end);
+            side.is_none_or(|side| side.session.is_settled())
+        };
+        if settled(self) {
+            return;
+        }
+        // Without anything to do no channel is opened.
+        let path = RemotePath(b".".to_vec());
+        let _ = self.ask(end, JobKind::RealPath { path });
+        let until = Instant::now() + LONGEST;
+        while !settled(self) && !self.stopped() {
+            let Some(side) = self.side(end) else { return };
+            let mut select = Select::new();
+            select.recv(side.session.events());
+            select.recv(self.cancel.receiver());
+            if select.ready_deadline(until).is_err() {
+                return;
+            }
+            self.check_cancel();
+            self.take_events();
+            self.handle_events();
+        }
+    }
+
+    pub(super) fn on_not_kept(&mut self, parts: Parts, why: &str) {
+        if parts.contains(Parts::OWNER) {
+            self.owners.refused = true;
+        }
+        self.not_kept.note(parts, why);
+    }
+
+    /// Notes a time of what is here at `path` that is kept and that 32 bits of seconds do not hold.
+    pub(super) fn note_times(&mut self, path: &[u8], attributes: &Attributes) {
+        let keeps = self.options.preserve || self.options.archive;
+        let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;
+        let cut = attributes.times.is_some_and(|(_, at)| at_an_end(at));
+        if self.source.is_some() || !keeps || !cut {
+            return;
+        }
+        let modified = std::fs::metadata(local_path(path)).map(|meta| meta.mtime());
+        if modified.is_ok_and(|at| u32::try_from(at).is_err()) {
+            self.not_kept.note(Parts::TIMES, OUTSIDE);
+        }
+    }
+
+    pub(super) fn tell_not_kept(&mut self) {
+        if let Some(sentence) = self.not_kept.sentence() {
+            self.warn(None, sentence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_is_one_sentence() {
+        let mut lost = MetadataLoss::default();
+        assert_eq!(lost.sentence(), None);
+        lost.note(
+            Parts(Parts::OWNER.0 | Parts::ACLS.0),
+            "operation not permitted",
+        );
+        lost.note(Parts::OWNER, "another reason");
+        lost.note_link("no room");
+        lost.untold.push("extended attributes");
+        let said = "not kept: owners (operation not permitted); access control \
+                    lists of one entry (operation not permitted); hard links of one entry (no \
+                    room); extended attributes (SFTP carries no more where the far end is not \
+                    longhaul)";
+        assert_eq!(lost.sentence().as_deref(), Some(said));
+    }
+}

@@ -1,0 +1,329 @@
+//! What of a copy is written down, and what an earlier run of it has left.
+
+mod begin;
+mod boot;
+mod left;
+mod note;
+mod patience;
+mod worth;
+
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use schedule::journal::{Record, State};
+
+use patience::{Patience, Wait};
+use worth::Worth;
+
+use super::engine::Engine;
+use super::file::FileId;
+use super::{CopyRequest, Place as Operand};
+use crate::disk::{os_words, remove_temporaries};
+use crate::journal::{Devices, Found, Log, Place, SyncBatch, boot_here};
+use crate::report::Name;
+use crate::walk::local_path;
+
+/// The journal of a run.
+#[derive(Default)]
+pub(super) struct ResumeJournal {
+    place: Option<Place>,
+    /// What an earlier run has left and nobody has asked for yet.
+    state: State,
+    /// Nothing of it is gone on with.
+    afresh: bool,
+    log: Option<Log>,
+    /// There is enough to be worth it: files wait until they are written down.
+    waits: bool,
+    /// The receiving machine was asked for the start of its kernel.
+    boot_asked: bool,
+    /// The lane that asked was lost, and another one asks.
+    pub(super) boot_lost: bool,
+    /// The start of the receiving machine's kernel; empty if it is not known.
+    boot: Vec<u8>,
+    claims: Claims,
+    /// What is written once there is.
+    early: Vec<Record>,
+    /// Where the files of those lie that are done.
+    devices: Devices,
+    bytes: u64,
+    files: u64,
+    next: u64,
+    /// Files whose `StartedConnection` is not durable yet.
+    waiting: VecDeque<(u64, FileId)>,
+    clock_at: Option<Instant>,
+    worth: Worth,
+    target: Option<PathBuf>,
+    /// Files and bytes of the earlier run.
+    pub(super) taken: (u64, u64),
+}
+
+/// What to do with what is told of bytes that have arrived.
+#[derive(Default)]
+enum Claims {
+    #[default]
+    Written,
+    /// Kept until it is known that the receiving machine still has what it had.
+    Held(Vec<Record>),
+    /// It has lost some.
+    Void,
+}
+
+/// What to do with a file.
+pub(super) enum Start {
+    /// Copy it.
+    Now,
+    /// It is begun, or over, later.
+    Later,
+}
+
+impl ResumeJournal {
+    pub(super) fn is_on(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// What is written, if there is something.
+    pub(super) fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
+    }
+
+    /// Files wait for it, and what is left of them is gone on with.
+    pub(super) fn goes_on(&self) -> bool {
+        self.waits && self.log.is_some()
+    }
+
+    /// Files that wait for it.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// A file that is done here lies on this device, of which something is synced then.
+    fn lies_on(&mut self, device: u64, file: &Path) {
+        match &mut self.log {
+            Some(log) => log.lies_on(device, file),
+            None => {
+                let file = || file.to_path_buf();
+                self.devices.entry(device).or_insert_with(file);
+            }
+        }
+    }
+
+    fn write(&mut self, record: Record) -> u64 {
+        if let Claims::Held(_) | Claims::Void = self.claims
+            && matches!(record, Record::Ranges { .. } | Record::Done { .. })
+        {
+            if let Claims::Held(held) = &mut self.claims {
+                held.push(record);
+            }
+            return 0;
+        }
+        self.worth.note(&record);
+        let number = self.log.as_mut().map_or(0, |log| log.write(&record));
+        if !self.waits {
+            self.early.push(record);
+        }
+        number
+    }
+}
+impl Engine<'_> {
+    /// Looks for what an earlier run of this copy has left; false if another one is under way.
+    pub(super) fn find_journal(&mut self, request: &CopyRequest) -> bool {
+        let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
+        let to = remote(&request.target);
+        let one_way = request.sources.iter().all(|source| remote(source) != to);
+        if !self.options.journal || self.options.inplace || !one_way {
+            return true;
+        }
+        let local = match &request.target {
+            Operand::Local(path) => Some(path.clone()),
+            Operand::Remote { .. } => None,
+        };
+        let place = Place::new(&self.identity(request), local.as_deref());
+        let found = self.find_unlocked(&place);
+        self.keeper.target = local;
+        self.keeper.afresh = self.options.afresh;
+        if let Some(beside) = place.beside().map(Name::from) {
+            let why = "this journal of an older longhaul is not used: journals lie in the user's \
+                       state folder now; remove it if no older longhaul needs it";
+            self.warn(Some(beside), why.to_owned());
+        }
+        match found {
+            Ok(Found::Nothing) => {}
+            Ok(Found::Aside(why)) => self.warn(None, why),
+            Ok(Found::Busy(path)) => {
+                let what = format!(
+                    "the same copy is already under way: another longhaul writes {}",
+                    Name::from(&*path)
+                );
+                let target = self.place_name(&request.target);
+                self.fail(None, target, what);
+                return false;
+            }
+            Ok(Found::Left {
+                file,
+                path,
+                mut state,
+                good,
+            }) => {
+                if let Some(target) = &self.keeper.target {
+                    state.confine(target.as_os_str().as_bytes());
+                    state.started(boot_here());
+                }
+                let flush = self.flush_of(&state);
+                match Log::start(file, path, good, flush) {
+                    Ok(log) => {
+                        self.keeper.log = Some(log);
+                        self.keeper.waits = true;
+                        self.keeper.next = state.next_id();
+                        self.keeper.worth = Worth::of(&state);
+                        self.keeper.state = *state;
+                        if self.keeper.target.is_some() {
+                            self.keeper.write(Record::Run { boot: boot_here() });
+                        }
+                    }
+                    Err(e) => self.warn_of_journal(&os_words(&e)),
+                }
+            }
+            Err(e) => {
+                // It stays for when it can be written again; a second one beside it would be
+                // left behind then.
+                self.warn_of_journal(&os_words(&e));
+                return true;
+            }
+        }
+        self.keeper.place = Some(place);
+        true
+    }
+
+    /// What an earlier run has left, once the process that has it locked is gone: one that was
+    /// killed may take a moment to end.
+    fn find_unlocked(&mut self, place: &Place) -> std::io::Result<Found> {
+        let mut patience = Patience::default();
+        loop {
+            let found = place.find();
+            if !matches!(found, Ok(Found::Busy(_))) {
+                return found;
+            }
+            match patience.next() {
+                Some(Wait { pause, tell }) => {
+                    if tell {
+                        let what = "waiting for another longhaul that makes the same copy to end";
+                        self.warn(None, what.to_owned());
+                    }
+                    // Something comes when the run is interrupted.
+                    if self.cancel.receiver().recv_timeout(pause).is_ok() {
+                        return found;
+                    }
+                }
+                None => return found,
+            }
+        }
+    }
+
+    /// Makes durable what an earlier run has done, and this one will.
+    fn flush_of(&self, state: &State) -> SyncBatch {
+        let here = self.keeper.target.is_some();
+        let files = state.soft_files().filter(|_| here).map(local_path);
+        SyncBatch::new(here).with_earlier(state.soft() as u64, files.collect())
+    }
+
+    fn warn_of_journal(&mut self, why: &str) {
+        let text = format!("this copy cannot be gone on with if it is interrupted: {why}");
+        self.warn(None, text);
+    }
+
+    /// Sources, destination and the flags that change the result.
+    fn identity(&self, request: &CopyRequest) -> Vec<u8> {
+        let mut identity = Vec::new();
+        for flag in [
+            self.options.recursive,
+            self.options.preserve,
+            self.options.archive,
+        ] {
+            identity.push(b'0' + u8::from(flag));
+        }
+        // What is done without them is not done with them.
+        for (flag, letter) in [
+            (self.options.xattrs, b'X'),
+            (self.options.acls, b'A'),
+            (self.options.hard_links, b'H'),
+            (self.options.sparse, b'S'),
+            (self.options.numeric_ids, b'n'),
+        ] {
+            identity.extend(flag.then_some(letter));
+        }
+        for place in request.sources.iter().chain([&request.target]) {
+            identity.push(0);
+            identity.extend_from_slice(&self.place_name(place).0);
+        }
+        identity
+    }
+
+    fn place_name(&self, place: &Operand) -> Name {
+        match place {
+            Operand::Local(path) => {
+                let absolute = std::path::absolute(path);
+                let path = absolute.as_ref().unwrap_or(path);
+                Name(path.as_os_str().as_bytes().to_vec())
+            }
+            Operand::Remote { host, path } => {
+                let host = self.connect.identity(*host);
+                Name([host.as_bytes(), b":", path.as_slice()].concat())
+            }
+        }
+    }
+
+    /// Writes down what has come since the last time, before anything is waited for.
+    pub(super) fn write_out(&mut self) {
+        if let Some(Err(e)) = self.keeper.log.as_mut().map(Log::write_out) {
+            self.warn_of_journal(&os_words(&e));
+        }
+    }
+
+    /// Whether the journal has nothing to go on with. Temporaries that it names are removed here; a
+    /// server's that is lost may keep some, which the same command removes.
+    fn is_worthless(&self, log: &Log) -> bool {
+        let makes = self.options.recursive || self.options.archive;
+        let Some(target) = &self.keeper.target else {
+            return !self.stopped() && self.keeper.worth.is_nothing(makes);
+        };
+        if !self.keeper.worth.is_nothing(makes && target.is_dir()) {
+            return false;
+        }
+        if let Ok(bytes) = std::fs::read(log.path())
+            && let Ok(mut left) = schedule::journal::replay(&bytes)
+        {
+            left.state.confine(target.as_os_str().as_bytes());
+            for (_, entry) in left.state.unfinished() {
+                let path = self.target_path(&entry.target);
+                remove_temporaries(&self.directories(), &path, entry.tag);
+            }
+        }
+        true
+    }
+
+    /// The run is over: a copy that is whole needs no journal. One that is small and came to its
+    /// end without some files is begun anew.
+    pub(super) fn close_journal(&mut self, whole: bool) {
+        let Some(log) = self.keeper.log.take() else {
+            if !whole && self.keeper.target.is_some() {
+                self.clear_unwritten();
+            }
+            return;
+        };
+        let small = !self.keeper.waits;
+        if small && !whole && self.keeper.target.is_some() {
+            self.clear_unwritten();
+        }
+        if whole || (small && !self.stopped()) || self.is_worthless(&log) {
+            log.remove();
+        } else if !small {
+            self.summary.journal = Some(Name::from(log.path()));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Files are written down before they are begun.
+
+use std::fs;
+
+use schedule::journal::{Entry, Record, SourceId};
+use schedule::{Attributes, Keep};
+
+use super::super::engine::Engine;
+use super::super::file::{FileId, Looking};
+use super::Start;
+use crate::disk::os_words;
+use crate::journal::{Log, SyncBatch, boot_here};
+use crate::walk::local_path;
+
+/// A copy of less is sent again rather than written down.
+const LEAST_BYTES: u64 = 16 << 20;
+/// The same for files.
+const LEAST_FILES: u64 = 256;
+const SECOND: u64 = 1_000_000_000;
+
+impl Engine<'_> {
+    /// Decides how a file is begun.
+    pub(in crate::copy) fn keep(&mut self, id: FileId) -> Start {
+        if !self.keeper.is_on() {
+            return Start::Now;
+        }
+        let Some(task) = self.files.get(&id) else {
+            return Start::Later;
+        };
+        if task.keep.is_some() {
+            return Start::Now;
+        }
+        let known = task.identity;
+        let Some(source) = known.or_else(|| self.source_id(&task.source, task.attributes)) else {
+            return Start::Now;
+        };
+        let target = task.target.clone();
+        let was_found = task.looking == Looking::Found;
+        let known = self
+            .keeper
+            .state
+            .file(&target)
+            .map(|(id, entry)| (id, entry.clone()));
+        let same = |entry: &Entry| entry.source == source && !self.keeper.afresh;
+        match known {
+            Some((_, entry)) if entry.done.is_some() && same(&entry) => {
+                return self.look_if_done(id, &entry);
+            }
+            Some((_, entry))
+                if entry.done.is_none() && same(&entry) && entry.is_whole() && !was_found =>
+            {
+                return self.look_if_named(id, &entry);
+            }
+            Some((of, entry)) if entry.done.is_none() => {
+                self.keeper.state.take(of);
+                let left = entry.left();
+                let beside = entry.temp.as_ref().is_none_or(|temp| {
+                    *temp
+                        == Keep {
+                            tag: entry.tag,
+                            ..Keep::default()
+                        }
+                        .temporary(&target, 0)
+                });
+                if same(&entry) && beside && !left.ranges.is_empty() {
+                    let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
+                    let keep = Box::new(Keep {
+                        tag: entry.tag,
+                        again: 0,
+                        left: Some(left),
+                    });
+                    if let Some(task) = self.files.get_mut(&id) {
+                        task.entry = Some(of);
+                        task.keep = Some(keep);
+                        task.taken = bytes;
+                    }
+                    return Start::Now;
+                }
+                self.clear(&entry);
+                self.keeper.write(Record::Forgotten { id: of });
+            }
+            Some((of, _)) => {
+                self.keeper.state.take(of);
+            }
+            None => {}
+        }
+        self.begin_kept(id, target, source)
+    }
+
+    pub(super) fn begin_kept(&mut self, id: FileId, target: Vec<u8>, source: SourceId) -> Start {
+        let mut letters = [0; 8];
+        // Names only have to differ from each other; O_EXCL decides.
+        let _ = aws_lc_rs::rand::fill(&mut letters);
+        let tag = u64::from_be_bytes(letters);
+        let of = self.keeper.next;
+        self.keeper.next += 1;
+        if let Some(task) = self.files.get_mut(&id) {
+            let keep = Keep {
+                tag,
+                ..Keep::default()
+            };
+            task.entry = Some(of);
+            task.keep = Some(Box::new(keep));
+        }
+        self.keeper.files += 1;
+        self.keeper.bytes += source.size;
+        let begun = Record::Begun {
+            id: of,
+            target,
+            source,
+            tag,
+        };
+        let number = self.keeper.write(begun);
+        if self.keeper.waits {
+            self.keeper.waiting.push_back((number, id));
+            return Start::Later;
+        }
+        if self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES {
+            let number = self.open_journal();
+            if number > 0 {
+                self.keeper.waiting.push_back((number, id));
+                return Start::Later;
+            }
+        }
+        self.start_kept(id);
+        Start::Later
+    }
+
+    /// There is enough to be worth it: what is begun waits until it is written down. Returns the
+    /// number of the last record; 0 if it cannot be.
+    pub(super) fn open_journal(&mut self) -> u64 {
+        if self.keeper.log.is_none() {
+            self.create_journal();
+        }
+        let Some(log) = &mut self.keeper.log else {
+            return 0;
+        };
+        let number = log.sync_from_now_on();
+        self.keeper.waits = true;
+        self.keeper.early.clear();
+        self.learn_boot();
+        number
+    }
+
+    /// Makes the journal and writes down what was kept in mind.
+    pub(super) fn create_journal(&mut self) {
+        let Some(place) = &self.keeper.place else {
+            return;
+        };
+        let flush = SyncBatch::new(self.keeper.target.is_some());
+        let identity = place.identity().to_vec();
+        let made = place.create();
+        let log = made.and_then(|(file, path)| Log::start(file, path, 0, flush));
+        match log {
+            Ok(mut log) => {
+                log.write(&Record::Copy { identity });
+                // A server is not waited for: what is done before it answers is taken for lost
+                // should it start anew.
+                let boot = match self.keeper.target.is_some() {
+                    true => boot_here(),
+                    false => Vec::new(),
+                };
+                log.write(&Record::Run { boot });
+                for (device, file) in &std::mem::take(&mut self.keeper.devices) {
+                    log.lies_on(*device, file);
+                }
+                for record in &self.keeper.early {
+                    log.write(record);
+                }
+                self.keeper.log = Some(log);
+            }
+            Err(e) => self.no_journal(&e),
+        }
+    }
+
+    pub(super) fn no_journal(&mut self, e: &std::io::Error) {
+        self.keeper.place = None;
+        self.keeper.early.clear();
+        self.warn_of_journal(&os_words(e));
+    }
+
+    /// Begins files whose names are written down.
+    pub(in crate::copy) fn start_written(&mut self) {
+        let Some(log) = &self.keeper.log else { return };
+        let _ = log.bell().try_recv();
+        let durable = log.durable();
+        while self
+            .keeper
+            .waiting
+            .front()
+            .is_some_and(|(n, _)| *n <= durable)
+        {
+            if let Some((_, id)) = self.keeper.waiting.pop_front() {
+                self.start_kept(id);
+            }
+        }
+    }
+
+    /// What of a source must be the same.
+    pub(super) fn source_id(
+        &self,
+        path: &[u8],
+        attributes: Option<Attributes>,
+    ) -> Option<SourceId> {
+        if self.source.is_some() {
+            let attributes = attributes?;
+            return Some(SourceId {
+                size: attributes.size?,
+                mtime: u64::from(attributes.times?.1) * SECOND,
+                ..SourceId::default()
+            });
+        }
+        let meta = fs::metadata(local_path(path)).ok()?;
+        Some(crate::disk::identity(&meta))
+    }
+}

@@ -1,0 +1,129 @@
+//! Since when the receiving machine's kernel runs: what it had in memory only is lost with it.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use schedule::journal::Record;
+use schedule::{Attributes, JobKind, RemotePath};
+
+use super::super::engine::{End, Engine, Purpose};
+use super::Claims;
+
+/// Where Linux names the start of its kernel.
+const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
+/// A UUID and a line feed.
+const BOOT_LEN: u64 = 37;
+
+impl Engine<'_> {
+    /// The target's session stands: what its machine had in memory only may be lost.
+    pub(in crate::copy) fn ask_for_boot(&mut self) {
+        if self.keeper.log.is_none() || self.target.is_none() {
+            return;
+        }
+        let boot = self.boot_there();
+        self.keeper.state.started(boot.clone());
+        self.keeper.boot.clone_from(&boot);
+        self.keeper.write(Record::Run { boot });
+    }
+
+    pub(super) fn boot_there(&mut self) -> Vec<u8> {
+        let Some((kind, file)) = self.boot_job() else {
+            return Vec::new();
+        };
+        // Where it cannot be read nobody knows.
+        let _ = self.ask(End::Target, kind);
+        read_boot(&file)
+    }
+
+    /// Asks for the start of the target's kernel, into a file beside the journal.
+    pub(super) fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
+        let mut file = self.keeper.log()?.path().as_os_str().to_owned();
+        file.push(".boot");
+        // A run that was killed may have left it: an answer that does not come must not be its.
+        let _ = fs::remove_file(&file);
+        let kind = JobKind::Get {
+            source: RemotePath(BOOT.to_vec()),
+            target: PathBuf::from(file.clone()).into(),
+            // No look before it is opened: each round trip may come behind data.
+            known: Some(Attributes {
+                size: Some(BOOT_LEN),
+                mode: Some(0o100_444),
+                ..Attributes::default()
+            }),
+            options: schedule::PutOptions::default(),
+        };
+        Some((kind, file.into()))
+    }
+
+    pub(super) fn learn_boot(&mut self) {
+        if self.target.is_none() || self.keeper.boot_asked {
+            return;
+        }
+        self.keeper.boot_asked = true;
+        if let Some((kind, file)) = self.boot_job() {
+            self.submit(End::Target, kind, Purpose::Boot(file));
+        }
+    }
+
+    pub(in crate::copy) fn on_boot(&mut self, file: &Path) {
+        let boot = read_boot(file);
+        if !boot.is_empty() {
+            self.keeper.boot.clone_from(&boot);
+            // Of a lane that was lost nobody knows whether its machine stood meanwhile.
+            self.keeper.write(match self.keeper.boot_lost {
+                true => Record::Run { boot },
+                false => Record::Boot { boot },
+            });
+        }
+    }
+
+    /// A machine that has started anew has lost what was answered and not synced, and a sync that
+    /// it answers now says nothing of that: nothing is claimed before it is known.
+    pub(in crate::copy) fn on_rejoined(&mut self, end: End) {
+        let under_way = !matches!(self.keeper.claims, Claims::Written);
+        if end != End::Target || self.keeper.boot.is_empty() || under_way {
+            return;
+        }
+        if let Some((kind, file)) = self.boot_job() {
+            self.keeper.claims = Claims::Held(Vec::new());
+            self.submit(End::Target, kind, Purpose::BootAgain(file));
+        }
+    }
+
+    pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
+        let boot = read_boot(file);
+        let claims = std::mem::replace(&mut self.keeper.claims, Claims::Void);
+        if boot == self.keeper.boot {
+            self.keeper.claims = Claims::Written;
+            if let Claims::Held(held) = claims {
+                held.into_iter().for_each(|record| {
+                    self.keeper.write(record);
+                });
+            }
+            return;
+        }
+        let name = self.target.as_ref().map(|side| side.name.clone());
+        let why = format!(
+            "{}: the machine has started anew since the connection was lost, without what it had \
+             only in memory",
+            name.unwrap_or_default()
+        );
+        self.lost.get_or_insert(why);
+        self.drop_what_waits();
+        for side in [&self.source, &self.target].into_iter().flatten() {
+            side.session.leave("the machine has started anew");
+        }
+    }
+}
+
+/// The server's answer, as far as it is one: a server may have sent anything.
+fn read_boot(file: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(BOOT_LEN).read_to_end(&mut text));
+    let _ = fs::remove_file(file);
+    match read {
+        Ok(_) => text.trim_ascii().to_vec(),
+        Err(_) => Vec::new(),
+    }
+}

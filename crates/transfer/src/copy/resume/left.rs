@@ -1,0 +1,208 @@
+//! What an earlier run has left: files that are done, temporaries, and where sources go.
+
+use rustix::fs::FileType;
+use schedule::journal::{Entry, ExistingFile, Record};
+use schedule::{Attributes, JobKind, Keep, RemotePath};
+
+use super::super::engine::{End, Engine, Purpose};
+use super::super::file::{FileId, Looking};
+use super::super::source::TargetPath;
+use super::Start;
+use crate::disk::{kind_of, remove_temporaries};
+use crate::report::Event;
+use crate::walk::local_path;
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Engine<'_> {
+    /// Where sources go, for the target that the command names, as the first run found it: a
+    /// directory that it has made is none that stood there. Nothing outside the target is gone on
+    /// with, nor cleared, whatever the journal says.
+    pub(in crate::copy) fn onto_before(&mut self, target: &[u8]) -> Option<TargetPath> {
+        self.keeper.state.confine(target);
+        let into = self.keeper.state.onto()?;
+        Some(match into {
+            true => TargetPath::Into(target.to_vec()),
+            false => TargetPath::Exactly(target.to_vec()),
+        })
+    }
+
+    pub(in crate::copy) fn note_onto(&mut self, onto: &TargetPath) {
+        if !self.keeper.is_on() || self.keeper.state.onto().is_some() {
+            return;
+        }
+        let into = match onto {
+            TargetPath::Into(_) => true,
+            TargetPath::Exactly(_) => false,
+            // Tried again in the same way.
+            TargetPath::Guess(_) => return,
+        };
+        self.keeper.write(Record::Onto { into });
+        // The first thing that such a copy makes is a directory of that name. Were it not known
+        // whose that is, the same command would go into it the next time.
+        let makes = !into && (self.options.recursive || self.options.archive);
+        if makes && self.keeper.log.is_none() {
+            self.create_journal();
+            // Behind hundreds of files the answer would come after much that it is needed for.
+            self.learn_boot();
+        }
+    }
+
+    /// The earlier run gave it its name: whether it still has it.
+    pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
+        self.look(id, Looking::Name, entry.target.clone())
+    }
+
+    /// The earlier run had all of it: whether it was stopped between giving it its name and
+    /// writing that down. Its temporary is not there then.
+    pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> Start {
+        let tag = entry.tag;
+        let keep = Keep {
+            tag,
+            ..Keep::default()
+        };
+        let temp = entry.temp.clone();
+        let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
+        self.look(id, Looking::Temporary, temp)
+    }
+
+    fn look(&mut self, id: FileId, looking: Looking, path: Vec<u8>) -> Start {
+        if let Some(task) = self.files.get_mut(&id) {
+            task.looking = looking;
+        }
+        if self.target.is_some() {
+            let path = RemotePath(path);
+            let follow = looking == Looking::Name;
+            let kind = JobKind::Stat { path, follow };
+            self.submit(End::Target, kind, Purpose::Taken(id));
+            return Start::Later;
+        }
+        let target = self.files.get(&id).map(|task| task.target.clone());
+        let found = match looking {
+            Looking::Name => self.directories().look(&self.target_path(&path)).ok(),
+            _ => target.and_then(|target| self.temporary_of(&target, &path)?.look().ok()),
+        };
+        let found = found.flatten();
+        let found = found.filter(|stat| kind_of(stat) == FileType::RegularFile);
+        if let Some(stat) = &found {
+            self.keeper.lies_on(stat.st_dev, &local_path(&path));
+        }
+        let seen = found.map(|stat| ExistingFile {
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime: crate::disk::mtime_of(&stat),
+        });
+        self.on_taken(id, seen);
+        Start::Later
+    }
+
+    pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
+        if let Some(task) = self.files.get_mut(&id) {
+            task.seen = attributes.map(|a| ExistingFile {
+                size: a.size.unwrap_or(0),
+                mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
+            });
+        }
+    }
+
+    pub(in crate::copy) fn on_taken_over(&mut self, id: FileId) {
+        let seen = self.files.get_mut(&id).and_then(|task| task.seen.take());
+        self.on_taken(id, seen);
+    }
+
+    pub(in crate::copy) fn on_taken(&mut self, id: FileId, seen: Option<ExistingFile>) {
+        let Some(task) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some((of, entry)) = self.keeper.state.file(&task.target) else {
+            return self.start_file(id);
+        };
+        if task.looking == Looking::Temporary {
+            if seen.is_some() {
+                task.looking = Looking::Found;
+                return self.start_file(id);
+            }
+            let target = entry.target.clone();
+            self.look(id, Looking::Name, target);
+            return;
+        }
+        let times = self.options.preserve || self.options.archive;
+        let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
+        let clock = self.keeper.state.clock();
+        let stands = |done: schedule::journal::Done| seen.is_some_and(|s| done.stands(s, clock));
+        if named || entry.done.is_some_and(stands) {
+            let done = named.then(|| Record::Done {
+                id: of,
+                durable: false,
+                size: entry.source.size,
+                mtime: seen.map_or(0, |seen| seen.mtime),
+            });
+            let size = entry.source.size;
+            task.taken = size;
+            task.confirmed = size;
+            task.state = Some(schedule::FileState::Renamed);
+            self.progress.add_earlier(size);
+            self.keeper.taken.0 += 1;
+            if let Some(done) = done {
+                self.keeper.state.take(of);
+                self.keeper.write(done);
+            }
+            self.file_done(id);
+            return;
+        }
+        if self.keeper.state.take(of).is_some_and(|e| e.done.is_none()) {
+            self.keeper.write(Record::Forgotten { id: of });
+        }
+        self.start_file(id);
+    }
+
+    /// Removes what an earlier run may have left of a file.
+    pub(super) fn clear(&mut self, entry: &Entry) {
+        if self.target.is_none() {
+            let path = self.target_path(&entry.target);
+            return remove_temporaries(&self.directories(), &path, entry.tag);
+        }
+        let names = Keep::names(&entry.target, entry.tag);
+        let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
+        for name in names {
+            let path = RemotePath(name);
+            self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
+        }
+    }
+
+    /// What is left of files that are no sources any more.
+    pub(in crate::copy) fn clear_leftovers(&mut self) {
+        let left: Vec<Entry> = self
+            .keeper
+            .state
+            .unfinished()
+            .map(|(_, e)| e.clone())
+            .collect();
+        for entry in &left {
+            self.clear(entry);
+        }
+        if !left.is_empty() {
+            self.copy();
+        }
+    }
+
+    /// Says what is taken over.
+    pub(in crate::copy) fn tell_resumed(&mut self) {
+        let done = self.keeper.state.done() as u64;
+        let parts = self
+            .keeper
+            .state
+            .unfinished()
+            .filter(|(_, e)| !e.proven().is_empty());
+        let (files, bytes) = parts.fold((0, 0), |(files, bytes), (_, entry)| {
+            let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
+            (files + 1, bytes + proven)
+        });
+        if self.keeper.log.is_some() && !self.keeper.afresh {
+            self.tell(Event::Resumed {
+                done,
+                partial: files,
+                partial_bytes: bytes,
+            });
+        }
+    }
+}

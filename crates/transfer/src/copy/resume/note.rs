@@ -1,0 +1,107 @@
+//! What has come of files is written down.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use schedule::journal::Record;
+use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
+
+use super::super::engine::{End, Engine, Purpose};
+use super::super::file::FileTask;
+use crate::walk::local_path;
+
+/// How often a server's clock is looked at, by the time of a file that it has just got.
+const CLOCK: Duration = Duration::from_secs(1);
+/// Such files are looked at each.
+const LARGE: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+impl Engine<'_> {
+    pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
+        if let Some(task) = self.file_of(job)
+            && let (Some(id), Some(keep)) = (task.entry, &task.keep)
+            && keep.temporary(&task.target, 0) != path
+        {
+            self.keeper.write(Record::Temp { id, path });
+        }
+    }
+
+    pub(in crate::copy) fn on_kept(&mut self, job: JobId, kept: Kept) {
+        if let Some(id) = self.file_of(job).and_then(|task| task.entry) {
+            self.keeper.write(Record::Ranges {
+                id,
+                durable: kept.durable,
+                mtime: kept.mtime,
+                ranges: kept.ranges,
+            });
+        }
+    }
+
+    pub(super) fn file_of(&self, job: JobId) -> Option<&FileTask> {
+        match self.jobs.get(&job) {
+            Some((_, Purpose::File(id, _))) => self.files.get(id).map(Box::as_ref),
+            _ => None,
+        }
+    }
+
+    /// A file that was copied in this run has its name.
+    pub(in crate::copy) fn note_done(&mut self, task: &FileTask) {
+        let Some(id) = task.entry else { return };
+        let size = task.confirmed;
+        let mut mtime = 0;
+        if self.target.is_none() {
+            let Ok(meta) = fs::metadata(local_path(&task.target)) else {
+                return;
+            };
+            mtime = crate::disk::mtime(&meta);
+            self.keeper.lies_on(meta.dev(), &local_path(&task.target));
+        } else if self.options.preserve || self.options.archive {
+            let times = match self.source.is_some() {
+                true => task.attributes.and_then(|a| a.times),
+                false => fs::metadata(local_path(&task.source))
+                    .ok()
+                    .and_then(|meta| crate::disk::attributes(&meta).times),
+            };
+            mtime = times.map_or(0, |(_, m)| u64::from(m) * SECOND);
+        }
+        self.keeper.write(Record::Done {
+            id,
+            durable: self.options.fsync || task.synced,
+            size,
+            mtime,
+        });
+        let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
+        // Behind the last file nothing is gone on with, and its answer would be waited for.
+        let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
+        if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
+            self.keeper.clock_at = Some(Instant::now());
+            let path = RemotePath(task.target.clone());
+            let follow = true;
+            let kind = JobKind::Stat { path, follow };
+            self.submit(End::Target, kind, Purpose::Clock);
+        }
+    }
+
+    pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {
+        if let Some((_, modified)) = attributes.times
+            && !(self.options.preserve || self.options.archive)
+        {
+            let mtime = u64::from(modified) * SECOND;
+            self.keeper.write(Record::Clock { mtime });
+        }
+    }
+
+    /// Nothing was written down yet, so nobody would find the temporaries here again.
+    pub(super) fn clear_unwritten(&mut self) {
+        for record in std::mem::take(&mut self.keeper.early) {
+            let Record::Begun { target, tag, .. } = record else {
+                continue;
+            };
+            for name in Keep::names(&target, tag) {
+                // Most of them never were.
+                let _ = self.temporary_of(&target, &name).map(|at| at.remove());
+            }
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Finds out whether a copy between two machines is a copy onto or into itself.
+//!
+//! `longhaul cp -r localhost:dir dir/inside` would find what it has just made, and copy that into
+//! itself until the names are too long, as scp does; `longhaul cp --inplace file localhost:file` would
+//! empty the file before it is read. SFTP tells neither which host it is nor which file a name means,
+//! and equal paths prove nothing: other hosts have them too, and a relative one begins in the home of
+//! who has logged in. So two things must hold before a source is refused:
+//!
+//! 1. The target lies in the source, or is the same file, if the server is this machine. This costs
+//!    no request, and rules out nearly all copies.
+//! 2. A name that nobody else has, made there at one end, is seen by the other end under the path that
+//!    the user wrote.
+//!
+//! Between two hosts step 1 is made with the paths that the servers say (REALPATH). A file system that
+//! two machines have under different paths is not recognized.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::User;
+use schedule::{JobKind, RemotePath};
+
+use super::engine::{End, Engine};
+use super::local::identity;
+use super::names::name_in_target;
+use super::source::{SelfCopyGuard, TargetPath};
+use super::target_kind::TargetIs;
+use crate::disk::temp_name;
+use crate::walk::{join, local_path};
+
+/// Up to so many sources are each asked for their canonical path; of more, their directories are.
+const ASKED: usize = 8;
+
+/// How a target contains what is copied there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overlap {
+    /// The source is a directory, and the target is or will be in it.
+    Inside,
+    /// Both are the same directory.
+    SameDirectory,
+    /// Both are the same file.
+    SameFile,
+}
+
+impl Engine<'_> {
+    /// Keeps walks out of the target where it lies in one of `sources`, and notes the sources that
+    /// are the target's own files.
+    pub(super) fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+        if !self.is_recursive() && !self.options.inplace {
+            return;
+        }
+        match (self.source.is_some(), self.target.is_some()) {
+            (true, false) => self.avoid_here(sources, onto),
+            (false, true) => self.avoid_there(sources, onto),
+            (true, true) if self.walks.avoid.is_none() => self.avoid_between(sources, onto),
+            _ => {}
+        }
+    }
+
+    /// A download: the target is on this machine.
+    fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+        let (path, into) = parts(onto);
+        let Some((place, there)) = place_of(&local_path(path)) else {
+            return;
+        };
+        let relative = sources.iter().any(|source| !source.starts_with(b"/"));
+        let home = relative.then(|| self.home_there(End::Source)).flatten();
+        for source in sources {
+            let target = below(&place, source, into);
+            let Some(guess) = as_here(source, home.as_deref()) else {
+                continue;
+            };
+            let Some((overlap, real)) = self.overlap(&guess, &target) else {
+                continue;
+            };
+            // A directory of this machine, and where the server would have it.
+            let (here, seen) = match overlap {
+                Overlap::SameFile => (real.parent().unwrap_or(&real), parent_of(source)),
+                Overlap::SameDirectory => (&*real, source.clone()),
+                Overlap::Inside => match there.strip_prefix(&real) {
+                    Ok(way) if way.as_os_str().is_empty() => (&*there, source.clone()),
+                    Ok(way) => (&*there, join(source, way.as_os_str().as_bytes())),
+                    Err(_) => continue,
+                },
+            };
+            if !self.is_one_directory(End::Source, &seen, here) {
+                continue;
+            }
+            match overlap {
+                Overlap::SameFile | Overlap::SameDirectory => {
+                    self.walks.same.insert(source.clone());
+                }
+                // The walk compares with what the server says.
+                Overlap::Inside => {
+                    let Some(dir) = self.real_path(End::Source, &seen) else {
+                        continue;
+                    };
+                    let way = place.strip_prefix(&there).unwrap_or_else(|_| Path::new(""));
+                    let path = match way.as_os_str().is_empty() {
+                        true => dir,
+                        false => join(&dir, way.as_os_str().as_bytes()),
+                    };
+                    self.walks.avoid = Some(SelfCopyGuard { path, into });
+                }
+            }
+        }
+    }
+
+    /// An upload: the target is on a host.
+    fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+        let (path, into) = parts(onto);
+        let relative = !path.starts_with(b"/");
+        let home = relative.then(|| self.home_there(End::Target)).flatten();
+        let Some((place, there)) = as_here(path, home.as_deref()).and_then(|p| place_of(&p)) else {
+            return;
+        };
+        let into = into || (matches!(onto, TargetPath::Guess(_)) && place.is_dir());
+        // The directory that is there, as the user wrote it.
+        let seen = match there == place {
+            true => path.clone(),
+            false => parent_of(path),
+        };
+        let mut is_one = None;
+        for source in sources {
+            let target = below(&place, source, into);
+            let Some((overlap, _)) = self.overlap(&local_path(source), &target) else {
+                continue;
+            };
+            if !*is_one.get_or_insert_with(|| self.is_one_directory(End::Target, &seen, &there)) {
+                return;
+            }
+            match overlap {
+                Overlap::SameFile | Overlap::SameDirectory => {
+                    self.walks.same.insert(source.clone());
+                }
+                Overlap::Inside => {
+                    let path = place.as_os_str().as_bytes().to_vec();
+                    self.walks.avoid = Some(SelfCopyGuard { path, into });
+                }
+            }
+        }
+    }
+
+    /// A copy between two logins, which may be to one machine.
+    fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+        let (path, into) = parts(onto);
+        let Some(place) = self.real_target(End::Target, path) else {
+            return;
+        };
+        let inside = sources.len() <= ASKED && {
+            let real = sources.iter().filter_map(|source| {
+                self.real_path(End::Source, source)
+                    .map(|real| (source, real))
+            });
+            let real: Vec<_> = real.collect();
+            real.iter().any(|(source, real)| {
+                let target = below(&local_path(&place), source, into);
+                target.starts_with(local_path(real))
+            })
+        };
+        let inside = inside || (sources.len() > ASKED && self.parents_hold(sources, &place, into));
+        if !inside {
+            return;
+        }
+        let parent = || local_path(&place).parent().map(Path::to_path_buf);
+        let there = match self.look_at(End::Target, &place) {
+            TargetIs::Directory => Some(local_path(&place)),
+            _ => parent(),
+        };
+        let Some(there) = there else { return };
+        let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
+        if self.make_probe(&probe) {
+            if self.is_there(End::Source, &probe) {
+                self.walks.avoid = Some(SelfCopyGuard { path: place, into });
+            }
+            self.remove_probe(&probe);
+        }
+    }
+
+    /// Whether the target lies in one of many sources, by the canonical paths of their directories.
+    fn parents_hold(&mut self, sources: &[Vec<u8>], place: &[u8], into: bool) -> bool {
+        let place = local_path(place);
+        let mut known: Option<(PathBuf, Option<PathBuf>)> = None;
+        for source in sources {
+            let path = local_path(source);
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                continue;
+            };
+            let parent = match parent.as_os_str().is_empty() {
+                true => PathBuf::from("."),
+                false => parent.to_path_buf(),
+            };
+            if known.as_ref().is_none_or(|(of, _)| *of != parent) {
+                let real = self.real_path(End::Source, parent.as_os_str().as_bytes());
+                known = Some((parent, real.map(|real| local_path(&real))));
+            }
+            if let Some((_, Some(real))) = &known
+                && below(&place, source, into).starts_with(real.join(name))
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How a target at this machine's path `target` contains the source at `source`, and the canonical
+    /// path of that.
+    fn overlap(&self, source: &Path, target: &Path) -> Option<(Overlap, PathBuf)> {
+        let source = fs::canonicalize(source).ok()?;
+        let meta = fs::metadata(&source).ok()?;
+        if meta.is_dir() {
+            let overlap = match fs::canonicalize(target) {
+                Ok(target) if target == source => Overlap::SameDirectory,
+                _ => Overlap::Inside,
+            };
+            let inside = self.is_recursive() && target.starts_with(&source)
+                || overlap == Overlap::SameDirectory;
+            return inside.then_some((overlap, source));
+        }
+        // Otherwise it is replaced by a copy of itself, and nothing is lost.
+        let there = fs::metadata(target).ok().filter(|_| self.options.inplace)?;
+        (identity(&there) == identity(&meta)).then_some((Overlap::SameFile, source))
+    }
+
+    fn is_recursive(&self) -> bool {
+        self.options.recursive || self.options.archive
+    }
+
+    /// Where this machine has the home directory of who has logged in at `end`.
+    fn home_there(&self, end: End) -> Option<PathBuf> {
+        let login = self.side(end).and_then(|side| side.login.clone());
+        let home = login.and_then(|login| User::from_name(&login).ok().flatten());
+        match home {
+            Some(user) if user.uid != nix::unistd::geteuid() => Some(user.dir),
+            Some(user) => env::var_os("HOME").map(PathBuf::from).or(Some(user.dir)),
+            None => env::var_os("HOME").map(PathBuf::from),
+        }
+    }
+
+    /// The canonical path of what is there.
+    fn real_path(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+        let kind = JobKind::RealPath {
+            path: RemotePath(path.to_vec()),
+        };
+        let real = self.ask(end, kind).ok()?.path?;
+        real.starts_with(b"/").then_some(real)
+    }
+
+    /// The canonical path of what may not be there yet: some servers say only that of its directory.
+    fn real_target(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+        if let Some(real) = self.real_path(end, path) {
+            return Some(real);
+        }
+        let path = local_path(path);
+        let name = path.file_name()?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let parent = self.real_path(end, parent.as_os_str().as_bytes())?;
+        Some(join(&parent, name.as_bytes()))
+    }
+
+    /// Whether `dir` of the host at `end` is `here` of this machine.
+    fn is_one_directory(&mut self, end: End, dir: &[u8], here: &Path) -> bool {
+        let name = temp_name(b"same-host");
+        let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
+        if fs::create_dir(&here).is_ok() {
+            let sees = self.is_there(end, &there);
+            let _ = fs::remove_dir(&here);
+            return sees;
+        }
+        // This account may not write there, but the one that has logged in may.
+        if end != End::Target || !self.make_probe(&there) {
+            return false;
+        }
+        let seen = fs::symlink_metadata(&here).is_ok();
+        self.remove_probe(&there);
+        seen
+    }
+
+    /// A symlink, since it is made and removed in one request each and holds nothing.
+    fn make_probe(&mut self, path: &[u8]) -> bool {
+        let kind = JobKind::MakeSymlink {
+            path: RemotePath(path.to_vec()),
+            points_to: b".".to_vec(),
+        };
+        self.ask(End::Target, kind).is_ok()
+    }
+
+    fn remove_probe(&mut self, path: &[u8]) {
+        let path = RemotePath(path.to_vec());
+        // Whatever it says, there is nothing else to be done.
+        let _ = self.ask(End::Target, JobKind::Remove { path });
+    }
+
+    fn is_there(&mut self, end: End, path: &[u8]) -> bool {
+        self.look_at(end, path) != TargetIs::Missing
+    }
+}
+
+fn parts(onto: &TargetPath) -> (&Vec<u8>, bool) {
+    match onto {
+        TargetPath::Into(path) => (path, true),
+        TargetPath::Exactly(path) | TargetPath::Guess(path) => (path, false),
+    }
+}
+
+/// The directory that a path on a host lies in.
+fn parent_of(path: &[u8]) -> Vec<u8> {
+    match local_path(path).parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.as_os_str().as_bytes().to_vec(),
+        _ => b".".to_vec(),
+    }
+}
+
+/// Where a source goes.
+fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
+    match name_in_target(source).filter(|_| into) {
+        Some(name) => place.join(OsStr::from_bytes(name)),
+        None => place.to_path_buf(),
+    }
+}
+
+/// Where a target is or will be, and the directory that is there already: itself or its parent.
+/// Both canonical.
+fn place_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    if let Ok(place) = fs::canonicalize(path) {
+        if place.is_dir() {
+            return Some((place.clone(), place));
+        }
+        let parent = place.parent()?.to_path_buf();
+        return Some((place, parent));
+    }
+    let name = path.file_name()?;
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let parent = fs::canonicalize(parent).ok()?;
+    Some((parent.join(name), parent))
+}
+
+/// A remote path as this machine would read it; a relative one begins in `home`.
+fn as_here(path: &[u8], home: Option<&Path>) -> Option<PathBuf> {
+    let path = local_path(path);
+    match path.is_absolute() {
+        true => Some(path),
+        false => Some(home?.join(path)),
+    }
+}

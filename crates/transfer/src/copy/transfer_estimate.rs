@@ -1,0 +1,179 @@
+//! What is to come, counted while the connection is being made and as listings arrive: a further
+//! login takes four round trips, and is of most use when it is begun with the first files.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use schedule::{Attributes, Direction, EntryKind, TreeStep};
+
+use super::Delta;
+use super::engine::{End, Engine};
+use crate::walk::{RemoteWalk, local_path};
+
+/// Entries looked at, in all: enough to know how many connections they are worth. As many as these
+/// take 0.4 s of one processor from memory, while the connection is being made.
+const MOST: usize = 256 * 1024;
+
+/// Files and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many files.
+    pub files: u64,
+    /// What they hold together.
+    pub bytes: u64,
+}
+
+/// What is to be sent to a host, as far as it was counted; for who connects to it meanwhile.
+#[derive(Clone, Debug)]
+pub struct TransferEstimate(Arc<Shared>);
+
+impl TransferEstimate {
+    /// Of a count that is still going on, or was ended.
+    pub fn so_far(&self) -> Count {
+        self.0.so_far()
+    }
+}
+
+/// What a thread has counted so far; it ends when this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Counting(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    files: AtomicU64,
+    bytes: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Counting {
+    /// Counts what is at `paths`, and below where `recursive`, on a thread of its own.
+    pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
+        let counting = Self::default();
+        let shared = counting.0.clone();
+        let thread = thread::Builder::new().name("count".to_owned());
+        // Without a thread nothing is announced.
+        let _ = thread.spawn(move || shared.count(paths, recursive));
+        counting
+    }
+
+    /// The same for others to look at.
+    pub(super) fn coming(&self) -> TransferEstimate {
+        TransferEstimate(Arc::clone(&self.0))
+    }
+
+    fn so_far(&self) -> Count {
+        self.0.so_far()
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    fn so_far(&self) -> Count {
+        Count {
+            files: self.files.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn count(&self, mut paths: Vec<PathBuf>, recursive: bool) {
+        let mut looked = 0;
+        let goes = |looked| looked < MOST && !self.over.load(Ordering::Relaxed);
+        while let Some(path) = paths.pop().filter(|_| goes(looked)) {
+            looked += 1;
+            let Ok(meta) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if meta.is_file() {
+                self.files.fetch_add(1, Ordering::Relaxed);
+                self.bytes.fetch_add(meta.len(), Ordering::Relaxed);
+            } else if meta.is_dir() && recursive {
+                let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+                paths.extend(entries.map(|entry| entry.path()).take(MOST));
+            }
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// Tells the session at the target what was counted so far, and lets that be enough.
+    pub(super) fn announce(&self, counting: Counting) {
+        self.expect(End::Target, Direction::Up, counting.so_far());
+    }
+
+    /// Tells the session at the source what a listing has brought.
+    pub(super) fn announce_listed(&self, entries: &[(Vec<u8>, Attributes)]) {
+        self.announce_found(entries.iter().map(|(_, attributes)| attributes));
+    }
+
+    /// The same of a part of a tree.
+    pub(super) fn announce_tree(&self, steps: &[TreeStep]) {
+        self.announce_found(steps.iter().filter_map(|step| match step {
+            TreeStep::Entry(_, attributes) => Some(attributes),
+            _ => None,
+        }));
+    }
+
+    /// Tells it what the walks will probably find, where that is much more than was told.
+    pub(super) fn foresee(&mut self) {
+        let sum =
+            |(a, b): (u64, u64), (c, d): (u64, u64)| (a.saturating_add(c), b.saturating_add(d));
+        let all = self.walks.walking().map(RemoteWalk::foreseen);
+        let (files, bytes) = all.fold((0, 0), sum);
+        if files > self.walks.foreseen.saturating_mul(5) / 4 {
+            self.walks.foreseen = files;
+            if let Some(side) = self.side(End::Source) {
+                side.session.foresee(Direction::Down, files, bytes);
+            }
+        }
+    }
+
+    fn announce_found<'a>(&self, found: impl Iterator<Item = &'a Attributes>) {
+        let mut count = Count::default();
+        for attributes in found.filter(|a| a.kind() == EntryKind::File) {
+            count.files += 1;
+            count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
+        }
+        self.expect(End::Source, Direction::Down, count);
+    }
+
+    fn expect(&self, end: End, direction: Direction, count: Count) {
+        // Where it is rebuilt further connections are of no use, and that is not known before it begins.
+        if self.options.delta == Delta::Always && count.files == 1 {
+            return;
+        }
+        if let Some(side) = self.side(end).filter(|_| count.files > 0) {
+            side.session.expect(direction, count.files, count.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_count_where_they_are_copied() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        fs::create_dir(dir.path().join("sub"))?;
+        fs::write(dir.path().join("sub/a"), "12345")?;
+        fs::write(dir.path().join("b"), "1")?;
+        let here = vec![dir.path().to_path_buf()];
+        let counted = |recursive| {
+            let counting = Counting::default();
+            counting.0.count(here.clone(), recursive);
+            counting.so_far()
+        };
+        assert_eq!(counted(true), Count { files: 2, bytes: 6 });
+        assert_eq!(counted(false), Count::default());
+        Ok(())
+    }
+}

@@ -1,0 +1,537 @@
+//! The commands that make sums at the far end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::READ_BACK;
+use super::checking::Verdict;
+use super::early::{Ask, Of};
+use super::longhaul_sums;
+use super::watch::Watch;
+use crate::copy::engine::Engine;
+use crate::copy::file::FileId;
+use crate::session::{RemoteCommandEvent, RemoteCommandId, Session};
+use crate::sums::{
+    Algorithm, Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
+    whole_request,
+};
+
+/// How long the far end may take to say which program it has.
+const LONGEST_FIND: Duration = Duration::from_secs(15);
+/// Commands that make sums side by side, if the far end has processors for them; sshd takes ten
+/// channels of a connection (MaxSessions), most of them for lanes.
+const MOST_WORKERS: u32 = 4;
+/// Requests that a command has at once, so that it need not wait for the next: a part of a large
+/// file takes it a few milliseconds, and the next request a round trip. With four of them 512 MiB
+/// took two seconds longer over a path of 114 ms.
+const AHEAD: usize = 64;
+/// Whole files of at most this size go to a program many at a time.
+const SMALL: u64 = 8 << 20;
+/// So many files, or bytes of them, are enough for one.
+const LIST: usize = 1000;
+const LIST_BYTES: u64 = 64 << 20;
+/// Fewer are asked for one by one.
+const FEW: usize = 4;
+
+/// What is known of the far end, and what it is asked.
+#[derive(Default)]
+pub(super) struct Far {
+    workers: Vec<Worker>,
+    list: Option<List>,
+    /// Files that nobody was asked about.
+    queue: VecDeque<FileId>,
+    /// Of them, those for a list.
+    small: VecDeque<FileId>,
+    small_bytes: u64,
+    /// Sums that nobody was asked for.
+    pub(super) todo: VecDeque<Ask>,
+    /// Sums that a longhaul there was asked for.
+    pub(super) asked_ours: usize,
+    pub(super) state: State,
+}
+
+#[derive(Default)]
+pub(super) enum State {
+    #[default]
+    Unknown,
+    /// It was asked, for the second time or not.
+    Asking { until: Instant, again: bool },
+    /// It has this, and so many processors.
+    Has(Program, u32),
+    /// Files are read back.
+    ReadBack,
+}
+
+struct Worker {
+    exec: RemoteCommandId,
+    answers: Answers,
+    /// And of how many bytes each is.
+    asked: VecDeque<(Ask, u64)>,
+    watch: Watch,
+}
+
+/// A program that was given many whole files.
+struct List {
+    exec: RemoteCommandId,
+    answers: Answers,
+    names: BTreeMap<Vec<u8>, FileId>,
+    watch: Watch,
+}
+
+impl Far {
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Asking { until, .. } => Some(until),
+            State::Has(..) => self.watches().filter_map(Watch::until).min(),
+            _ => None,
+        }
+    }
+
+    fn watches(&self) -> impl Iterator<Item = &Watch> {
+        let workers = self.workers.iter().map(|w| &w.watch);
+        workers.chain(self.list.as_ref().map(|l| &l.watch))
+    }
+
+    /// What makes sums there is known.
+    pub(super) fn program(&self) -> Option<Program> {
+        match self.state {
+            State::Has(program, _) => Some(program),
+            _ => None,
+        }
+    }
+
+    /// Of the far end, as far as it is known.
+    pub(super) fn processors(&self) -> u32 {
+        match self.state {
+            State::Has(_, processors) => processors.max(1),
+            _ => 2,
+        }
+    }
+
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.state, State::ReadBack)
+    }
+
+    pub(super) fn queue(&mut self, id: FileId) {
+        self.queue.push_back(id);
+    }
+
+    /// Files are read back from now on.
+    pub(super) fn give_up(&mut self, why: &str) {
+        tracing::info!("no sums from the far end: {why}");
+        self.state = State::ReadBack;
+    }
+
+    /// Whatever was asked is to be asked otherwise.
+    fn take_back(&mut self) -> Vec<FileId> {
+        let workers = self.workers.iter_mut();
+        let mut ids: Vec<FileId> = workers
+            .flat_map(|w| w.asked.drain(..))
+            .map(|(ask, _)| ask.file)
+            .collect();
+        ids.extend(self.todo.drain(..).map(|ask| ask.file));
+        ids.extend(self.small.drain(..));
+        self.small_bytes = 0;
+        if let Some(list) = &mut self.list {
+            ids.extend(std::mem::take(&mut list.names).into_values());
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+}
+
+impl Worker {
+    /// One more request is answered.
+    fn answered(&mut self) -> Option<(Ask, u64)> {
+        let asked = self.asked.pop_front();
+        self.watch.answered(self.asked.front().map(|(_, len)| *len));
+        asked
+    }
+}
+
+impl Engine<'_> {
+    pub(super) fn far_session(&self) -> Option<&Session> {
+        let end = self.far_end()?;
+        self.side(end).map(|side| &side.session)
+    }
+
+    /// Asks the far end for what there is to ask.
+    pub(in crate::copy) fn go_on_verifying(&mut self) {
+        if !self.verify.wanted || self.stopped() || self.far_end().is_none() {
+            return;
+        }
+        self.find_ours();
+        match self.verify.far.state {
+            // Before it is known what serves there nothing has been copied.
+            State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
+            State::Unknown => self.ask_for_program(false),
+            State::Asking { until, .. } if Instant::now() >= until => {
+                self.no_program("the far end did not say which program it has");
+            }
+            State::Asking { .. } => {}
+            State::Has(program, _) if self.verify.far.watches().any(Watch::is_over) => {
+                let name = program.name;
+                let why = format!("{name} there has stopped answering");
+                self.warn(None, format!("{why}: files are read back instead"));
+                self.no_program(&why);
+                self.go_on_verifying();
+            }
+            State::Has(program, _) if program.is_ours() => {
+                self.sort_queue(program);
+                self.ask_ours();
+            }
+            State::Has(program, processors) => {
+                self.sort_queue(program);
+                self.ask_workers(processors);
+                self.start_list(program);
+            }
+            State::ReadBack => {
+                while self.verify.reading < READ_BACK {
+                    let Some(id) = self.verify.far.queue.pop_front() else {
+                        return;
+                    };
+                    self.read_back(id);
+                }
+            }
+        }
+    }
+
+    fn ask_for_program(&mut self, again: bool) {
+        self.verify.far.state = State::Asking {
+            until: Instant::now() + LONGEST_FIND,
+            again,
+        };
+        self.start_worker();
+    }
+
+    fn start_worker(&mut self) {
+        let exec = self.verify.exec_id();
+        if let Some(session) = self.far_session() {
+            session.exec(exec, command());
+            session.exec_input(exec, script().into_bytes());
+        }
+        self.verify.far.workers.push(Worker {
+            exec,
+            answers: Answers::default(),
+            asked: VecDeque::new(),
+            watch: Watch::default(),
+        });
+    }
+
+    pub(super) fn no_program(&mut self, why: &str) {
+        // What was begun by the algorithm of a program goes on so.
+        if let Some(ledger) = &self.verify.ledger
+            && ledger.algorithm().is_none()
+        {
+            ledger.choose(Some(Algorithm::Xxh128));
+        }
+        self.verify.far.give_up(why);
+        self.note_reason(why);
+        self.stop_asking();
+    }
+
+    /// What was asked of programs is read back.
+    fn stop_asking(&mut self) {
+        self.verify.moving.clear();
+        for id in self.verify.far.take_back() {
+            if let Some(checking) = self.verify.files.get_mut(&id)
+                && !checking.is_read_back()
+            {
+                checking.begin_anew();
+                self.verify.far.queue.push_back(id);
+            }
+        }
+        self.stop_workers();
+    }
+
+    /// The commands there are done with.
+    pub(super) fn stop_workers(&mut self) {
+        let far = &mut self.verify.far;
+        let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
+        let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
+        if let Some(session) = self.far_session() {
+            execs.into_iter().for_each(|exec| session.exec_stop(exec));
+        }
+    }
+
+    /// Files become sums to ask for, or names for a list.
+    fn sort_queue(&mut self, program: Program) {
+        while let Some(id) = self.verify.far.queue.pop_front() {
+            let Some(checking) = self.verify.files.get_mut(&id) else {
+                continue;
+            };
+            let asks = match program.is_ours() {
+                true => checking.ask_for_runs(program.algorithm, longhaul_sums::fits),
+                false => checking.ask_for(program.algorithm),
+            };
+            let Some(asks) = asks else {
+                self.read_back(id);
+                continue;
+            };
+            let one = !program.is_ours() && checking.is_one_sum() && checking.seen.size <= SMALL;
+            if one && list_line(&checking.path).is_some() {
+                self.verify.far.small_bytes += checking.seen.size;
+                self.verify.far.small.push_back(id);
+            } else if checking.is_right() {
+                self.is_right(id);
+            } else {
+                let attempt = checking.attempt;
+                let asks = asks.into_iter().map(|sum| Ask::new(id, sum, attempt));
+                self.verify.far.todo.extend(asks);
+            }
+        }
+    }
+
+    fn ask_workers(&mut self, processors: u32) {
+        if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
+            self.verify.far.small_bytes = 0;
+            for id in std::mem::take(&mut self.verify.far.small) {
+                self.ask_singly(id);
+            }
+        }
+        let most = processors.clamp(1, MOST_WORKERS) as usize;
+        let far = &self.verify.far;
+        let asked: usize = far.workers.iter().map(|w| w.asked.len()).sum();
+        if far.workers.len() < most && asked + far.todo.len() > far.workers.len() {
+            self.start_worker();
+        }
+        loop {
+            let far = &mut self.verify.far;
+            let free = far.workers.iter_mut().filter(|w| w.asked.len() < AHEAD);
+            let Some(worker) = free.min_by_key(|w| w.asked.len()) else {
+                return;
+            };
+            let exec = worker.exec;
+            let Some(ask) = far.todo.pop_front() else {
+                return;
+            };
+            let Some((line, len)) = self.line_of(ask) else {
+                continue;
+            };
+            let far = &mut self.verify.far;
+            if let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) {
+                worker.watch.asked(len, worker.asked.is_empty());
+                worker.asked.push_back((ask, len));
+            }
+            if let Some(session) = self.far_session() {
+                session.exec_input(exec, line);
+            }
+        }
+    }
+
+    /// A file of a single sum, which no list has.
+    fn ask_singly(&mut self, id: FileId) {
+        if let Some(checking) = self.verify.files.get(&id) {
+            let ask = Ask::new(id, Of::Run(0), checking.attempt);
+            self.verify.far.todo.push_back(ask);
+        }
+    }
+
+    /// The request for a sum, and of how many bytes that is; `None` where nobody waits for it.
+    fn line_of(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+        if let Some(checking) = self.verify.files.get(&ask.file)
+            && checking.attempt == ask.attempt
+        {
+            let Of::Run(at) = ask.sum else {
+                return Some((whole_request(&checking.path), checking.seen.size));
+            };
+            let sum = checking.seen.sums.get(at)?;
+            let line = request(&checking.path, None, sum, checking.seen.size);
+            return Some((line, sum.len));
+        }
+        self.line_of_moving(ask)
+    }
+
+    fn start_list(&mut self, program: Program) {
+        let far = &mut self.verify.far;
+        let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
+        let last = self.jobs.is_empty() && !far.small.is_empty();
+        if far.list.is_some() || !(enough || last) {
+            return;
+        }
+        let mut names = BTreeMap::new();
+        let mut input = Vec::new();
+        let mut twice = Vec::new();
+        let mut bytes = 0;
+        while names.len() < LIST {
+            let Some(id) = far.small.pop_front() else {
+                break;
+            };
+            let Some(checking) = self.verify.files.get(&id) else {
+                continue;
+            };
+            far.small_bytes = far.small_bytes.saturating_sub(checking.seen.size);
+            bytes += checking.seen.size;
+            if let Some(name) = list_line(&checking.path) {
+                input.extend_from_slice(&name);
+                input.push(0);
+                if let Some(same) = names.insert(name, id) {
+                    // Only one of two files of a name can be asked for in a list.
+                    twice.push(same);
+                }
+            }
+        }
+        for id in twice {
+            self.ask_singly(id);
+        }
+        let exec = self.verify.exec_id();
+        if let Some(session) = self.far_session() {
+            session.exec(exec, list_command(program));
+            session.exec_input(exec, input);
+            session.exec_end(exec);
+        }
+        let mut watch = Watch::default();
+        watch.asked(bytes, true);
+        self.verify.far.list = Some(List {
+            watch,
+            exec,
+            answers: Answers::default(),
+            names,
+        });
+    }
+
+    /// A command at the far end has news.
+    pub(in crate::copy) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
+        if self.verify.far.list.as_ref().is_some_and(|l| l.exec == id) {
+            return self.on_list(event);
+        }
+        let Some(at) = self.verify.far.workers.iter().position(|w| w.exec == id) else {
+            return;
+        };
+        match event {
+            RemoteCommandEvent::Output(bytes) => {
+                self.verify.far.workers[at].answers.receive(&bytes);
+                self.take_answers(id);
+            }
+            RemoteCommandEvent::Over(how) => {
+                // Without a status the connection began anew under it.
+                let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
+                if asks && how == Ok(None) {
+                    self.verify.far.workers.clear();
+                    return self.ask_for_program(true);
+                }
+                let ended = "no command that makes sums can be run there".to_owned();
+                self.worker_over(id, how.err().unwrap_or(ended));
+            }
+        }
+    }
+
+    fn take_answers(&mut self, exec: RemoteCommandId) {
+        loop {
+            let workers = &mut self.verify.far.workers;
+            let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
+                return;
+            };
+            match worker.answers.next() {
+                Ok(None) => return,
+                Ok(Some(Answer::Program(program))) => {
+                    let processors = worker.answers.processors;
+                    self.has_program(program, processors);
+                }
+                Ok(Some(Answer::NoProgram)) => {
+                    return self.no_program("the far end has no program that makes sums");
+                }
+                Ok(Some(Answer::Sum(digest))) => match worker.answered() {
+                    Some((ask, _)) => self.on_sum(ask, Some(digest)),
+                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                },
+                Ok(Some(Answer::Unreadable)) => match worker.answered() {
+                    Some((ask, _)) => self.on_sum(ask, None),
+                    None => return self.worker_over(exec, "it answers unasked".to_owned()),
+                },
+                Err(why) => return self.worker_over(exec, why),
+            }
+        }
+    }
+
+    pub(super) fn has_program(&mut self, program: Program, processors: u32) {
+        let undecided = matches!(self.verify.far.state, State::Unknown | State::Asking { .. });
+        if !undecided {
+            return;
+        }
+        tracing::info!("the far end makes sums by {}", program.name);
+        self.verify.far.state = State::Has(program, processors);
+        if let Some(ledger) = &self.verify.ledger {
+            ledger.choose(Some(program.algorithm));
+        }
+        if let Some(verified) = &mut self.summary.verified {
+            verified.program = Some(program.name.to_owned());
+            verified.algorithm = Some(program.algorithm);
+        }
+    }
+
+    /// A command is over, or says what it should not.
+    fn worker_over(&mut self, exec: RemoteCommandId, why: String) {
+        let far = &mut self.verify.far;
+        let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
+            return;
+        };
+        let worker = far.workers.remove(at);
+        for (ask, _) in worker.asked.into_iter().rev() {
+            far.todo.push_front(ask);
+        }
+        if let Some(session) = self.far_session() {
+            session.exec_stop(exec);
+        }
+        match self.verify.far.state {
+            State::Asking { .. } => self.no_program(&why),
+            State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
+            // There is no channel for more of them.
+            State::Has(program, _) => self.verify.far.state = State::Has(program, 1),
+            _ => {}
+        }
+    }
+
+    fn on_list(&mut self, event: RemoteCommandEvent) {
+        match event {
+            RemoteCommandEvent::Output(bytes) => {
+                let mut found = Vec::new();
+                if let Some(list) = &mut self.verify.far.list {
+                    list.answers.receive(&bytes);
+                    while let Ok(Some(sum)) = list.answers.next_listed(&mut list.names) {
+                        found.push(sum);
+                    }
+                    if !found.is_empty() {
+                        list.watch.answered(Some(LIST_BYTES));
+                    }
+                }
+                for (id, digest) in found {
+                    if let Some(checking) = self.verify.files.get(&id) {
+                        let ask = Ask::new(id, Of::Run(0), checking.attempt);
+                        self.on_sum(ask, Some(digest));
+                    }
+                }
+            }
+            RemoteCommandEvent::Over(_) => {
+                // Those it said nothing of are asked for one by one.
+                let list = self.verify.far.list.take();
+                for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+                    self.ask_singly(id);
+                }
+            }
+        }
+    }
+
+    /// The far end's sum of a range; `None` where it could not read the file.
+    pub(super) fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
+        let Some(program) = self.verify.far.program() else {
+            return;
+        };
+        let found = self.verify.files.get_mut(&ask.file);
+        let Some(checking) = found.filter(|c| c.attempt == ask.attempt) else {
+            return self
+                .verify
+                .on_moving_sum(ask, digest.as_ref(), program.algorithm);
+        };
+        match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
+            Verdict::Wait => {}
+            Verdict::AskAgain => self.verify.far.todo.push_back(Ask {
+                early: false,
+                ..ask
+            }),
+            Verdict::ReadBack => self.read_back(ask.file),
+            Verdict::Right => self.is_right(ask.file),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `--background`: what is measured for [`schedule::Background`], and what it allows, carried out.
+
+use std::time::Instant;
+
+use schedule::{Allowance, Background, BackgroundSample};
+use tracing::trace;
+
+use super::driver::Driver;
+use super::lanes::MOST_IN_FLIGHT;
+use super::throttle::RateLimiter;
+
+/// READs and WRITEs are no longer than this. On a slow path one of 255 KiB alone would be a queue of
+/// several times the target; and where little moves, TCP begins anew with ten segments after each
+/// pause (RFC 6928), so that what does not fit in them takes two round trips and looks like a queue.
+pub(super) const LENGTH: u32 = 12 << 10;
+
+/// What the loop keeps for it.
+#[derive(Debug)]
+pub(super) struct BackgroundPacer {
+    background: Background,
+    allowance: Allowance,
+    pub(super) throttle: RateLimiter,
+    next: Instant,
+    /// Bytes that were answered, with a little for each request.
+    moved: u64,
+    /// What the kernel had seen acknowledged at the last sample.
+    acknowledged: u64,
+}
+
+impl BackgroundPacer {
+    pub(super) fn new(now: Instant) -> Self {
+        let mut background = Background::new();
+        let allowance = background.sample(BackgroundSample {
+            now,
+            round_trip: None,
+            answer: None,
+            moved: 0,
+            lost: 0,
+        });
+        Self {
+            background,
+            allowance,
+            throttle: RateLimiter::fine(allowance.rate as u64, now),
+            next: now,
+            moved: 0,
+            acknowledged: 0,
+        }
+    }
+
+    /// When to look again, with work to do.
+    pub(super) fn poll_timeout(&self) -> Instant {
+        match self.throttle.is_waiting() {
+            true => self.next.min(self.throttle.ready_at()),
+            false => self.next,
+        }
+    }
+
+    fn look(&mut self, sample: BackgroundSample) {
+        let now = sample.now;
+        self.allowance = self.background.sample(sample);
+        self.next = now + self.background.interval();
+        self.throttle.set_rate(now, self.allowance.rate as u64);
+        trace!(
+            "background: {:?}, queues {:?}; round trip {:?}, answer {:?}, {} lost",
+            self.allowance,
+            self.background.queueing(),
+            sample.round_trip,
+            sample.answer,
+            sample.lost
+        );
+    }
+}
+
+impl Driver {
+    /// Lets lanes ask for and send what other traffic leaves room for.
+    pub(super) fn pace(&mut self, now: Instant) {
+        if self.spread.is_idle() {
+            return;
+        }
+        let Some(yielding) = &mut self.yielding else {
+            return;
+        };
+        let mut in_flight = 0;
+        for on in &mut self.lanes {
+            let (paced, flies) = (on.lane.paced(), on.lane.stats().bytes_in_flight);
+            let answered = paced.saturating_sub(flies);
+            yielding.moved += answered.saturating_sub(on.answered);
+            on.answered = answered.max(on.answered);
+            in_flight += flies;
+        }
+        if yielding.next <= now {
+            let answers = self.lanes.iter_mut();
+            let answer = answers.filter_map(|on| on.lane.take_answer_time()).min();
+            // Of what lies behind a ProxyCommand or another host the kernel knows nothing.
+            let tcp = self.connections.first().and_then(|on| on.link.sample().tcp);
+            let mut sample = BackgroundSample {
+                now,
+                round_trip: None,
+                answer,
+                moved: yielding.moved,
+                lost: 0,
+            };
+            if let Some(tcp) = tcp {
+                let heard = tcp.bytes_acked != yielding.acknowledged;
+                yielding.acknowledged = tcp.bytes_acked;
+                sample.round_trip = Some(tcp.rtt).filter(|rtt| heard && !rtt.is_zero());
+                sample.lost = u64::from(tcp.total_retrans) + u64::from(tcp.rcv_ooopack);
+            }
+            yielding.look(sample);
+        }
+        let credit = yielding.throttle.credit(now) as u64;
+        let most = match self.spread.keeps() {
+            true => yielding.allowance.in_flight.min(MOST_IN_FLIGHT),
+            false => yielding.allowance.in_flight,
+        };
+        let mut left = credit.min(most.saturating_sub(in_flight));
+        let count = self.lanes.len();
+        for turn in 0..count {
+            // The rate may not suffice for all: each turn another is the first.
+            let on = &mut self.lanes[(self.first_served + turn) % count];
+            on.lane.set_pace(now, left);
+            let spent = on.lane.paced().saturating_sub(on.paced);
+            on.paced += spent;
+            yielding
+                .throttle
+                .spend(usize::try_from(spent).unwrap_or(usize::MAX));
+            left = left.saturating_sub(spent);
+        }
+        self.first_served = (self.first_served + 1) % count.max(1);
+        yielding.throttle.note(now, left == 0);
+    }
+}

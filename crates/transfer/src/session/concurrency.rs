@@ -1,0 +1,671 @@
+//! How many connections and channels there should be: what is measured for [`schedule::ConcurrencyController`], and
+//! what it decides, carried out.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use schedule::{
+    ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
+    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
+    TcpSample, USUAL_RATE,
+};
+use tracing::{debug, info, trace};
+
+use super::connections::Connection;
+use super::driver::Driver;
+use super::lanes::LaneOnChannel;
+use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
+use crate::report::{Name, SessionReport};
+
+/// So many jobs are under way only where there are more.
+const JOBS: usize = MOST_JOBS / 4 * 3;
+
+/// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
+const SLOW: u64 = 150_000_000;
+
+/// Files that are smaller are not what a connection's windows and its congestion control are for.
+const SMALL: u64 = 256 << 10;
+
+/// What the loop keeps for it.
+#[derive(Debug, Default)]
+pub(super) struct ConcurrencyInputs {
+    growth: Option<ConcurrencyController>,
+    /// What an earlier run has left.
+    learned: Option<Learned>,
+    /// What held the transfer back at each look.
+    log: LimiterLog,
+    /// Which way the bytes go, once a file told.
+    direction: Option<Direction>,
+    /// Files and bytes that were announced.
+    expected: (u64, u64),
+    /// What there probably is.
+    foreseen: (u64, u64),
+    /// Idle and all ticks of this machine's processors at the last look.
+    ticks: Option<(u64, u64)>,
+    /// Packets are lost, and the connections were given a congestion control that bears it.
+    bears_losses: bool,
+    /// The path was slow the last time, once that was looked up.
+    was_slow: Option<bool>,
+    /// When the login was seen to be through.
+    logged_in: Option<Instant>,
+    /// The usual round trip at the last look; zero before.
+    trip: Duration,
+    /// Time for which nothing came, though answers were awaited, beyond that.
+    silent: Duration,
+}
+
+impl ConcurrencyInputs {
+    /// A job was pushed.
+    pub(super) fn note(&mut self, job: &Job) {
+        let direction = match job.kind {
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => Direction::Up,
+            JobKind::Get { .. } | JobKind::GetDelta { .. } => Direction::Down,
+            _ => return,
+        };
+        self.direction.get_or_insert(direction);
+    }
+
+    /// Something came, and nothing had for this long although answers were awaited. Half a round trip
+    /// more than one is not unusual where a window is sent at a time.
+    pub(super) fn note_silence(&mut self, lasted: Duration) {
+        let usual = self.trip * 3 / 2 + Duration::from_millis(10);
+        if !self.trip.is_zero() {
+            self.silent += lasted.saturating_sub(usual);
+        }
+    }
+
+    /// Packets are lost, and that is borne.
+    pub(super) fn bears_losses(&self) -> bool {
+        self.bears_losses
+    }
+
+    /// What an earlier run has left, with its age.
+    pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
+        let learned = self.learned?;
+        Some((learned, learned.age(seconds())?))
+    }
+
+    /// More files were announced than there are jobs.
+    pub(super) fn expect(&mut self, direction: Direction, files: u64, bytes: u64) {
+        self.direction.get_or_insert(direction);
+        self.expected.0 += files;
+        self.expected.1 = self.expected.1.saturating_add(bytes);
+        if let Some(growth) = &mut self.growth {
+            growth.expect(self.expected.0, self.expected.1);
+        }
+    }
+
+    /// So many files and bytes there probably are.
+    pub(super) fn foresee(&mut self, direction: Direction, files: u64, bytes: u64) {
+        self.direction.get_or_insert(direction);
+        self.foreseen = self.foreseen.max((files, bytes));
+        if let Some(growth) = &mut self.growth {
+            growth.expect(self.foreseen.0, self.foreseen.1);
+        }
+    }
+
+    /// Whether there are many small files, for which several connections may be begun with once that is
+    /// looked at or more is announced.
+    pub(super) fn may_begin_with_several(&self) -> bool {
+        let (files, bytes) = self.expected.max(self.foreseen);
+        let several = |growth: &ConcurrencyController| growth.may_begin_with_several();
+        are_small(files, bytes) && self.growth.as_ref().is_none_or(several)
+    }
+
+    /// Losses hold a download back, whose sender is the far end.
+    pub(super) fn loses_on_the_way_down(&self) -> bool {
+        let loses = |growth: &ConcurrencyController| growth.limiter() == schedule::Limiter::Loss;
+        self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
+    }
+
+    /// Bytes a second that the path moved the last time, where that is known.
+    pub(super) fn known_rate(&self) -> Option<u64> {
+        self.learned().map(|(learned, _)| learned.rate)
+    }
+
+    /// Bytes that there probably are in all.
+    pub(super) fn foreseen(&self) -> u64 {
+        self.foreseen.1
+    }
+
+    /// What is left at least, whose jobs may be still to come: of what was announced or foreseen. Once all of that
+    /// was moved, and so many jobs are there that whoever sends them waits, as much again as there was; before, that
+    /// would have been twice what there is near a copy's end, and connections were tried that could not pay.
+    fn to_come(&self, stats: &SchedulerStats) -> u64 {
+        let known = self.expected.1.max(self.foreseen.1);
+        match known.saturating_sub(stats.moved) {
+            0 if stats.jobs >= JOBS => stats.moved,
+            left => left,
+        }
+    }
+
+    /// Other connections are there: what is known of the old ones is of no use.
+    pub(super) fn start_anew(&mut self) {
+        self.growth = None;
+        self.expected = (0, 0);
+        self.foreseen = (0, 0);
+    }
+
+    /// The same, while what was announced is still to be done.
+    pub(super) fn begin_again(&mut self) {
+        self.growth = None;
+    }
+
+    /// What of this machine's processors was idle since the last look, 0 to 1.
+    fn idle(&mut self) -> Option<f64> {
+        let now = ticks()?;
+        let (idle, all) = self.ticks.replace(now)?;
+        let all = now.1.checked_sub(all).filter(|all| *all > 0)?;
+        Some(now.0.saturating_sub(idle) as f64 / all as f64)
+    }
+}
+
+/// Idle ticks and all of them, of the processors that this process may use (/proc/stat, proc(5)).
+fn ticks() -> Option<(u64, u64)> {
+    static ALLOWED: OnceLock<Option<Vec<u32>>> = OnceLock::new();
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let allowed = ALLOWED.get_or_init(|| {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        listed_processors(
+            status
+                .lines()
+                .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?,
+        )
+    });
+    ticks_of(&stat, allowed.as_deref())
+}
+
+/// Of a list such as "0-2,5"; `None` where it is something else.
+fn listed_processors(list: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for part in list.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.parse::<u32>().ok()?, to.parse::<u32>().ok()?);
+        all.extend(from..=to.min(from.saturating_add(4096)));
+    }
+    Some(all)
+}
+
+/// Of all processors where it is not known which may be used.
+fn ticks_of(stat: &str, allowed: Option<&[u32]>) -> Option<(u64, u64)> {
+    let (mut idle, mut all, mut any) = (0, 0, false);
+    for line in stat.lines().take_while(|line| line.starts_with("cpu")) {
+        let (name, fields) = line.split_once(' ')?;
+        let number = name.strip_prefix("cpu")?.parse::<u32>().ok();
+        let counts = match (allowed, number) {
+            (None, number) => number.is_none(),
+            (Some(allowed), Some(number)) => allowed.contains(&number),
+            (Some(_), None) => false,
+        };
+        if counts {
+            let ticks: Vec<u64> = fields
+                .split_whitespace()
+                .filter_map(|f| f.parse().ok())
+                .collect();
+            // idle and iowait
+            idle += ticks.get(3)? + ticks.get(4)?;
+            all += ticks.iter().take(8).sum::<u64>();
+            any = true;
+        }
+    }
+    any.then_some((idle, all))
+}
+
+/// For how long this thread has run so far, and was ready to run and waited: for a processor, or for
+/// the quota of its cgroup (sched-stats, proc(5)).
+fn wanted_cpu() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let mut fields = text.split_whitespace().map(str::parse::<u64>);
+    let (ran, waited) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(Duration::from_nanos(ran.saturating_add(waited)))
+}
+
+/// What a TCP buffer of this end may grow to.
+fn buffer(direction: Direction) -> Option<u64> {
+    let name = match direction {
+        Direction::Up => "/proc/sys/net/ipv4/tcp_wmem",
+        Direction::Down => "/proc/sys/net/ipv4/tcp_rmem",
+    };
+    let text = fs::read_to_string(name).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// What growth goes by, of a host of which that much was learned, that is this machine itself or not, and that
+/// takes no more than `most` connections.
+pub(crate) fn growth_config(
+    options: &SessionOptions,
+    direction: Direction,
+    learned: Option<Learned>,
+    one_machine: bool,
+    most: Option<u32>,
+) -> ConcurrencyConfig {
+    let usual = ConcurrencyConfig::new(direction);
+    ConcurrencyConfig {
+        connections: options.connections,
+        channels: options.channels,
+        processors: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+        buffer: buffer(direction),
+        limit: options.limit,
+        background: options.background,
+        most_connections: most.unwrap_or(usual.most_connections),
+        most_lossy: most.unwrap_or(usual.most_lossy),
+        learned: learned.map(|l| (l, seconds())),
+        one_machine,
+        ..usual
+    }
+}
+
+/// Whether so many files with so many bytes are small ones, on average.
+pub(crate) fn are_small(files: u64, bytes: u64) -> bool {
+    files > 1 && bytes < files.saturating_mul(SMALL)
+}
+
+fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| d.as_secs())
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
+}
+
+impl Driver {
+    /// When to look again.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let growth = self.growing.growth.as_ref()?;
+        growth.next_sample().filter(|_| !self.spread.is_idle())
+    }
+
+    /// Looks at the evidence, and adds or gives back what it speaks for.
+    pub(super) fn look(&mut self, now: Instant) {
+        if self.growing.logged_in.is_none()
+            && self.options.reach.as_ref().is_some_and(|r| r.is_open())
+        {
+            self.growing.logged_in = Some(now);
+        }
+        let Some(direction) = self.growing.direction.filter(|_| !self.straight.holds()) else {
+            return;
+        };
+        let greeted = self.lanes.iter().any(|on| on.lane.server_info().is_some());
+        let authenticated = greeted || self.options.reach.as_ref().is_some_and(|r| r.is_open());
+        let begins = self.growing.growth.is_none() && self.growing.expected.0 > 0;
+        if (self.spread.is_idle() && !begins) || !authenticated || self.connections.is_empty() {
+            return;
+        }
+        // Whatever there is to be learned of the path is learned if it comes to sending.
+        let one = self.growing.expected.0 <= 1 && self.spread.only_rebuilds_one();
+        if self.growing.growth.is_none() && one {
+            return;
+        }
+        if self.growing.growth.is_none() {
+            let config = self.growth_config(direction);
+            self.growing.learned = config.learned.map(|(learned, _)| learned);
+            self.warn_of_one_connection(&config);
+            let mut growth = ConcurrencyController::new(config);
+            for (files, bytes) in [self.growing.expected, self.growing.foreseen] {
+                growth.expect(files, bytes);
+            }
+            self.growing.growth = Some(growth);
+        }
+        let due = |growth: &ConcurrencyController| growth.next_sample().is_none_or(|at| at <= now);
+        if !self.growing.growth.as_ref().is_some_and(due) {
+            return;
+        }
+        let evidence = self.evidence(now, direction);
+        let Some(growth) = &mut self.growing.growth else {
+            return;
+        };
+        trace!("{:?}", evidence.lanes);
+        let yielding = self.yielding.as_mut().map(|y| &mut y.throttle);
+        let throttles = self.throttle.as_mut().into_iter().chain(yielding);
+        let shares = throttles.map(|t| t.take_share(now));
+        growth.set_throttled(shares.fold(0.0, f64::max) > 0.5);
+        let learned = self.growing.learned;
+        let changes = growth.sample(&evidence);
+        trace!(
+            "{:?} left, {:.0} bytes a second",
+            evidence.remaining,
+            growth.limiter_evidence().rate
+        );
+        let limiter = growth.limiter();
+        self.growing
+            .log
+            .add(now, limiter, growth.limiter_evidence());
+        if !changes.is_empty() {
+            info!("{}", decisions::in_words(growth, &changes, learned));
+            trace!("{:?}", growth.limiter_evidence());
+        }
+        for change in changes {
+            self.change(now, change);
+        }
+        let lossy = limiter == schedule::Limiter::Loss || self.growing.bears_losses;
+        if lossy && direction == Direction::Up && self.options.bear_losses {
+            self.bear_losses();
+        }
+    }
+
+    /// Of more than one, each would have to be let in by the person.
+    fn warn_of_one_connection(&mut self, config: &ConcurrencyConfig) {
+        let several = config.connections.is_some_and(|n| n > 1);
+        if several && config.interactive {
+            let line = "each further login would need you again: it stays at one connection";
+            self.telling.tell(SessionEvent::Says(line.to_owned()));
+        }
+    }
+
+    /// CUBIC takes each lost packet for congestion: at 1 % and 100 ms a connection moves 0.15 MB/s.
+    /// BBR does not, where the system lets us have it.
+    fn bear_losses(&mut self) {
+        for on in self.connections.iter_mut().filter(|on| !on.bears_losses) {
+            on.bears_losses = true;
+            if on.link.bear_losses() {
+                self.growing.bears_losses = true;
+                debug!("connection {}: BBR from now on", on.id.0);
+            }
+        }
+    }
+
+    fn growth_config(&self, direction: Direction) -> ConcurrencyConfig {
+        let reach = self.options.reach.as_deref();
+        let learned = reach.and_then(|r| r.learned(direction));
+        let most = reach.and_then(|r| r.most());
+        let one_machine = self.connections.iter().any(|on| on.link.is_one_machine());
+        ConcurrencyConfig {
+            interactive: !reach.is_some_and(|r| r.is_open()),
+            ..growth_config(&self.options, direction, learned, one_machine, most)
+        }
+    }
+
+    /// Whether the path was slower the last time than data are made smaller.
+    pub(super) fn was_slow(&mut self) -> bool {
+        let (Some(direction), Some(reach)) = (self.growing.direction, &self.options.reach) else {
+            return false;
+        };
+        *self.growing.was_slow.get_or_insert_with(|| {
+            let learned = reach.learned(direction);
+            let young = |l: &Learned| l.age(seconds()).is_some();
+            learned.filter(young).is_some_and(|l| l.rate < SLOW)
+        })
+    }
+
+    /// Whether a round trip of a further login is worth more than 0.4 % of what comes over it: where nothing does, or
+    /// all that is foreseen is over within 256 of them.
+    pub(super) fn is_brief(&self) -> bool {
+        let samples = self.connections.iter().map(|on| on.link.sample());
+        let rtt = samples.filter_map(|s| s.tcp).map(|tcp| tcp.min_rtt).min();
+        let within = rtt.unwrap_or_default().as_secs_f64() * 256.0;
+        let lasts = self.left().max(self.growing.foreseen()) as f64 / USUAL_RATE;
+        self.growing.direction == Some(Direction::Up) || lasts < within
+    }
+
+    /// Bytes that are left at least.
+    pub(super) fn left(&self) -> u64 {
+        let stats = self.spread.stats();
+        self.growing.to_come(&stats).max(self.spread.remaining())
+    }
+
+    fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
+        let stats = self.spread.stats();
+        let mut connections = Vec::new();
+        let counts = |on: &&Connection| !on.retiring && !self.only_controls(on);
+        for on in self.connections.iter().filter(counts) {
+            let sample = on.link.sample();
+            connections.push(ConnectionSample {
+                connection: on.id,
+                bytes: match direction {
+                    // What is written may wait in the socket for seconds.
+                    Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
+                    Direction::Down => sample.received,
+                },
+                tcp: tcp_sample(&sample),
+            });
+        }
+        let rtts = connections.iter().filter_map(|on| Some(on.tcp?.rtt));
+        self.growing.trip = rtts.max().unwrap_or_default();
+        let mut lanes = Vec::new();
+        for on in self.lanes.iter().filter(|on| !on.listing && !on.retiring) {
+            let connection = on.id.connection;
+            let link = self.connections.iter_mut().find(|c| c.id == connection);
+            let (window, queued, deflates) = match link {
+                Some(on_it) => {
+                    let window = on_it.link.send_window(on.channel);
+                    let deflates = on_it.link.peer().is_some_and(|peer| peer.deflates);
+                    (window.largest, window.queued, deflates)
+                }
+                None => (0, 0, false),
+            };
+            let since = on.blocked_since.map(|at| now.saturating_duration_since(at));
+            let stats = on.lane.stats();
+            lanes.push(LaneSample {
+                lane: on.id,
+                bytes: on.bytes,
+                window,
+                window_blocked: on.blocked + since.unwrap_or_default(),
+                in_flight: stats.bytes_in_flight,
+                // What is made smaller on its way is not comparable with what TCP has.
+                unsent: match deflates || stats.packed.0 > 0 {
+                    true => stats.bytes_in_flight,
+                    false => queued,
+                },
+                depth: stats.bytes_depth,
+                latency: stats.latency.unwrap_or_default(),
+                stalls_disk: stats.stalls_disk,
+                stalls_depth: stats.stalls_depth,
+            });
+        }
+        Evidence {
+            now,
+            remaining: Some(self.growing.to_come(&stats).max(self.spread.remaining())),
+            moved: stats.moved,
+            done: stats.done,
+            cpu: processor_time(),
+            idle: self.growing.idle(),
+            wanted_cpu: wanted_cpu(),
+            silent: self.growing.silent,
+            start_up: self.start_up(now),
+            starting: self.lanes.iter().filter(|on| on.greeted.is_none()).count() as u32,
+            bears_losses: self.growing.bears_losses,
+            connections,
+            lanes,
+        }
+    }
+
+    /// How long the server took to start what serves files, beyond a round trip. Of the first channels
+    /// of connections, whose requests wait behind no data.
+    fn start_up(&self, now: Instant) -> Duration {
+        let Some(logged_in) = self.growing.logged_in else {
+            return Duration::ZERO;
+        };
+        let first = || self.lanes.iter().filter(|on| on.id.channel == 0);
+        let took = |on: &LaneOnChannel, until: Instant| {
+            let began = on.opened.max(logged_in);
+            until.saturating_duration_since(began)
+        };
+        let answered = first().filter_map(|on| Some(took(on, on.greeted?)));
+        // The quickest: the others may have lost a packet.
+        let least = answered.min();
+        let waited = || first().map(|on| took(on, now)).max();
+        let start_up = least.or_else(waited).unwrap_or_default();
+        start_up.saturating_sub(self.growing.trip)
+    }
+
+    fn change(&mut self, now: Instant, change: ConcurrencyChange) {
+        match change {
+            ConcurrencyChange::AddConnection => self.want_connection(now),
+            ConcurrencyChange::AddChannel(connection) => {
+                if self
+                    .open_lane(now, connection, self.predict, false)
+                    .is_none()
+                {
+                    self.note_channel_refused(now, connection);
+                }
+            }
+            ConcurrencyChange::RetireConnection(id) => {
+                if let Some(on) = self.connection(id) {
+                    on.retiring = true;
+                }
+                for on in self.lanes.iter_mut().filter(|on| on.id.connection == id) {
+                    on.retiring = true;
+                    self.spread.retire(on.id);
+                }
+            }
+            ConcurrencyChange::RetireLane(id) => {
+                if let Some(at) = self.lane_at(id) {
+                    self.lanes[at].retiring = true;
+                    self.spread.retire(id);
+                }
+            }
+        }
+    }
+
+    /// A connection that was asked for has come, or not.
+    pub(super) fn note_joined(
+        &mut self,
+        now: Instant,
+        result: Result<ConnectionId, NoMoreConnections>,
+    ) {
+        let Some(growth) = &mut self.growing.growth else {
+            return;
+        };
+        match result {
+            Ok(id) => {
+                let changes = growth.connection_opened(now, id);
+                // Before its slow start meets its first loss.
+                if self.growing.bears_losses {
+                    self.bear_losses();
+                }
+                for change in changes {
+                    self.change(now, change);
+                }
+            }
+            Err(why) => {
+                debug!("no further connection: {why}");
+                growth.refused(
+                    now,
+                    match why {
+                        NoMoreConnections::Connection(_) => Refusal::Connection,
+                        NoMoreConnections::Login(_) => Refusal::Login,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The server takes no more channels on this connection (MaxSessions).
+    pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
+        debug!("no further channel on connection {}", connection.0);
+        if let Some(growth) = &mut self.growing.growth {
+            growth.refused(now, Refusal::Channel(connection));
+        }
+    }
+
+    /// How it went, once it is over.
+    pub(super) fn account(&self) -> Option<SessionReport> {
+        let (limiter, evidence) = self.growing.log.verdict()?;
+        Some(SessionReport {
+            // Known to whoever connected.
+            host: Name::default(),
+            direction: self.growing.direction?,
+            connections: evidence.connections,
+            channels: evidence.lanes.div_ceil(evidence.connections.max(1)),
+            fixed: self.options.connections.is_some() || self.options.channels.is_some(),
+            limiter,
+            measured: self.growing.log.lasted(),
+            evidence,
+            tried: self
+                .growing
+                .growth
+                .as_ref()
+                .and_then(ConcurrencyController::tried),
+        })
+    }
+
+    /// Keeps what is worth knowing the next time: what was set is no knowledge.
+    pub(super) fn learn(&self) {
+        let options = &self.options;
+        let set = options.connections.is_some() || options.channels.is_some();
+        if set || options.limit.is_some() {
+            return;
+        }
+        let learned = self
+            .growing
+            .growth
+            .as_ref()
+            .and_then(|g| g.learned(seconds()));
+        if let (Some(mut learned), Some(reach)) = (learned, &self.options.reach) {
+            let mut peers = self.connections.iter().filter_map(|on| on.link.peer());
+            if peers.any(|peer| peer.deflates) {
+                // A processor held it back, perhaps: what was faster before is the path's.
+                let before = reach.learned(learned.direction);
+                learned.rate = before.map_or(0, |l| l.rate).max(learned.rate);
+            }
+            reach.learn(learned);
+        }
+    }
+}
+
+fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
+    let tcp = sample.tcp.as_ref()?;
+    let mss = u64::from(tcp.snd_mss);
+    Some(TcpSample {
+        rtt: tcp.rtt,
+        min_rtt: tcp.min_rtt,
+        cwnd: u64::from(tcp.snd_cwnd) * mss,
+        slow_start: tcp.snd_cwnd < tcp.snd_ssthresh,
+        delivery_rate: tcp.delivery_rate,
+        segments: tcp.data_segs_out.into(),
+        retransmitted: tcp.total_retrans.into(),
+        busy: tcp.busy,
+        rwnd_limited: tcp.rwnd_limited,
+        sndbuf_limited: tcp.sndbuf_limited,
+        unacked: u64::from(tcp.unacked) * mss,
+        notsent: u64::from(tcp.notsent_bytes).saturating_add(sample.unwritten),
+        rcv_rtt: tcp.rcv_rtt,
+        out_of_order: tcp.rcv_ooopack.into(),
+        rcv_space: tcp.rcv_space.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends on one of several processors, of which the others were idle: nothing seemed to be busy.
+    #[test]
+    fn only_processors_that_may_be_used_count_as_idle() {
+        let stat = "cpu  10 0 0 200 4 0 0 0 0 0\ncpu0 8 0 0 2 0 0 0 0 0 0\n\
+                    cpu1 2 0 0 198 4 0 0 0 0 0\nintr 5\n";
+        assert_eq!(ticks_of(stat, None), Some((204, 214)));
+        let allowed = listed_processors(" 0\n");
+        assert_eq!(allowed, Some(vec![0]));
+        assert_eq!(ticks_of(stat, allowed.as_deref()), Some((2, 10)));
+        assert_eq!(ticks_of(stat, Some(&[7])), None);
+        assert_eq!(listed_processors("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(listed_processors("many"), None);
+    }
+
+    #[test]
+    fn what_was_announced_is_left_until_it_has_moved_and_is_not_doubled() {
+        let mut growing = ConcurrencyInputs::default();
+        growing.expect(Direction::Up, 100, 1000);
+        growing.foresee(Direction::Up, 80, 900);
+        let left = |growing: &ConcurrencyInputs, moved, jobs| {
+            let stats = SchedulerStats {
+                moved,
+                jobs,
+                ..SchedulerStats::default()
+            };
+            growing.to_come(&stats)
+        };
+        assert_eq!(left(&growing, 900, MOST_JOBS), 100);
+        assert_eq!(left(&growing, 1000, MOST_JOBS), 1000, "there is more");
+        assert_eq!(left(&growing, 1000, JOBS - 1), 0);
+        growing.foresee(Direction::Up, 400, 4000);
+        assert_eq!(left(&growing, 1000, MOST_JOBS), 3000);
+    }
+}

@@ -1,0 +1,57 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use schedule::{DiskReply, JobId, LaneId};
+
+/// What the disk owes, and to whom: a lane, or the spreader.
+#[derive(Debug, Default)]
+pub(super) struct PendingDiskOps {
+    jobs: BTreeMap<JobId, (u32, Option<LaneId>)>,
+    lanes: BTreeMap<LaneId, u32>,
+    relayed: BTreeSet<JobId>,
+}
+
+impl PendingDiskOps {
+    /// `lane` asked for something of `job`, or the spreader did.
+    pub(super) fn asked(&mut self, job: JobId, lane: Option<LaneId>) {
+        let job = self.jobs.entry(job).or_insert((0, lane));
+        *job = (job.0 + 1, lane);
+        if let Some(lane) = lane {
+            *self.lanes.entry(lane).or_default() += 1;
+        }
+    }
+
+    /// Counts a reply and says who asked; `None` when nobody did.
+    pub(super) fn replied(&mut self, reply: &DiskReply) -> Option<Option<LaneId>> {
+        let job = reply.job();
+        let (owed, lane) = self.jobs.get_mut(&job)?;
+        let lane = *lane;
+        *owed -= 1;
+        if *owed == 0 {
+            self.jobs.remove(&job);
+        }
+        if let Some(lane) = lane
+            && let Some(owed) = self.lanes.get_mut(&lane)
+        {
+            *owed -= 1;
+            if *owed == 0 {
+                self.lanes.remove(&lane);
+            }
+        }
+        Some(lane)
+    }
+
+    /// Whether everything that the lane asked for was answered.
+    pub(super) fn is_quit(&self, lane: LaneId) -> bool {
+        !self.lanes.contains_key(&lane)
+    }
+
+    /// The job's local file is a relay.
+    pub(super) fn set_relayed(&mut self, id: JobId) {
+        self.relayed.insert(id);
+    }
+
+    /// A job is over; true if its relay has to be let go.
+    pub(super) fn ended(&mut self, id: JobId) -> bool {
+        self.relayed.remove(&id)
+    }
+}

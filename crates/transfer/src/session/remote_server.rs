@@ -1,0 +1,625 @@
+//! Which SFTP server the lanes have: the stock one, or a longhaul that a command starts there.
+//!
+//! Where nothing is known of it, the stock server begins, and the longhaul is asked for on a
+//! channel beside it; when it answers, lanes move there. Where one answered the last time, lanes
+//! begin there. Whatever fails, the stock server goes on. docs/design/0008-both-ends.md.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use schedule::RemotePath;
+use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId, LaneReport};
+use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
+use tracing::{debug, info};
+
+use super::driver::Driver;
+use super::lanes::LaneOnChannel;
+use super::{ChannelId, Known, Seen, SessionEvent};
+use crate::report::{Depth, FarEnd};
+
+/// Where relative paths begin: a question of the session's own. The copy's ids count from 0 on, the
+/// spreader's from 2^63.
+pub(super) const STARTS: JobId = JobId(1 << 62);
+
+/// Fewer jobs and bytes than this are done before an answer would come.
+const JOBS: usize = 3;
+const BYTES: u64 = 256 << 10;
+/// How long a shell may take to start what was asked for, beside the lanes that work.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The same where everything waits for it, on top of round trips.
+const HURRY: Duration = Duration::from_secs(2);
+const ROUND_TRIPS: u32 = 4;
+
+/// How it stands with the longhaul at the far end.
+#[derive(Debug)]
+enum State {
+    /// The server has not said yet what it is.
+    New,
+    /// The stock server, and why.
+    Stock(String),
+    /// The SSH server is longhaul's own.
+    Server,
+    /// It may be asked for, at once if the user insists.
+    Unknown(bool),
+    /// It was asked for.
+    Asking,
+    /// It was begun with, since the user says that there is one.
+    Hoped,
+    /// It answered the last time.
+    Expected(ServerInfo),
+    /// It has answered.
+    Serves(ServerInfo),
+}
+
+/// What the session knows of it.
+#[derive(Debug)]
+pub(super) struct RemoteServer {
+    state: State,
+    asked: Vec<Asked>,
+    /// Its version.
+    software: Option<String>,
+    /// Where paths begin on the stock server's lanes.
+    stock_starts: Option<Vec<u8>>,
+    /// What the stock server announced.
+    stock: Option<ServerInfo>,
+    /// More was to be expected than came of it.
+    less: bool,
+    /// It was asked for in this run.
+    was_asked: bool,
+}
+
+/// A lane to it that has not answered yet, and of which the spreader does not know.
+struct Asked {
+    on: LaneOnChannel,
+    /// The lane whose place it takes.
+    replaces: Option<LaneId>,
+    /// Where paths begin there; asked once.
+    starts: Option<Vec<u8>>,
+    since: Instant,
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked")
+            .field("lane", &self.on.id)
+            .field("replaces", &self.replaces)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for RemoteServer {
+    fn default() -> Self {
+        Self {
+            state: State::New,
+            asked: Vec::new(),
+            software: None,
+            stock_starts: None,
+            stock: None,
+            less: false,
+            was_asked: false,
+        }
+    }
+}
+
+impl RemoteServer {
+    /// Whether lanes are to be opened to it.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self.state, State::Hoped) || self.announced().is_some()
+    }
+
+    /// What it announced, where lanes are to be opened to it.
+    pub(super) fn announced(&self) -> Option<&ServerInfo> {
+        match &self.state {
+            State::Expected(info) | State::Serves(info) => Some(info),
+            _ => None,
+        }
+    }
+
+    /// Whether it has answered in this session.
+    pub(super) fn answered(&self) -> bool {
+        matches!(self.state, State::Serves(_))
+    }
+
+    /// Whether it answered the last time, and has not in this session yet.
+    pub(super) fn is_expected(&self) -> bool {
+        matches!(self.state, State::Expected(_))
+    }
+
+    /// Whether it was asked for in this run.
+    pub(super) fn was_asked(&self) -> bool {
+        self.was_asked
+    }
+
+    /// What the stock server announced.
+    pub(super) fn stock(&self) -> Option<&ServerInfo> {
+        self.stock.as_ref()
+    }
+
+    pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
+        self.asked.iter().any(|a| a.on.id.connection == connection)
+    }
+
+    /// Lanes to it that have not answered yet.
+    pub(super) fn asked_lanes(&self) -> impl Iterator<Item = &LaneOnChannel> {
+        self.asked.iter().map(|asked| &asked.on)
+    }
+
+    fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
+        let is = |a: &Asked| a.on.id.connection == connection && a.on.channel == channel;
+        self.asked.iter().position(is)
+    }
+
+    /// The connection begins again, and what was counted on with it.
+    pub(super) fn begin_again(&mut self) {
+        if !matches!(self.state, State::Stock(_) | State::Server) {
+            self.state = State::Unknown(false);
+        }
+        self.asked.clear();
+        self.stock_starts = None;
+    }
+
+    /// A lane has told where paths begin.
+    pub(super) fn note_starts(&mut self, event: LaneEvent) {
+        if let LaneEvent::Path(_, path) = event {
+            self.stock_starts = Some(path);
+        }
+    }
+
+    /// What there was, for the end.
+    pub(super) fn account(&self) -> FarEnd {
+        let too_little = "too little was copied to ask for a longhaul there";
+        let (depth, reason) = match &self.state {
+            State::Serves(_) => (Depth::Exec, None),
+            State::Server => (Depth::Server, None),
+            State::Stock(why) => (Depth::Stock, Some(why.as_str())),
+            State::New => (Depth::Stock, None),
+            State::Unknown(_) => (Depth::Stock, Some(too_little)),
+            State::Asking | State::Hoped | State::Expected(_) => (
+                Depth::Stock,
+                Some("it was over before a longhaul there could answer"),
+            ),
+        };
+        FarEnd {
+            depth,
+            software: self.software.clone().filter(|_| depth != Depth::Stock),
+            reason: reason.map(str::to_owned),
+            less: self.less && depth == Depth::Stock,
+            ..FarEnd::default()
+        }
+    }
+}
+
+/// Why what came is no longhaul's.
+pub(super) fn not_ours(what: NotOurs) -> String {
+    match what {
+        NotOurs::PlainSftp => "the server runs its own SFTP server whatever is asked for",
+        NotOurs::TooMuch => "what the command there prints is no longhaul's",
+    }
+    .to_owned()
+}
+
+/// Whether what it speaks is understood here.
+pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
+    match greeting {
+        Greeting::Absent { sent, .. } => Err(match sent {
+            Absent::NoneSent => "there is no longhaul at the far end",
+            Absent::Gone => {
+                "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
+                 again"
+            }
+            Absent::Altered => {
+                "the longhaul that was sent there was altered (its checksum differs) and is not \
+                 started: run longhaul bootstrap again"
+            }
+        }
+        .to_owned()),
+        Greeting::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
+        Greeting::Serves { protocol, software } => {
+            let older = *protocol < MARKER_PROTOCOL;
+            let end = if older { "the far end" } else { "this end" };
+            Err(format!(
+                "the longhaul there ({software}) speaks another protocol: upgrade {end}"
+            ))
+        }
+    }
+}
+
+impl Driver {
+    /// Takes over what the first connection knows.
+    pub(super) fn learn_far(&mut self) {
+        if !matches!(self.far.state, State::New) {
+            return;
+        }
+        let first = self.connections.first();
+        let Some(known) = first.and_then(|on| on.link.peer()).map(|peer| peer.far) else {
+            return;
+        };
+        self.far.state = match known {
+            Known::Never(why) => State::Stock(why.to_owned()),
+            Known::Server => State::Server,
+            Known::Unknown { insists } => {
+                self.far.less = insists;
+                State::Unknown(insists)
+            }
+            Known::Hoped => {
+                self.far.less = true;
+                self.far.was_asked = true;
+                State::Hoped
+            }
+            Known::Serves(info) => State::Expected(info),
+        };
+    }
+
+    /// Asks for it beside a lane that works, where there is enough to do.
+    pub(super) fn ask_far(&mut self, now: Instant) {
+        let State::Unknown(insists) = self.far.state else {
+            return;
+        };
+        let enough = || {
+            let stats = self.spread.stats();
+            stats.jobs >= JOBS || stats.moved.max(self.left()) >= BYTES
+        };
+        let Some(at) = self.lanes.iter().position(|on| !on.listing && !on.retiring) else {
+            return;
+        };
+        // One that goes straight is to it already.
+        let straight = self.straight.is_open() || self.goes_straight(self.lanes[at].id.connection);
+        if self.over || straight || !(insists || enough()) {
+            return;
+        }
+        let connection = self.lanes[at].id.connection;
+        let replaces = self.lanes[at].id;
+        if !self.ask_on(now, connection, Some(replaces)) {
+            self.far.state = State::Stock("there is no way to run a command".to_owned());
+            return;
+        }
+        self.far.state = State::Asking;
+        self.far.was_asked = true;
+        let question = starts();
+        self.lanes[at].lane.push(now, question.clone());
+        if let Some(asked) = self.far.asked.last_mut() {
+            asked.on.lane.push(now, question);
+        }
+        self.drain_asked(now);
+    }
+
+    /// Opens a lane to it that takes the place of another once it has answered.
+    fn ask_on(&mut self, now: Instant, on: ConnectionId, replaces: Option<LaneId>) -> bool {
+        let listing = replaces
+            .and_then(|id| self.lane_at(id))
+            .is_some_and(|at| self.lanes[at].listing);
+        let Some(on) = self.new_lane(now, on, self.predict && !listing, listing, true) else {
+            return false;
+        };
+        self.far.asked.push(Asked {
+            on,
+            replaces,
+            starts: None,
+            since: now,
+        });
+        true
+    }
+
+    /// Sends what those that were asked are to be sent.
+    pub(super) fn drain_asked(&mut self, now: Instant) {
+        let late = |a: &Asked| now.saturating_duration_since(a.since) > PATIENCE;
+        while let Some(at) = self.far.asked.iter().position(late) {
+            self.asked_gone(now, at, "it took too long to answer".to_owned(), true);
+        }
+        for asked in &mut self.far.asked {
+            let of = asked.on.id.connection;
+            let Some(on) = self.connections.iter_mut().find(|c| c.id == of) else {
+                continue;
+            };
+            while let Some(output) = asked.on.lane.poll_output() {
+                on.link.send(asked.on.channel, output);
+            }
+        }
+    }
+
+    /// Something came on a channel of those that were asked; false if it is none of them.
+    pub(super) fn asked_said(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        channel: ChannelId,
+        bytes: &Bytes,
+    ) -> bool {
+        let Some(at) = self.far.asked_on(connection, channel) else {
+            return false;
+        };
+        let asked = &mut self.far.asked[at];
+        match asked.on.hear(now, bytes.clone()) {
+            Ok(Some(Greeting::Serves { software, .. })) => self.far.software = Some(software),
+            Ok(_) => {}
+            Err(error) => {
+                self.asked_gone(now, at, in_words(&error), true);
+                return true;
+            }
+        }
+        let asked = &mut self.far.asked[at];
+        while let Some(event) = asked.on.lane.poll_event() {
+            match event {
+                LaneEvent::Path(STARTS, path) => asked.starts = Some(path),
+                LaneEvent::Failed(..) => asked.starts = Some(Vec::new()),
+                _ => {}
+            }
+        }
+        self.take_over(now);
+        true
+    }
+
+    /// Those that have answered become lanes.
+    pub(super) fn take_over(&mut self, now: Instant) {
+        while let Some(at) = self.ready_to_take_over() {
+            let first = matches!(self.far.state, State::Asking);
+            let asked = &self.far.asked[at];
+            if first && asked.starts != self.far.stock_starts {
+                let shown = |path: &Option<Vec<u8>>| {
+                    sftp::printable(path.as_deref().unwrap_or_default(), 200)
+                };
+                let why = format!(
+                    "paths begin at {} there, and at {} on the server's own SFTP server",
+                    shown(&asked.starts),
+                    shown(&self.far.stock_starts),
+                );
+                self.asked_gone(now, at, why, true);
+                continue;
+            }
+            let Asked { on, replaces, .. } = self.far.asked.remove(at);
+            let info = on.lane.server_info().cloned().unwrap_or_default();
+            let report = LaneReport::of(&on.lane);
+            self.spread.lane_opened(now, on.id, on.listing, report);
+            self.lanes.push(on);
+            self.turns.stir();
+            if let Some(at) = replaces.and_then(|id| self.lane_at(id)) {
+                self.lanes[at].retiring = true;
+                self.spread.retire(self.lanes[at].id);
+            }
+            if first {
+                self.far_serves(info);
+                self.move_lanes(now);
+            }
+        }
+    }
+
+    fn ready_to_take_over(&self) -> Option<usize> {
+        let first = matches!(self.far.state, State::Asking);
+        let known = |a: &Asked| !first || a.starts.is_some() && self.far.stock_starts.is_some();
+        let ready = |a: &Asked| a.on.lane.server_info().is_some() && known(a);
+        self.far.asked.iter().position(ready)
+    }
+
+    /// The other lanes' places are taken as well.
+    fn move_lanes(&mut self, now: Instant) {
+        let stays = self.lanes.iter().filter(|on| !on.served && !on.retiring);
+        let stock: Vec<LaneId> = stays.map(|on| on.id).collect();
+        for id in stock {
+            self.ask_on(now, id.connection, Some(id));
+        }
+        self.drain_asked(now);
+    }
+
+    /// It has answered, with this.
+    fn far_serves(&mut self, info: ServerInfo) {
+        let software = self.far.software.clone().unwrap_or_default();
+        info!("the far end runs longhaul {software}: lanes go there");
+        self.see_far(&Seen::Serves {
+            software,
+            info: info.clone(),
+        });
+        let _ = self.ends.server.set(info.clone());
+        let _ = self.ends.far.ours.set(info.clone());
+        self.far.state = State::Serves(info);
+        self.note_serving(true);
+    }
+
+    /// Tells, once, that it is known what serves there.
+    pub(super) fn tell_settled(&self) {
+        let far = &self.ends.far;
+        if far.settled.load(Ordering::Relaxed) {
+            return;
+        }
+        let state = &self.far.state;
+        let stays = matches!(
+            state,
+            State::Stock(_) | State::Server | State::Unknown(false)
+        );
+        // Lanes of the stock server whose places are being taken get jobs until they are.
+        let moved = far.ours.get().is_some() && self.far.asked.is_empty();
+        if moved || stays && self.ends.server.get().is_some() {
+            far.settled.store(true, Ordering::Release);
+            let _ = self.ends.events.send(SessionEvent::Settled);
+        }
+    }
+
+    /// Further connections open their first lane to it, or to the stock server.
+    fn note_serving(&self, ours: bool) {
+        if let Some(reach) = &self.options.reach {
+            reach.note_serving(ours);
+        }
+    }
+
+    fn see_far(&mut self, seen: &Seen) {
+        if let Some(on) = self.connections.first_mut() {
+            on.link.far_seen(seen);
+        }
+    }
+
+    /// The stock server it is from now on.
+    fn far_fails(&mut self, why: String, absent: bool) {
+        let expected = self.far.is_ours();
+        info!("the server's own SFTP server is used: {why}");
+        self.far.less |= expected;
+        self.note_serving(false);
+        self.far.state = State::Stock(why);
+        if absent {
+            self.see_far(&Seen::Absent);
+        }
+    }
+
+    /// One that was asked will not answer. `absent` where it need not be asked again soon.
+    fn asked_gone(&mut self, now: Instant, at: usize, why: String, absent: bool) {
+        let Asked { on, .. } = self.far.asked.remove(at);
+        debug!("no lane to a longhaul there: {why}");
+        if let Some(of) = self.connection(on.id.connection) {
+            of.link.close_channel(on.channel);
+        }
+        self.turns.stir();
+        if matches!(self.far.state, State::Asking) {
+            self.far_fails(why, absent);
+        } else {
+            self.note_channel_refused(now, on.id.connection);
+        }
+    }
+
+    /// Its channel is over, or was refused; false if it is none of those that were asked.
+    pub(super) fn asked_closed(
+        &mut self,
+        now: Instant,
+        (connection, channel): (ConnectionId, ChannelId),
+        why: &str,
+        refused: bool,
+    ) -> bool {
+        let Some(at) = self.far.asked_on(connection, channel) else {
+            return false;
+        };
+        self.asked_gone(now, at, why.to_owned(), !refused);
+        true
+    }
+
+    /// A connection is lost, or will be: with it go those that were asked on it. The server may
+    /// have ended it for the question.
+    pub(super) fn asked_lost(&mut self, connection: ConnectionId) {
+        let before = self.far.asked.len();
+        self.far.asked.retain(|a| a.on.id.connection != connection);
+        if self.far.asked.len() < before && matches!(self.far.state, State::Asking) {
+            self.far_fails("the connection was lost meanwhile".to_owned(), true);
+        }
+    }
+
+    /// What came on a lane to it that is one already.
+    pub(super) fn far_heard(&mut self, at: usize, greeting: Option<Greeting>) {
+        if let Some(Greeting::Serves { software, .. }) = greeting {
+            self.far.software = Some(software);
+        }
+        let on = &self.lanes[at];
+        let info = on.lane.server_info();
+        if self.goes_straight(on.id.connection) {
+            // Nothing of it is remembered as the stock server's.
+            if let Some(info) = info {
+                let _ = self.ends.server.set(info.clone());
+                let _ = self.ends.far.ours.set(info.clone());
+            }
+            return;
+        }
+        match (on.served, info) {
+            (true, Some(info)) if matches!(self.far.state, State::Hoped | State::Expected(_)) => {
+                let info = info.clone();
+                self.far_serves(info);
+            }
+            (false, Some(info)) if self.far.stock.is_none() => {
+                let info = info.clone();
+                let ours = info.is_ours();
+                self.far.stock = Some(info.clone());
+                if let Some(on) = self.connections.first_mut() {
+                    on.link.server_seen(&info);
+                }
+                let _ = self.ends.server.set(info);
+                if ours && matches!(self.far.state, State::Unknown(_) | State::Asking) {
+                    // It is the server's own already.
+                    self.far.state = State::Server;
+                    while !self.far.asked.is_empty() {
+                        self.drop_asked(0);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn drop_asked(&mut self, at: usize) {
+        let Asked { on, .. } = self.far.asked.remove(at);
+        if let Some(of) = self.connection(on.id.connection) {
+            of.link.close_channel(on.channel);
+        }
+    }
+
+    /// A lane to it has ended: whether the stock server goes on from here.
+    pub(super) fn served_ended(&mut self, at: usize, error: &LaneError) -> bool {
+        let on = &self.lanes[at];
+        let greeted = on.preamble.is_none();
+        let works = matches!(self.far.state, State::Serves(_));
+        match error {
+            // What it announces has changed, or its handles are others: it is asked differently.
+            LaneError::Surprise(_) if greeted => return false,
+            _ if !greeted && works => return false,
+            _ => {}
+        }
+        if self.far.is_ours() {
+            let why = match greeted {
+                true => format!("the longhaul there ended ({})", in_words(error)),
+                false => in_words(error),
+            };
+            self.far_fails(why, !greeted);
+        }
+        true
+    }
+
+    /// When those are given up for which everything waits.
+    pub(super) fn far_deadline(&self) -> Option<Instant> {
+        let lanes = self.lanes.iter().filter_map(|on| self.hurries(on));
+        let asked = self.far.asked.iter().map(|a| a.since + PATIENCE);
+        lanes.chain(asked).min()
+    }
+
+    fn hurries(&self, on: &LaneOnChannel) -> Option<Instant> {
+        let since = on.awaited.filter(|_| on.preamble.is_some())?;
+        let of = on.id.connection;
+        let link = self.connections.iter().find(|c| c.id == of)?;
+        let rtt = link.link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
+        Some(since + HURRY + ROUND_TRIPS * rtt)
+    }
+
+    /// Gives up lanes to it that keep everything waiting.
+    pub(super) fn hurry_far(&mut self, now: Instant) {
+        if !self.lanes.iter().any(|on| on.preamble.is_some()) {
+            return;
+        }
+        let open = self.options.reach.as_ref().is_none_or(|r| r.is_open());
+        for on in self
+            .lanes
+            .iter_mut()
+            .filter(|on| on.preamble.is_some() && open)
+        {
+            on.awaited.get_or_insert(now);
+        }
+        let late = |on: &LaneOnChannel| self.hurries(on).is_some_and(|at| at <= now);
+        if let Some(at) = self.lanes.iter().position(late) {
+            // A shell may be slow: it is asked for once more, beside lanes that work.
+            if matches!(self.far.state, State::Hoped) {
+                self.far.state = State::Unknown(true);
+            }
+            let why = "it took too long to answer".to_owned();
+            self.lane_ended(now, at, LaneError::Closed(why));
+        }
+    }
+}
+
+/// Without saying that it was a channel.
+fn in_words(error: &LaneError) -> String {
+    match error {
+        LaneError::Closed(why) => why.clone(),
+        error => error.to_string(),
+    }
+}
+
+fn starts() -> Job {
+    Job {
+        id: STARTS,
+        kind: JobKind::RealPath {
+            path: RemotePath(b".".to_vec()),
+        },
+    }
+}
