@@ -348,7 +348,11 @@ fn logins_leave_nothing_behind() {
         // Whoever says nothing, and goes.
         drop(TcpStream::connect(("127.0.0.1", machine.port)));
     }
-    assert_eq!(held(), before);
+    // A client that was turned away may read for two seconds why.
+    let until = Instant::now() + Duration::from_secs(20);
+    while held() != before {
+        assert!(Instant::now() < until, "{:?}, {before:?} before", held());
+    }
 }
 
 #[test]

@@ -67,12 +67,14 @@ fn one_file_of_many_fails_alone() {
     assert!(!outcome.success(), "{outcome}");
     let events = events(&outcome);
     let summary = events.last().expect("a summary");
-    assert_eq!(summary["failed"], 2, "{outcome}");
+    // root may replace a file that is read-only by its mode, as scp does.
+    let root = rustix::process::geteuid().is_root();
+    assert_eq!(summary["failed"], if root { 1 } else { 2 }, "{outcome}");
     for n in 0..300 {
         let there = fs::read(to.join(format!("{n:03}")));
         match n {
             150 => assert!(there.is_err()),
-            151 => assert_eq!(there.expect("it"), b"old"),
+            151 if !root => assert_eq!(there.expect("it"), b"old"),
             _ => assert_eq!(there.expect("it"), b"new"),
         }
     }

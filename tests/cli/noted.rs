@@ -38,7 +38,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
     let by_us = |scene: &Scene, level: &str| {
         if !scene.client.is_scp() {
             scene.copies(&[], scene.path("file"), scene.remote("by\u{1b}us"));
-            let line = scene.logged("by\\u{1b}us sent=0 received=7");
+            let line = scene.logged("by\\x1bus sent=0 received=7");
             assert!(line.contains(level), "{line}");
         }
     };

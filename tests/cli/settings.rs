@@ -103,7 +103,10 @@ fn check_passed_what_no_server_can_do() {
             format!("{KEY}{KEY}"),
             "serve.toml:3: there is another [[key]]",
         ),
-        ("listen = \"2022\"\n".to_owned(), "serve.toml:1: listen is"),
+        (
+            "listen = \"20222022\"\n".to_owned(),
+            "serve.toml:1: listen is",
+        ),
         (
             "\nroot = \"/no/such\"\n".to_owned(),
             "serve.toml:2: root: /no/such",
@@ -126,7 +129,7 @@ fn check_passed_what_no_server_can_do() {
 /// They were taken, and it was seen at the end of everything that is done and told at the start.
 #[test]
 fn an_address_without_a_port_was_found_out_late() {
-    for address in ["2222", "127.0.0.1", ":x", ""] {
+    for address in ["222222", "127.0.0.1", ":x", ""] {
         let run = Run::new(longhaul())
             .args(["serve", "--listen", address])
             .run();

@@ -120,6 +120,18 @@ impl ServerInfo {
                 .all(|(n, _)| n.ends_with(b"@openssh.com"))
     }
 
+    /// Reports OpenSSH's sftp-server with requests switched off (`-P`, `-p`): five or more of its
+    /// extensions in its order, and no others. It does not announce what it would refuse.
+    pub fn is_restricted_openssh(&self) -> bool {
+        let mut known = OPENSSH_EXTENSIONS.iter();
+        let mut is_next = |(n, d): &(Vec<u8>, Vec<u8>)| {
+            known.any(|(name, data)| n == name.as_bytes() && d == data.as_bytes())
+        };
+        self.version == 3
+            && self.extensions.len() >= OPENSSH_SINCE_7_0
+            && self.extensions.iter().all(&mut is_next)
+    }
+
     /// Whether this is `longhaul serve`, of any version: OpenSSH's whole list, then ours alone.
     pub fn is_ours(&self) -> bool {
         let newer = self.newer();
@@ -207,7 +219,12 @@ mod tests {
     fn a_server_with_some_of_the_extensions_is_not_taken_for_openssh() {
         let mut other = openssh(11);
         other.extensions.swap(1, 3);
-        assert!(!other.is_openssh_set());
+        assert!(!other.is_openssh_set() && !other.is_restricted_openssh());
+        let mut restricted = openssh(11);
+        restricted.extensions.remove(4);
+        assert!(!restricted.is_openssh_set() && restricted.is_restricted_openssh());
+        restricted.extensions.truncate(4);
+        assert!(!restricted.is_restricted_openssh());
         let mut other = openssh(11);
         other
             .extensions

@@ -159,6 +159,8 @@ pub(super) struct Server {
     pub(super) predict: bool,
     /// Requests are carried out one after the other.
     pub(super) in_order: bool,
+    /// Several handles may be open for one file, and its ranges may come in any order.
+    pub(super) shares_files: bool,
     pub(super) read: u32,
     pub(super) write: u32,
     /// What a WRITE may carry where data are so fast that longer ones do not take longer: `write`, or more.
@@ -210,6 +212,7 @@ impl Server {
             sums: info.has("hash@longhaul") && info.has("copy-data"),
             predict: config.predict && openssh,
             in_order: openssh,
+            shares_files: openssh || config.openssh && info.is_restricted_openssh(),
             read: match (openssh, limits) {
                 (true, true) => OPENSSH_LENGTH,
                 (true, false) => OPENSSH_OLD_READ,

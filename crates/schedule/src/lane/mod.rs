@@ -315,6 +315,11 @@ impl Lane {
         self.ready && self.core.server.in_order
     }
 
+    /// Reports that the server is known to bear several handles on one file: OpenSSH's, or ours.
+    pub fn shares_files(&self) -> bool {
+        self.ready && self.core.server.shares_files
+    }
+
     /// Whether the server has said what it is, or need not.
     pub fn is_known(&self) -> bool {
         self.ready

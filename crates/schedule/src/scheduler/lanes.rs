@@ -282,7 +282,11 @@ impl Lanes {
     /// others lock it, take data in order only, or act on every CLOSE. `None` before it is known.
     pub(super) fn share_files(&self) -> Option<bool> {
         let known = |l: &&LaneState| l.is_open() && l.report.known;
-        let shares = self.by_id.values().filter(known).map(|l| l.report.in_order);
+        let shares = self
+            .by_id
+            .values()
+            .filter(known)
+            .map(|l| l.report.shares_files);
         shares.reduce(|all, one| all && one)
     }
 

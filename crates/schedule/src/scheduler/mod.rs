@@ -56,6 +56,8 @@ pub struct LaneReport {
     pub predicts: bool,
     /// [`Lane::works_in_order`].
     pub in_order: bool,
+    /// [`Lane::shares_files`].
+    pub shares_files: bool,
     /// [`Lane::is_known`].
     pub known: bool,
     /// Files are written in place there ([`crate::Refusals::in_place`]).
@@ -74,6 +76,7 @@ impl LaneReport {
             wants: lane.wants_jobs(),
             predicts: lane.predicts(),
             in_order: lane.works_in_order(),
+            shares_files: lane.shares_files(),
             known: lane.is_known(),
             in_place: lane.refusals().in_place(),
             depth: stats.bytes_depth,

@@ -23,7 +23,6 @@ use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::serving::Serving;
-use super::slow_notice::SlowNotice;
 use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
 use super::stream::Stream;
 use super::tcp::{Dial, Family};
@@ -296,11 +295,7 @@ fn opener(
                 Some(address) => address.to_string(),
                 None => host,
             };
-            let first = around.beside.is_none() && config.tells();
-            let prompt = first.then(|| around.prompt.clone());
             Ok(Box::new(move || {
-                let text = format!("Connecting to {name} port {port} ...");
-                let _told = prompt.clone().map(|prompt| SlowNotice::start(prompt, text));
                 let stream = dial.connect(&host, port);
                 stream
                     .map(Stream::Tcp)

@@ -17,7 +17,6 @@ mod proxy_process;
 mod remote_use;
 mod segments;
 mod serving;
-mod slow_notice;
 mod ssh_link;
 mod stream;
 mod tcp;

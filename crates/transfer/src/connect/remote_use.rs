@@ -355,7 +355,11 @@ mod tests {
                         .output()
                         .unwrap();
                     let said = String::from_utf8_lossy(&run.stdout).into_owned();
-                    assert!(said.starts_with("\nlonghaul-absent "), "{shell}: {run:?}");
+                    let none = match placed == Some(&*sum) {
+                        true => "\nlonghaul-gone ",
+                        false => "\nlonghaul-absent ",
+                    };
+                    assert!(said.starts_with(none), "{shell}: {run:?}");
                     assert!(!home.path().join("pwned").exists());
                 }
             }

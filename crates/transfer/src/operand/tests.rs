@@ -169,9 +169,14 @@ fn brackets_within_brackets_are_refused() {
 
 /// The host of `sftp<U+2067>TOTOa%20b` was shown as it is, and turned what stood behind it in a message.
 #[test]
-fn a_host_that_steers_a_terminal_is_shown_escaped() {
-    let destination = Destination::parse("me@sftp\u{2067}TOTO").unwrap();
-    assert_eq!(destination.to_string(), "me@sftp\\u{2067}TOTO");
-    let operand = Operand::parse(OsStr::new("h\u{200f}\u{e0041}st:a\u{2028}b")).unwrap();
-    assert_eq!(operand.to_string(), "h\\u{200f}\\u{e0041}st:a\\u{2028}b");
+fn a_host_that_steers_a_terminal_is_refused_and_shown_escaped() {
+    for text in ["me@sftp\u{2067}TOTO", "h\u{200f}\u{e0041}st"] {
+        let refused = Destination::parse(text).unwrap_err().to_string();
+        assert!(
+            !refused.chars().any(wire::escape::steers_terminal),
+            "{refused}"
+        );
+    }
+    let operand = Operand::parse(OsStr::new("host:a\u{2028}b")).unwrap();
+    assert_eq!(operand.to_string(), "host:a\\u{2028}b");
 }

@@ -29,7 +29,7 @@ use super::throttle::RateLimiter;
 use super::{
     ChannelId, Command, Ended, LinkEvent, LoopWaker, RemoteServerInfo, SessionEvent, SessionOptions,
 };
-use crate::disk::DiskPool;
+use crate::disk::{DirectoryCache, DiskPool};
 
 /// Why a lane is closed at this end.
 pub(super) const STALLED: &str = "it stood still while others moved";
@@ -125,7 +125,12 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(poll: Poll, options: SessionOptions, ends: Ends) -> io::Result<Self> {
+    pub(super) fn new(
+        poll: Poll,
+        options: SessionOptions,
+        ends: Ends,
+        directories: Arc<DirectoryCache>,
+    ) -> io::Result<Self> {
         let now = Instant::now();
         let bell = Arc::clone(&ends.bell);
         let split = options.reach.is_some() || options.channels.is_none_or(|n| n > 1);
@@ -141,7 +146,7 @@ impl Driver {
             disk: DiskPool::new(
                 options.disk_threads.max(1),
                 options.ledger.clone(),
-                Arc::clone(&options.directories),
+                directories,
                 move || bell.ring(),
             )?,
             lanes: Vec::new(),

@@ -95,8 +95,6 @@ pub struct SessionOptions {
     pub pack: PackingMode,
     /// Takes the sums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
-    /// Resolves the targets on this machine.
-    pub directories: Arc<DirectoryCache>,
     /// What a longhaul at the far end is to tell of files beside what SFTP does.
     pub told: Told,
 }
@@ -128,7 +126,6 @@ impl Default for SessionOptions {
             background: false,
             pack: PackingMode::default(),
             ledger: None,
-            directories: Arc::default(),
             told: Told::default(),
         }
     }
@@ -253,8 +250,9 @@ impl Session {
             server: Arc::clone(&server),
         };
         let reach = options.reach.clone();
-        let directories = Arc::clone(&options.directories);
-        let mut driver = Driver::new(poll, options, ends)?;
+        // Of this session alone: what a copy has named may be another directory in the next one.
+        let directories: Arc<DirectoryCache> = Arc::default();
+        let mut driver = Driver::new(poll, options, ends, Arc::clone(&directories))?;
         let expects_trees = link.expects_trees();
         driver.adopt(link)?;
         let thread = std::thread::Builder::new()
