@@ -49,7 +49,7 @@ const ELSEWHERE: [(&str, &str); 9] = [
 /// Commands that run until they are ended, with what they print once they listen.
 const SERVERS: [(&str, &str); 2] = [
     ("longhaul serve --listen", "listening"),
-    ("longhaul relay 9022 host:22", "relaying"),
+    ("longhaul relay 9022 host:22", "listening"),
 ];
 
 struct Documented {
