@@ -223,7 +223,8 @@ impl Driver {
             far,
         };
         drop(self.lanes);
-        // In reverse, because the first connection ends the processes that the others depend on.
+        // In reverse, because closing the first connection ends the direct server that the others
+        // lead to.
         for on in self.connections.into_iter().rev() {
             on.link.finish();
         }
