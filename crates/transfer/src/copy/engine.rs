@@ -623,7 +623,7 @@ impl<'a> Engine<'a> {
         any
     }
 
-    /// Notes the reason that later failures have in common.
+    /// Notes the reason that later failures have in common, and drops all waiting work.
     fn on_losing(&mut self, end: End, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name);

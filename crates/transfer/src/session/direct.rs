@@ -339,7 +339,7 @@ impl Driver {
                 self.straight = DirectState::Open(on, now + LIFE_SIGN, leaves);
                 match leaves {
                     true => self.leave_stock(),
-                    // This connection is one of the deferred ones.
+                    // This connection counts as one of the deferred ones.
                     false => self.wanted = self.wanted.saturating_sub(1),
                 }
             }

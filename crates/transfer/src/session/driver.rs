@@ -248,8 +248,8 @@ impl Driver {
     /// interrupts.
     ///
     /// sshd answers each 96 KiB with a message of its own, and waking for each cost 57,000 context
-    /// switches for 4 GiB at both ends. A nap lasts at most a fifth of the time that the data in
-    /// flight takes, so the other end never runs out of work.
+    /// switches for 4 GiB, which slow down both ends. A nap lasts at most a fifth of the time that
+    /// the data in flight takes, so the other end does not run out of work.
     fn nap(&self) -> Option<Duration> {
         let (mut in_flight, mut rate) = (0, 0.0);
         for on in &self.lanes {

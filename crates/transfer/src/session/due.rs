@@ -1,13 +1,13 @@
-//! When the loop takes its next turn.
+//! Decides when the loop takes its next turn.
 //!
 //! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
 //! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
 //! quiet as well until something arrives or a deadline passes. The order of the steps in
-//! [`Driver::turn`] therefore decides how soon work is done, and never that it is done.
+//! [`Driver::turn`] therefore decides how soon work is done, never whether it is done.
 //!
-//! Before this rule each step reported for itself whether another turn was needed, and one did not:
-//! a listing that was too long for a lane that predicts handles waited for ever for the lane that
-//! would have been opened in the next turn.
+//! Bug: before this rule each step reported for itself if another turn was needed, and one step did
+//! not. A listing that was too long for a lane that predicts handles then waited for ever for the
+//! lane that the next turn would have opened.
 
 use std::time::{Duration, Instant};
 

@@ -70,7 +70,7 @@ pub enum Seen {
 /// Connection to a server that carries one or more channels.
 ///
 /// The session's loop owns it. Each turn calls [`Link::ready`] for every mio event,
-/// [`Link::handle_timeout`], [`Link::receive`] until nothing more is there, [`Link::send`] within
+/// [`Link::handle_timeout`], [`Link::receive`] until no more data is there, [`Link::send`] within
 /// [`Link::room`], then [`Link::flush`]. Readiness is edge-triggered: a link remembers it until a
 /// read or write would block.
 pub trait Link: Send {
@@ -82,8 +82,8 @@ pub trait Link: Send {
         false
     }
 
-    /// True if the link uses an optional feature that nobody asked for and that could be the reason
-    /// for its failure: zlib.
+    /// True if the link uses an optional feature that the user did not request and that could be
+    /// the reason for its failure: zlib.
     fn has_own_choice(&self) -> bool {
         false
     }

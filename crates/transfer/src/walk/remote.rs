@@ -19,11 +19,11 @@ const MOST_LISTS: usize = 256;
 const STATS: usize = 256;
 /// Entries waiting to be taken from which no further listing starts.
 const WAITING: usize = 2048;
-/// Entries waiting to be taken from which tree listings pause; they resume at half as many. About
-/// the number of small files copied in one round trip.
+/// Entries waiting to be taken from which tree listings pause; they resume at half as many, which
+/// is one round trip of entries at the rate at which small files are copied.
 const HELD: usize = 4 * WAITING;
-/// Names remembered during a listing: more than arrive in one flight. A longer directory is listed
-/// again from its start.
+/// Names of a listing that are remembered to skip repeats: more than arrive in the one flight after
+/// which a lane that predicts handles abandons a longer directory and another lane lists it again.
 const NAMES: usize = 4096;
 /// Number of symlinks between the root and a directory from which it counts as a loop, as in the
 /// kernel (MAXSYMLINKS).
