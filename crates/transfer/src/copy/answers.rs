@@ -1,4 +1,4 @@
-//! What jobs came to, told to whom they were for.
+//! Passes the results of jobs to the parts of the copy that asked for them.
 
 use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
@@ -60,7 +60,7 @@ impl Engine<'_> {
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
-            // Of parts of files, which are put together below.
+            // Events about ranges of a file, which the scheduler combines into the events below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
             LaneEvent::Temp(id, temp) => {
                 self.note_temporary(id, &temp.temp.0);
@@ -97,7 +97,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What came of a question of a walk, or of a listing that was begun before it.
+    /// Passes an answer to a walk, or to a listing that started before its walk.
     fn tell_walk(&mut self, id: JobId, answer: Answer) {
         match self.jobs.get(&id) {
             Some((_, Purpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
@@ -225,7 +225,7 @@ impl Engine<'_> {
                 }
                 self.item_over(Some(dir));
             }
-            // Without an answer numbers stay as they are.
+            // If the question failed, owners keep their numeric IDs.
             Purpose::OwnerNames => self.on_names_over(),
             Purpose::OwnerIds => self.on_ids_over(),
             Purpose::Taken(file) => self.on_taken_over(file),
@@ -245,7 +245,7 @@ impl Engine<'_> {
         self.warn(path, message);
     }
 
-    /// The server refuses these whatever the file: said once.
+    /// Warns once that the server refuses the requests for temporaries, whatever the file.
     fn on_refused(&mut self, found: Refusals, why: &str) {
         if !found.in_place() || std::mem::replace(&mut self.told_in_place, true) {
             return;

@@ -1,4 +1,4 @@
-//! A source of this machine that changes while it is copied.
+//! Local sources that change while they are copied.
 
 use std::fs;
 
@@ -8,12 +8,12 @@ use super::engine::Engine;
 use super::file::FileId;
 use crate::walk::local_path;
 
-/// A copy that may be a mixture is told of.
+/// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "it changed while it was copied: the copy may be of two states";
 
 impl Engine<'_> {
-    /// Whether a source on this machine is another than when it was opened: what was read of it may be
-    /// of two states, and no file that ever was.
+    /// True if a local source differs from the state in which it was opened (size or modification
+    /// time). The data read may then mix two states that never existed together.
     pub(super) fn has_changed(&mut self, id: FileId) -> bool {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
@@ -25,18 +25,19 @@ impl Engine<'_> {
             let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
             (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
         };
-        // One that is gone was whole when it was read.
+        // A removed file was complete when it was read.
         let now = fs::metadata(local_path(&task.source));
         now.is_ok_and(|now| state(crate::disk::attributes(&now)) != state(opened))
     }
 
-    /// Copies it once more; false, after saying so, where that was done or cannot be.
+    /// Copies the file once more. Returns false after a warning if that was done already or is not
+    /// possible.
     pub(super) fn again_for_a_change(&mut self, id: FileId) -> bool {
         let stopped = self.stopped();
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
-        // What goes to a device or a FIFO has gone.
+        // Data written to a device or a FIFO cannot be sent again.
         let again = !stopped && !task.changed && !task.in_place;
         if !again {
             let name = task.source_name.clone();

@@ -1,5 +1,5 @@
-//! What no file makes durable with itself at a longhaul's end: the names of directories, symlinks and
-//! hard links, and what directories have beside them.
+//! Makes durable what no file's own fsync covers on a remote longhaul: names of directories,
+//! symlinks and hard links, and the metadata of directories.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use schedule::{JobKind, RemotePath, directory_of};
 
 use super::engine::{End, Engine, Purpose};
 
-/// Paths that one request has, and bytes of them: both are far below what it may have.
+/// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;
 const MOST_BYTES: usize = 64 << 10;
 
-/// Directories whose names and attributes have been set and are not durable yet.
+/// Directories with new names or attributes that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     dirs: BTreeSet<Vec<u8>>,
@@ -27,13 +27,13 @@ impl Unsynced {
     }
 
     fn is_full(&self) -> bool {
-        // Two are inserted at a time.
+        // Two paths are inserted at a time.
         self.dirs.len() >= MOST || self.bytes >= MOST_BYTES
     }
 }
 
 impl Engine<'_> {
-    /// Something without contents has got this name, and stands there as it is to be.
+    /// Notes that a directory, symlink or hard link got this name and is complete.
     pub(super) fn name_made(&mut self, path: &[u8], directory: bool) {
         if !self.options.fsync || self.target.is_none() {
             return;
@@ -47,7 +47,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Has all of them made durable; false where there are none, or nobody who can be asked.
+    /// Requests durability for all noted directories. Returns false if there are none or no session
+    /// can do it.
     pub(super) fn sync_names(&mut self) -> bool {
         let unsynced = std::mem::take(&mut self.unsynced);
         let Some(first) = unsynced.dirs.first() else {

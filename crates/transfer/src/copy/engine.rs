@@ -28,27 +28,27 @@ use crate::report::{
 use crate::session::{Ended, MOST_JOBS, Session, SessionEvent};
 use crate::walk::DirId;
 
-/// With so many jobs under way what happens may wait a little for company.
+/// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
-/// So long.
+/// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
-/// Events taken before the others get their turn.
+/// Events taken from one session before the other gets its turn.
 const BATCH: usize = 1024;
-/// How long jobs may take to clean up after a cancel before the run ends without them.
+/// Time that jobs may take to clean up after a cancel before the run ends without them.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 
-/// An end of the copy.
+/// One of the two ends of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Source,
     Target,
 }
 
-/// A remote end.
+/// Session with a remote end.
 pub(super) struct Side {
     pub(super) session: Session,
     pub(super) name: String,
-    /// Who has logged in, if that is known.
+    /// Name of the account that logged in, if known.
     pub(super) login: Option<String>,
     lost: bool,
 }
@@ -64,77 +64,77 @@ impl Side {
     }
 }
 
-/// What a job is for.
+/// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// Somebody waits for the answer in [`Engine::ask`].
+    /// [`Engine::ask`] waits for the answer.
     Ask,
-    /// What a root is, or its canonical path.
+    /// Attributes or canonical path of a root.
     Root(WalkId),
-    /// The listing of a root of which it is not known yet that it is a directory.
+    /// Listing of a root that is not yet known to be a directory.
     Listing(WalkId),
-    /// A question of a walk.
+    /// Request of a walk, with the walk's tag.
     Walk(WalkId, u64),
     MakeDir(DirKey),
     FinishDir(DirKey),
-    /// The bits of a directory that is still being filled.
+    /// Mode bits of a directory that is still being filled.
     DirMode(Name),
-    /// Directories, of which this is one, are made durable.
+    /// Makes directories durable; the name is one of them.
     Durable(Name),
     File(FileId, Role),
-    /// Whether a guessed target is a directory.
+    /// Checks if a guessed target is a directory.
     Guess(FileId),
-    /// What a file is that no listing told of.
+    /// Attributes of a file that no listing described.
     Size(FileId),
     ReadSymlink(Held),
     MakeSymlink(Held),
     MakeHardLink(Held),
-    /// What a file has of extended attributes, or a directory.
+    /// Extended attributes of a file or a directory.
     FileXattrs(FileId),
     DirXattrs(DirKey),
-    /// What owners are called at the source, and which numbers those have at the target.
+    /// Names of owners at the source, and the IDs of these names at the target.
     OwnerNames,
     OwnerIds,
-    /// A file is read back to be compared.
+    /// Reads a file back to compare it.
     Check(FileId),
-    /// The sum of a range of one.
+    /// Checksum of a range of a file that is verified.
     Sum(super::verify::Ask),
-    /// What names the start of the target's kernel, into this file.
+    /// Downloads the boot ID of the target's kernel into this file.
     Boot(std::path::PathBuf),
-    /// The same after it was connected to again.
+    /// Downloads the boot ID again after a reconnect.
     BootAgain(std::path::PathBuf),
-    /// Whether a file still stands as an earlier run left it.
+    /// Checks if a file is still as an earlier run left it.
     Taken(FileId),
-    /// The target's clock.
+    /// Reads the target's clock from a file's modification time.
     Clock,
-    /// Something that an earlier run may have left is removed.
+    /// Removes a leftover of an earlier run.
     Cleared,
-    /// The same; many systems have no times of symlinks to set.
+    /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
 }
 
-/// What came of an [`Engine::ask`].
+/// Answer to [`Engine::ask`].
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub(super) attributes: Option<Attributes>,
     pub(super) path: Option<Vec<u8>>,
-    /// Names of a listing that are wanted, with their bytes.
+    /// Matching names of a listing, and their size in bytes.
     pub(super) names: Vec<Vec<u8>>,
     bytes: usize,
-    /// Which names those are.
+    /// Selects the names of a listing to keep.
     wanted: Option<Wanted>,
-    /// There were more than can be held.
+    /// More names matched than may be held in memory.
     pub(super) too_many: bool,
-    /// Names of a listing that no file can have.
+    /// Names in the listing that no file can have.
     pub(super) left_out: Vec<Vec<u8>>,
     pub(super) over: Option<Result<(), String>>,
 }
 
-/// Bytes of names that a pattern may match in one directory, with what each takes beside its name.
+/// Bytes of names that a pattern may match in one directory, and the overhead of each name.
 const MOST_MATCHED: usize = 256 << 20;
 const NAME: usize = 100;
 
-/// Which entries of a listing are wanted.
+/// Selects entries of a listing.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) pattern: Pattern,
@@ -142,7 +142,7 @@ pub(super) struct Wanted {
 }
 
 impl Asked {
-    /// Takes what is wanted of a part of a listing, so that no other name is held.
+    /// Takes the matching names from a part of a listing and drops all others.
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };
         for (name, attributes) in entries {
@@ -157,7 +157,7 @@ impl Asked {
     }
 }
 
-/// A run from one source end to the target end: keeps jobs under way until nothing is left.
+/// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
 pub(super) struct Engine<'a> {
     pub(super) options: &'a CopyOptions,
     pub(super) connect: &'a dyn Connect,
@@ -166,45 +166,47 @@ pub(super) struct Engine<'a> {
     pub(super) cancel: &'a CancelToken,
     pub(super) source: Option<Side>,
     pub(super) target: Option<Side>,
-    /// Events that were taken from the sessions and not handled yet. They are handled one by one from here, so that
-    /// whoever waits within one of them, as [`Engine::ask`] may, goes on with the next.
+    /// Events taken from the sessions and not handled yet. They are handled one by one from this
+    /// queue, so that [`Engine::ask`], called while an event is handled, continues with the next
+    /// one.
     inbox: VecDeque<(End, Option<SessionEvent>)>,
     next_job: u64,
     pub(super) jobs: BTreeMap<JobId, (End, Purpose)>,
     pub(super) asks: BTreeMap<JobId, Asked>,
-    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
+    /// map.
     pub(super) files: BTreeMap<FileId, Box<FileTask>>,
     pub(super) next_file: u64,
-    /// Where files are on their way to, and those that have to wait for one of them.
+    /// Targets of the files in flight, with the items that must wait for one of them.
     pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
     pub(super) tree: Tree,
     pub(super) links: TopLevelLinks,
-    /// The target as the user has named it.
+    /// Target path as the user named it.
     pub(super) named: Vec<u8>,
-    /// Resolves it where no session does.
+    /// Resolves the target's paths if no session does.
     pub(super) own_directories: Arc<DirectoryCache>,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
     pub(super) roots: VecDeque<Root>,
-    /// Bytes that relays may hold for the files under way.
+    /// Bytes that relays may hold for the files in flight.
     pub(super) relayed: u64,
     pub(super) keeper: ResumeJournal,
     pub(super) owners: Owners,
     pub(super) hard_links: HardLinks,
-    /// What the far ends can do that stock servers cannot.
+    /// Abilities of the far ends beyond those of stock servers.
     pub(super) can: MetadataSupport,
     pub(super) not_kept: MetadataLoss,
-    /// The user knows that the server lets no temporary be made or renamed.
+    /// The user was told that the server refuses to create or rename temporaries.
     pub(super) told_in_place: bool,
     pub(super) unsynced: Unsynced,
     pub(super) summary: Summary,
     pub(super) verify: Verify,
-    /// A target of which it was guessed wrong whether it is a directory, and whether it was none.
+    /// Target for which the guess about its kind was wrong, and true if it is a file.
     pub(super) learned_place: Option<(Vec<u8>, bool)>,
-    /// Why the run ends early.
+    /// Reason that the run ends early.
     pub(super) lost: Option<String>,
     cancelled: bool,
-    /// Something had happened when that was last looked at.
+    /// Events had arrived at the last check.
     heard: bool,
 }
 
@@ -255,7 +257,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Copies the roots that wait; returns when all is done or nothing more can be.
+    /// Copies the waiting roots. Returns when all is done or nothing more is possible.
     pub(super) fn copy(&mut self) {
         loop {
             self.check_cancel();
@@ -273,12 +275,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether the run ends without doing the rest.
+    /// True if the run ends without doing the rest.
     pub(super) fn stopped(&self) -> bool {
         self.lost.is_some() || self.cancelled
     }
 
-    /// Ends the sessions and tells what the run came to.
+    /// Ends the sessions and returns the summary of the run.
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
         self.end(End::Source);
         self.end(End::Target);
@@ -300,7 +302,7 @@ impl<'a> Engine<'a> {
         self.summary
     }
 
-    /// What the copy itself decided.
+    /// Adds the copy's own decisions to the summary.
     fn explain(&mut self) {
         let mode = self.options.delta;
         let delta = Choice::Delta {
@@ -348,8 +350,7 @@ impl<'a> Engine<'a> {
         }
         let files = self.next_file - 1;
         let of_host = |mut decision: Decision| {
-            // Lanes also fetch what tells one start of the far machine from the next, which is none of
-            // the files that are copied.
+            // Lanes also download the far end's boot ID, which does not count as a copied file.
             if let Choice::Files { cut, whole, .. } = &mut decision.choice {
                 *whole = (*whole).min(files.saturating_sub(*cut));
             }
@@ -371,12 +372,12 @@ impl<'a> Engine<'a> {
         busy < MOST_JOBS && self.relay_has_room() && self.verify.has_room()
     }
 
-    /// Asks `end` something and waits for the answer, while everything else goes on.
+    /// Sends a request to `end` and waits for the answer, while all other work continues.
     pub(super) fn ask(&mut self, end: End, kind: JobKind) -> Result<Asked, String> {
         self.ask_with(end, kind, Asked::default())
     }
 
-    /// Asks `end` for the names in the directory at `path` that are `wanted`.
+    /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
     pub(super) fn ask_names(
         &mut self,
         end: End,
@@ -419,12 +420,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives a job to the session at `end`; `None` when there is none any more.
+    /// Submits a job to the session at `end`. Returns `None` if the session is gone.
     pub(super) fn submit(&mut self, end: End, kind: JobKind, purpose: Purpose) -> Option<JobId> {
         self.submit_sized(end, kind, purpose, None)
     }
 
-    /// The same for a file of `size`.
+    /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
     pub(super) fn submit_sized(
         &mut self,
         end: End,
@@ -464,7 +465,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// `host:path`, or the path alone at this end.
+    /// Formats a path as `host:path`, or as the path alone if it is local.
     pub(super) fn shown(&self, end: End, path: &[u8]) -> Name {
         match self.side(end) {
             Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
@@ -476,7 +477,7 @@ impl<'a> Engine<'a> {
         (self.events)(event);
     }
 
-    /// Something was not copied.
+    /// Reports something that was not copied.
     pub(super) fn fail(&mut self, id: Option<u64>, path: Name, reason: String) {
         if self.cancelled {
             return;
@@ -520,19 +521,19 @@ impl<'a> Engine<'a> {
         self.stop_verifying();
     }
 
-    /// Nothing is under way.
+    /// True if no work is in progress.
     fn is_quiet(&self) -> bool {
         self.jobs.is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
     }
 
-    /// Waits for events and handles them; false when there is nothing to wait for.
+    /// Waits for events and handles them. Returns false if there is nothing to wait for.
     fn wait(&mut self) -> bool {
         self.take_events();
         self.write_out();
         let none = self.inbox.is_empty();
         if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
-            // Of many small files some are over at any time: to be woken for each costs more than
-            // the files do.
+            // With many small files, some complete at any time, and waking for each costs more than
+            // the files themselves.
             std::thread::sleep(GATHERS);
             return true;
         }
@@ -547,7 +548,7 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Handles all that was taken.
+    /// Handles all events that were taken.
     pub(super) fn handle_events(&mut self) {
         while let Some((end, event)) = self.inbox.pop_front() {
             match event {
@@ -555,7 +556,7 @@ impl<'a> Engine<'a> {
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
                 Some(SessionEvent::Rejoined) => self.on_rejoined(end),
-                // Whoever waits for it looks by itself.
+                // The code that waits for it checks the session itself.
                 Some(SessionEvent::Settled) => {}
                 Some(SessionEvent::Says(line)) => {
                     let line = Name(line.into_bytes()).to_string();
@@ -573,7 +574,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Takes what the sessions have told, behind what was taken before.
+    /// Appends new events of the sessions to the queue.
     pub(super) fn take_events(&mut self) {
         for end in [End::Source, End::Target] {
             let side = match end {
@@ -596,8 +597,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Blocks until a session has an event or the run is cancelled; false if cleaning up after a
-    /// cancel takes too long.
+    /// Blocks until a session has an event or the run is cancelled. Returns false if cleaning up
+    /// after a cancel takes too long.
     fn wait_ready(&self) -> bool {
         let mut select = Select::new();
         let mut any = false;
@@ -622,7 +623,7 @@ impl<'a> Engine<'a> {
         any
     }
 
-    /// What fails from here on does so for that.
+    /// Notes the reason that later failures have in common, and drops all waiting work.
     fn on_losing(&mut self, end: End, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name);
@@ -658,7 +659,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A directory of a walk, as the tree knows it.
+    /// Key of a walk's directory in the tree.
     pub(super) fn key(walk: WalkId, dir: DirId) -> DirKey {
         DirKey { walk, dir }
     }

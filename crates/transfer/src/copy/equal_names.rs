@@ -1,8 +1,8 @@
 //! Sources that would get the same name in the target directory.
 //!
-//! scp copies one over the other, so that one of them is lost without a word. Here they are refused
+//! scp copies one over the other, and one of them is lost without a message. longhaul refuses them
 //! before anything is copied. Sources without a name of their own (`dir/.`) are meant to be merged:
-//! their files are compared by where they go, as they are found.
+//! their files are compared by target path as they are found.
 
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::fs;
@@ -16,14 +16,14 @@ use super::source::WalkId;
 use crate::report::Name;
 use crate::walk::{join, local_path};
 
-/// A source operand, or one match of its pattern.
+/// Source operand, or one match of its pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) host: Option<HostId>,
     pub(super) path: Vec<u8>,
 }
 
-/// Two sources with one name.
+/// Two sources with the same name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Clash {
     first: Source,
@@ -32,7 +32,7 @@ pub(super) struct Clash {
 }
 
 impl Source {
-    /// Both are certainly the same file, so that nothing is lost.
+    /// True if both are certainly the same file, so that nothing is lost.
     fn is_same(&self, other: &Self) -> bool {
         if self.host != other.host {
             return false;
@@ -44,7 +44,7 @@ impl Source {
         self.host.is_none() && real(&self.path).is_some_and(|path| real(&other.path) == Some(path))
     }
 
-    /// The name in the target directory, if it is known before the pattern is expanded.
+    /// Name in the target directory, if known before the pattern is expanded.
     fn known_name(&self) -> Option<Vec<u8>> {
         let last = match self.host {
             None => self.path.clone(),
@@ -52,7 +52,7 @@ impl Source {
                 Written::Home(path) | Written::Plain(path) => {
                     let path = without_slashes(&path);
                     match pattern::parse(path) {
-                        // `~user` is a directory of an unknown name.
+                        // `~user` stands for a directory of unknown name.
                         None if path.starts_with(b"~") && !path.contains(&b'/') => return None,
                         None => pattern::unescape(path),
                         Some(components) => match components.into_iter().next_back() {
@@ -67,13 +67,13 @@ impl Source {
     }
 }
 
-/// A path without the slashes at its end.
+/// Strips trailing slashes from a path.
 fn without_slashes(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/');
     path.get(..=end.unwrap_or(0)).unwrap_or_default()
 }
 
-/// A path without `.` and empty components.
+/// Removes `.` and empty components from a path.
 fn plain(path: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     if path.starts_with(b"/") {
@@ -87,7 +87,7 @@ fn plain(path: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The sources that have the name of an earlier one and are not the same file.
+/// Sources that have the name of an earlier one and are not the same file.
 fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec<Clash> {
     let mut seen: HashMap<Vec<u8>, &Source> = HashMap::new();
     let mut clashes = Vec::new();
@@ -108,14 +108,14 @@ fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec
     clashes
 }
 
-/// Sources seen so far, by their names in the target directory.
+/// Sources seen so far, by name in the target directory.
 #[derive(Debug, Default)]
 pub(super) struct Named(HashMap<Vec<u8>, Vec<Source>>);
 
-/// Files and directories that were found below merged sources, by where they go.
+/// Files and directories found below merged sources, by target path.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    // Two hashes with different keys are one of 128 bits: names need not be kept.
+    // Two hashes with different keys make one of 128 bits, so the names need not be kept.
     hashers: (RandomState, RandomState),
     targets: HashMap<(u64, u64), Claim>,
     roots: HashMap<WalkId, Name>,
@@ -132,8 +132,8 @@ impl Claims {
         self.roots.insert(root, name);
     }
 
-    /// Claims a target for something found in `root`. Returns the other root if that has it already;
-    /// directories of one name are merged.
+    /// Claims a target for an entry found in `root`. Returns the other root if that one has claimed
+    /// it already; directories of the same name are merged.
     pub(super) fn claim(
         &mut self,
         target: &[u8],
@@ -154,13 +154,14 @@ impl Claims {
 }
 
 impl Engine<'_> {
-    /// Refuses operands whose names are equal whatever their patterns match; false if there are such.
+    /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
+    /// are any.
     pub(super) fn operands_differ(&mut self, sources: &[Source]) -> bool {
         self.refuse(clashes(sources, Source::known_name))
     }
 
-    /// Refuses sources whose names are equal now that patterns are expanded; false if there are such.
-    /// Prepares for merging where a source has no name of its own.
+    /// Refuses sources whose names are equal after pattern expansion. Returns false if there are
+    /// any. Prepares merging if a source has no name of its own.
     pub(super) fn names_differ(&mut self, sources: &[Source]) -> bool {
         let name = |source: &Source| name_in_target(&source.path).map(<[u8]>::to_vec);
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
@@ -204,7 +205,7 @@ impl Engine<'_> {
         }
     }
 
-    /// False for a source that was named before; says so.
+    /// Returns false, after a warning, for a source that was named before.
     pub(super) fn is_first(&mut self, named: &mut Named, source: Source) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = named.0.entry(name).or_default();
@@ -217,7 +218,7 @@ impl Engine<'_> {
         true
     }
 
-    /// A walk or a file of a source that may be merged begins.
+    /// Notes the name of a source that may be merged, at the start of its walk or file.
     pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
         let name = self.shown(End::Source, path);
         if let Some(claims) = &mut self.walks.claims {
@@ -225,7 +226,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether what was found may go to `target`; says so if another source has that place.
+    /// Returns true if an entry may be copied to `target`. Reports a failure if another source has
+    /// claimed it.
     pub(super) fn may_claim(
         &mut self,
         root: WalkId,
@@ -279,13 +281,13 @@ mod tests {
             ([at(0, "run-*/out/"), here("out")], Some("out")),
             ([at(0, "~joe/x"), at(0, "x")], Some("x")),
             ([at(0, "a\\*b"), here("a*b")], Some("a*b")),
-            // The same file, however it is written.
+            // The same file in two spellings.
             ([at(0, "x"), at(0, "./x/")], None),
             ([at(0, "~/x"), at(0, "y")], None),
-            // What they match is not known yet.
+            // The matches are not known yet.
             ([at(0, "*.c"), at(1, "*.c")], None),
             ([at(0, "~joe/"), here("~joe")], None),
-            // Merged.
+            // These are merged.
             ([here("a/."), here("b/.")], None),
             ([here("a/.."), here("..")], None),
             ([here("a/x"), here("a/X")], None),
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(claims.claim(b"d/f", two, true), first);
         assert_eq!(claims.claim(b"d/sub", two, false), first);
         assert_eq!(claims.claim(b"d/g", two, false), None);
-        // A source that is copied again claims what it has.
+        // A source that is copied again may claim its own targets.
         assert_eq!(claims.claim(b"d/f", one, false), None);
     }
 }

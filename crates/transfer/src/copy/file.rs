@@ -22,22 +22,22 @@ use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
 
-/// A file of the run, as events name it.
+/// Identifies a file of the run, also in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(pub(super) u64);
 
-/// What a job does for its file.
+/// Part of a file's copy that a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// All of it.
+    /// The whole copy.
     Whole,
-    /// Reads it from one host into the relay.
+    /// Reads the file from one host into the relay.
     RelayGet,
-    /// Writes it from the relay to the other.
+    /// Writes the file from the relay to the other host.
     RelayPut,
 }
 
-/// A file under way.
+/// A file that is being copied.
 #[derive(Debug)]
 pub(super) struct FileTask {
     pub(super) source: Vec<u8>,
@@ -45,72 +45,73 @@ pub(super) struct FileTask {
     pub(super) source_name: Name,
     dir: Option<DirKey>,
     pub(super) attributes: Option<Attributes>,
-    /// What the walk saw of it, where it is on this machine.
+    /// Identity and size of a local source as the walk saw it.
     pub(super) identity: Option<SourceId>,
     pub(super) size: Option<u64>,
     pub(super) confirmed: u64,
     pub(super) state: Option<FileState>,
-    /// It was written under its final name.
+    /// The file was written under its final name.
     pub(super) in_place: bool,
-    /// It was made durable before it got its name.
+    /// The file was made durable before the rename.
     pub(super) synced: bool,
-    /// What the journal calls it, and how it is kept.
+    /// Number of the file in the journal, and the options for resuming it.
     pub(super) entry: Option<u64>,
     pub(super) keep: Option<Box<Keep>>,
     /// Bytes that an earlier run has sent.
     pub(super) taken: u64,
-    /// Bytes that an older form of it had, at the receiving end.
+    /// Bytes taken from the basis file at the receiver.
     pub(super) reused: u64,
-    /// What stands at its target, when that was asked.
+    /// Existing file at the target, if that was queried.
     pub(super) seen: Option<ExistingFile>,
-    /// Where an earlier run may have left it.
+    /// State of the search for a file that an earlier run may have completed.
     pub(super) looking: Looking,
     pub(super) relay: Option<RelayTask>,
-    /// What the only whole copy at the target is called, where the server cannot rename over the
-    /// old file, which has been removed.
+    /// Name of the only complete copy at the target, if the server cannot rename over the old file,
+    /// which has been removed.
     pub(super) stranded: Option<Vec<u8>>,
     guess: Option<Guessing>,
-    /// What passed of it, where sums are wanted.
+    /// Checksums of the data that passed, if checksums are wanted.
     pub(super) sums: Option<Arc<FileSums>>,
-    /// What a source on this machine was when it was opened, where it is read in several pieces.
+    /// Attributes of a local source when it was opened, if it is read in several pieces.
     pub(super) opened: Option<Attributes>,
-    /// It has changed while it was copied, and was copied once more for that.
+    /// The source changed during the copy, which was repeated for that reason.
     pub(super) changed: bool,
-    /// Times that it was copied, after the first.
+    /// Number of repeated copies.
     pub(super) repeats: u8,
-    /// What it is to have beside mode and times, and whether it was asked what it has.
+    /// Metadata to set beyond mode and times, and true once extended attributes were queried.
     pub(super) beyond: ExtraMetadata,
     pub(super) xattrs_asked: bool,
-    /// Other names of it are made of this one.
+    /// Identity of a file of which other names will be hard links to this copy.
     link: Option<Link>,
 }
 
-/// Where a file is looked for that an earlier run may have left whole.
+/// Search for a file that an earlier run may have completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Looking {
     #[default]
     Nowhere,
-    /// Under the temporary's name.
+    /// Checking for the temporary.
     Temporary,
-    /// Under its own.
+    /// Checking for the file under its own name.
     Name,
-    /// Its temporary is there.
+    /// The temporary exists.
     Found,
 }
 
 #[derive(Debug)]
 struct Guessing {
     guess: Guess,
-    /// As the user wrote it.
+    /// Target path as the user wrote it.
     target: Vec<u8>,
     is: Option<TargetIs>,
-    /// What kept the server from saying what it is.
+    /// Reason that the server could not say what the target is.
     refusal: Option<String>,
     fault: Option<Fault>,
 }
 
 impl Engine<'_> {
-    /// A file goes to a target that may be a directory: both are tried at once.
+    /// Copies a file to a target that may be a directory: queries the target and starts the upload
+    /// at once, on a guess.
     pub(super) fn begin_guessed(&mut self, item: Held, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
         let reach = self.target.as_ref().and_then(|side| side.session.reach());
@@ -121,7 +122,7 @@ impl Engine<'_> {
             follow: true,
         };
         let id = FileId(self.next_file);
-        // In front of the upload, so that its answer is there when that fails.
+        // Submitted before the upload, so that its answer is there if the upload fails.
         self.submit(End::Target, stat, Purpose::Guess(id));
         let guessing = Guessing {
             guess,
@@ -139,8 +140,8 @@ impl Engine<'_> {
         );
     }
 
-    /// Begins a file, or keeps it until one that goes to the same place is there: a listing may have
-    /// one name twice, and two writers of one file would mix.
+    /// Starts a file, or defers it while another one is written to the same target. A listing may
+    /// contain a name twice, and two writers of one file would mix their data.
     pub(super) fn begin_file(&mut self, item: Held) {
         if let Some(waiting) = self.places.get_mut(&item.target) {
             waiting.push_back(item);
@@ -150,7 +151,8 @@ impl Engine<'_> {
         self.begin_file_with(item, None);
     }
 
-    /// No file is on its way to `target` any more.
+    /// Notes that no file is being written to `target` any more, and starts the next one that waits
+    /// for it.
     fn free_place(&mut self, target: &[u8]) {
         let Some(mut waiting) = self.places.remove(target) else {
             return;
@@ -168,7 +170,7 @@ impl Engine<'_> {
         self.next_file += 1;
         let link = self.link_of(&item);
         let attributes = item.entry.attributes;
-        // A root that was not looked at has no mode yet.
+        // A root that was not queried has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
             identity: item.entry.identity,
@@ -218,7 +220,8 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        // No file is opened before it is known to be one, and a large one is cut.
+        // For a download, query unknown sources first: only regular files are opened, and a large
+        // one is divided.
         let unknown = task.attributes.is_none() && self.source.is_some() && self.target.is_none();
         if unknown {
             let path = RemotePath(task.source.clone());
@@ -234,7 +237,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What was to be written down of it is.
+    /// Starts a file once its journal records are written.
     pub(super) fn start_kept(&mut self, id: FileId) {
         if self.ask_file_xattrs(id) {
             return;
@@ -254,7 +257,7 @@ impl Engine<'_> {
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive
                 && (task.dir.is_some() || self.has_linked(&task.target)),
-            // What goes from host to host comes in order.
+            // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: self.options.sparse && one_end,
             beyond,
         };
@@ -280,12 +283,12 @@ impl Engine<'_> {
         let purpose = Purpose::File(id, Role::Whole);
         let size = self.files.get(&id).and_then(|task| task.size);
         if self.submit_sized(end, kind, purpose, size).is_none() {
-            // The run is ending; what ended it was or will be said.
+            // The run is ending, and its reason is reported elsewhere.
             self.files.remove(&id);
         }
     }
 
-    /// A download: what stands here in an older form is taken from there.
+    /// Creates the job of a download, using an older local file as a basis if there is one.
     fn get(
         &self,
         known: Option<Attributes>,
@@ -321,8 +324,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The file that this one has replaced has other names, which keep the old contents; with
-    /// --hard-links they follow.
+    /// Notes that the replaced file had other names, which keep the old contents. With --hard-links
+    /// the other names follow.
     pub(super) fn on_other_names(&mut self, id: FileId, names: u64) {
         if names == 0 || self.options.hard_links {
             return;
@@ -375,7 +378,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What there is to tell of a file that was copied from here to here.
+    /// Reports the results of a local copy.
     fn on_stored(&mut self, id: FileId, stored: StoredTarget) {
         for (parts, why) in stored.not_kept {
             self.on_not_kept(parts, &why);
@@ -397,7 +400,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The file that this one has replaced was somebody else's, and this one is not.
+    /// Warns that the replaced file had another owner, which could not be kept.
     pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
         if let Some(task) = self.files.get(&id) {
             let name = self.shown(End::Target, &task.target);
@@ -411,7 +414,7 @@ impl Engine<'_> {
             return;
         }
         if let Some(task) = self.files.get_mut(&id) {
-            // What an earlier run has sent is told with the first bytes of this one.
+            // Bytes that an earlier run has sent are reported with the first bytes of this one.
             let earlier = match task.confirmed == 0 && n >= task.taken {
                 true => task.taken,
                 false => 0,
@@ -419,7 +422,7 @@ impl Engine<'_> {
             task.confirmed += n;
             self.progress.add_earlier(earlier);
             self.progress.add_bytes(n - earlier);
-            // It has grown meanwhile, and so has what there is to do.
+            // The file has grown, so the total grows too.
             let size = task.size.unwrap_or(task.confirmed);
             if task.confirmed > size {
                 self.progress.add_size(Some(task.confirmed - size));
@@ -442,7 +445,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What a source is has been asked.
+    /// Handles the answer to the query for a source's attributes.
     pub(super) fn on_looked_at(&mut self, id: FileId, said: Result<(), String>) {
         match said {
             Ok(()) => {
@@ -466,7 +469,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The upload to a guessed target failed.
+    /// Decides what to do after a failed upload to a guessed target.
     fn judge(&mut self, id: FileId, fault: Fault) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -479,7 +482,8 @@ impl Engine<'_> {
             task.guess = Some(guessing);
             return;
         };
-        // One cause failed both, as a connection that is lost: the place is as unknown as before.
+        // The same cause failed the query and the upload, such as a lost connection, so the
+        // target's kind is still unknown.
         let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
             _ if self.lost.is_some() || guessing.refusal.as_ref().is_some_and(same) => {
@@ -504,7 +508,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A job of a file is over.
+    /// Handles the end of a file's job.
     pub(super) fn on_file(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -523,7 +527,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A file that failed before its directory was known to be made is begun again.
+    /// Restarts a file that failed before its directory was known to exist.
     pub(super) fn file_again(&mut self, id: FileId) {
         if let Some(task) = self.files.get_mut(&id) {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
@@ -532,7 +536,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A file whose directory was not made, which was said: nothing is said of the file.
+    /// Drops a file whose directory could not be made. The directory's failure was reported, so the
+    /// file's is not.
     pub(super) fn file_dropped(&mut self, id: FileId) {
         if let Some(task) = self.files.remove(&id) {
             self.progress.file_done();
@@ -543,7 +548,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
-        // Between two hosts nothing is local, and what failed speaks for itself.
+        // Between two hosts nothing is local, and the error names the path itself.
         let end = match (self.source.is_some(), fault.remote) {
             (true, remote) if remote == self.target.is_none() => End::Source,
             (false, false) => End::Source,
@@ -562,7 +567,7 @@ impl Engine<'_> {
         }
         self.verify.forget(id);
         let what = match task.stranded.map(Name).map(|name| name.to_string()) {
-            // The lane that lost it may have said so.
+            // The lane that lost the file may have named it already.
             Some(name) if !what.contains(&name) => format!("{what}; the old file is {name} now"),
             _ => what,
         };
@@ -576,7 +581,7 @@ impl Engine<'_> {
         self.item_over(task.dir);
     }
 
-    /// It stands under its name.
+    /// Continues after the rename: with verification if that is wanted.
     pub(super) fn file_done(&mut self, id: FileId) {
         if self.has_changed(id) && self.again_for_a_change(id) {
             return;
@@ -587,7 +592,7 @@ impl Engine<'_> {
         }
     }
 
-    /// It is copied, and verified where that is wanted.
+    /// Counts a file that is copied and, if wanted, verified.
     pub(super) fn file_kept(&mut self, id: FileId) {
         let Some(task) = self.files.remove(&id) else {
             return;
@@ -623,12 +628,12 @@ impl Engine<'_> {
 }
 
 impl FileTask {
-    /// Bytes of it that this run has moved and the receiving end has confirmed.
+    /// Bytes that this run has moved and the receiver has confirmed.
     pub(super) fn moved(&self) -> u64 {
         self.confirmed.saturating_sub(self.taken)
     }
 
-    /// It is copied once more, over what was copied.
+    /// Prepares the file to be copied again, over the first copy.
     pub(super) fn begin_again(&mut self) {
         self.repeats += 1;
         self.relay = None;
@@ -638,13 +643,14 @@ impl FileTask {
         self.stranded = None;
         self.sums = None;
         (self.taken, self.reused) = (0, 0);
-        // The source may be another by now.
+        // The source may be a different file by now.
         self.attributes = None;
         self.identity = None;
     }
 }
 
-/// An upload: of what may be there in an older form, the difference is sent.
+/// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
+/// the whole file.
 fn put(
     delta: Delta,
     size: u64,
@@ -656,7 +662,7 @@ fn put(
         .keep
         .as_ref()
         .is_some_and(|keep| keep.left.is_some());
-    // What is rebuilt has no holes.
+    // A file rebuilt from a delta has no holes.
     let holes = || options.sparse && crate::disk::has_holes(&source);
     let whole =
         options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();

@@ -1,4 +1,5 @@
-//! Files that have several names: copied once, the other names are made of the first.
+//! Hard links: a file with several names is copied once, and its other names become links to the
+//! first.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +11,31 @@ use super::local;
 use super::tree::Held;
 use crate::report::Event;
 
-/// The files of which more names may come, by file system and number.
+/// Files that may have more names, by device and inode number.
 #[derive(Debug, Default)]
 pub(super) struct HardLinks {
     files: BTreeMap<(u64, u64), Names>,
-    /// Items that wait for the first name of theirs.
+    /// Number of items that wait for the first name of their file.
     waiting: usize,
 }
 
 #[derive(Debug, Default)]
 struct Names {
-    /// Where it stands at the target, once it does.
+    /// Target path of the first name, once it is copied.
     stands: Option<Vec<u8>>,
-    /// What is to be another name of it.
+    /// Items that will become further names of the file.
     waiting: Vec<Held>,
-    /// Names that were found.
+    /// Number of names found.
     found: u32,
 }
 
 impl HardLinks {
-    /// Names that come later are of other files: the source is another.
+    /// Forgets all files when the source changes.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Items that wait for the first name of their file.
+    /// Number of items that wait for the first name of their file.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -45,14 +46,14 @@ fn key(link: &Link) -> (u64, u64) {
 }
 
 impl Engine<'_> {
-    /// Which file an item is, if other names of it are to be made of the first.
+    /// Identity of an item's file, if its other names will be hard links to the first.
     pub(super) fn link_of(&self, item: &Held) -> Option<Link> {
         let link = item.entry.attributes.link?;
         (self.options.hard_links && link.names > 1).then_some(link)
     }
 
-    /// Makes an item another name of a file that was copied, or keeps it until that is; gives back
-    /// the first of its names, which is to be copied.
+    /// Links an item to a file that was copied, or defers it until that is done. Returns the first
+    /// name of a file, which must be copied.
     pub(super) fn link_or_copy(&mut self, item: Held) -> Option<Held> {
         let Some(link) = self.link_of(&item) else {
             return Some(item);
@@ -65,7 +66,7 @@ impl Engine<'_> {
         match names.stands.clone() {
             Some(of) => {
                 if names.found >= link.names {
-                    // No more will come.
+                    // All names were found.
                     self.hard_links.files.remove(&key(&link));
                 }
                 self.make_hard_link(item, of);
@@ -78,7 +79,7 @@ impl Engine<'_> {
         None
     }
 
-    /// The first name of a file stands at `target`.
+    /// Links the deferred names of a file to `target`, its first name.
     pub(super) fn link_others(&mut self, link: Option<Link>, target: &[u8]) {
         let Some(link) = link else { return };
         let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
@@ -95,7 +96,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The first name of a file was not copied: the next one is.
+    /// Copies the next name after the first one of a file failed.
     pub(super) fn link_failed(&mut self, link: Option<Link>) {
         let Some(link) = link else { return };
         let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
@@ -123,7 +124,7 @@ impl Engine<'_> {
         self.hard_link_over(item, made);
     }
 
-    /// What cannot be a link is a copy, and that is said.
+    /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
     pub(super) fn hard_link_over(&mut self, mut item: Held, made: Result<(), String>) {
         if let Err(why) = made {
             self.not_kept.note_link(&why);

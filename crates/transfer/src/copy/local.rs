@@ -1,5 +1,4 @@
-//! What a copy does on this machine's file system itself: directories, symlinks, owners, and
-//! whole files when both ends are here.
+//! Local part of a copy: directories, symlinks, owners, and whole files when both ends are local.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,17 +27,17 @@ use crate::disk::{
 };
 use crate::sums::FileSums;
 
-/// What the owner needs to fill a directory.
+/// Mode bits that the owner needs to fill a directory.
 const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
-/// Why a symlink below the target is not gone through.
+/// Error for a symlink below the target, which is not followed.
 pub(super) const SYMLINK: &str = "a symlink stands there, which is not followed below the target: \
                                   remove it, name what it leads to as the target, or pass \
                                   --keep-dirlinks";
 
-/// Creates a directory that can be filled; true if it was not there before. A symlink to a directory
-/// will do where the user has named it, or `follow` is set.
+/// Creates a directory that can be filled. Returns true if it did not exist. An existing symlink to
+/// a directory is accepted if the user named it, or if `follow` is set.
 pub(super) fn make_directory(
     directories: &DirectoryCache,
     path: &LocalPath,
@@ -61,7 +60,7 @@ pub(super) fn make_directory(
     let at = directories.locate(path).map_err(|e| link_words(&e))?;
     let made = mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode));
     let made = match made {
-        // It was removed, and perhaps made again, while it was held open.
+        // The directory was removed, and perhaps made again, while it was held open.
         Err(Errno::NOENT) if directories.forget(path) => {
             let at = directories.locate(path).map_err(|e| link_words(&e))?;
             mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))
@@ -87,7 +86,8 @@ fn leads_to_directory(at: &Location) -> bool {
     there.is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
 }
 
-/// What keeps a path from being resolved; symlinks below the target do.
+/// Error text for a path that cannot be resolved, in particular because of a symlink below the
+/// target.
 pub(super) fn link_words(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::LOOP) => SYMLINK.to_owned(),
@@ -95,8 +95,8 @@ pub(super) fn link_words(error: &io::Error) -> String {
     }
 }
 
-/// Gives a filled directory its mode and times: the bits of `attributes` that are to be kept. What cannot
-/// be set is told.
+/// Sets the mode and times of a filled directory: the kept bits of `attributes`. Returns the parts
+/// that could not be set.
 pub(super) fn finish_directory(
     directories: &DirectoryCache,
     path: &LocalPath,
@@ -125,7 +125,7 @@ pub(super) fn finish_directory(
     };
     set(MetadataFlags::XATTRS, &mut not_kept);
     if let Some(mode) = attributes.mode {
-        // A group that its directory gives it is inherited on.
+        // Keep the setgid bit that the directory inherited from its parent.
         let inherited = || fstat(&*dir).map_or(0, |stat| stat.st_mode & 0o2000);
         let wanted = match (preserve, created) {
             (true, _) if options.archive => Some(mode),
@@ -155,7 +155,8 @@ pub(super) fn finish_directory(
     Ok(not_kept)
 }
 
-/// fchmod(2) takes no descriptor of a directory that may not be read.
+/// Sets the mode of a directory; fchmod(2) does not accept an O_PATH descriptor, which is all an
+/// unreadable directory has.
 fn set_mode(dir: &Directory, mode: u32) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(mode);
     match dir.is_unreadable() {
@@ -181,13 +182,13 @@ fn set_owner(
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     let done = chownat(&dir, name, Some(user), Some(group), flags);
     if done == Err(Errno::PERM) {
-        // A group that one is in may be kept all the same.
+        // A non-root owner may still set a group of which it is a member.
         let _ = chownat(&dir, name, None, Some(group), flags);
     }
     done.map_err(|e| os_words(&e.into()))
 }
 
-/// Makes a symlink, replacing a file or symlink of that name by rename.
+/// Makes a symlink, replacing an existing file or symlink by rename.
 pub(super) fn make_symlink(
     directories: &DirectoryCache,
     path: &LocalPath,
@@ -212,7 +213,7 @@ pub(super) fn make_symlink(
     Ok(())
 }
 
-/// Makes something under another name and renames it to `at`.
+/// Makes an entry under a temporary name and renames it to `at`.
 fn in_place_of(
     at: &Location,
     make: impl FnOnce(&Location) -> Result<(), Errno>,
@@ -220,12 +221,12 @@ fn in_place_of(
     let temp = at.beside(&temp_name(at.name_bytes()));
     make(&temp).map_err(|e| os_words(&e.into()))?;
     let renamed = temp.rename(at);
-    // rename(2) does nothing where both are names of one file.
+    // rename(2) does nothing if both names are links to one file, so remove the temporary name.
     let _ = temp.remove();
     renamed.map_err(|e| format!("cannot replace what stands there: {}", os_words(&e.into())))
 }
 
-/// Makes `path` another name of the file at `of`, replacing a file or symlink there by rename.
+/// Makes `path` a hard link to the file at `of`, replacing an existing file or symlink by rename.
 pub(super) fn make_hard_link(
     directories: &DirectoryCache,
     path: &LocalPath,
@@ -240,7 +241,7 @@ pub(super) fn make_hard_link(
     }
 }
 
-/// How [`copy_file`] copies.
+/// Parameters of [`copy_file`].
 pub(super) struct Here<'a> {
     pub(super) directories: &'a DirectoryCache,
     pub(super) options: &'a CopyOptions,
@@ -249,8 +250,9 @@ pub(super) struct Here<'a> {
     pub(super) beyond: &'a ExtraMetadata,
 }
 
-/// Copies a file from here to here; `progress` is told of each part. Returns its state, and what
-/// could not be kept.
+/// Copies a local file to a local target and reports each part to `progress`. Returns the file's
+/// state and the parts that could not be kept. An error is true with the reason if reading failed,
+/// false if writing failed.
 pub(super) fn copy_file(
     source: &Path,
     target: &LocalPath,
@@ -290,7 +292,7 @@ pub(super) fn copy_file(
         if cancel.is_cancelled() {
             return Err((true, "interrupted".to_owned()));
         }
-        // What is not read is summed when it is missed.
+        // The checksum fills in ranges that were not read.
         if let Some(len) = from.hole(offset, COPY).map_err(reading)? {
             to.skip(offset, len).map_err(writing)?;
             offset += len;
@@ -334,7 +336,7 @@ fn same_file(a: &Path, b: &Stat) -> bool {
     fs::metadata(a).is_ok_and(|a| identity(&a) == (b.st_dev, b.st_ino))
 }
 
-/// Device and inode.
+/// Device and inode number.
 pub(super) fn identity(meta: &fs::Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }

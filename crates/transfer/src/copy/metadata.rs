@@ -1,4 +1,4 @@
-//! What is kept of files beyond what SFTP carries: what both ends can do, and what was lost.
+//! File metadata beyond SFTP: abilities of both ends, and parts that were lost.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
@@ -10,31 +10,31 @@ use super::Delta;
 use super::engine::{End, Engine};
 use crate::walk::local_path;
 
-/// How long it may take until it is known what serves at the far end; more than the session gives it.
+/// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What the ends of a copy can do; this machine can do everything.
+/// Abilities of the ends of a copy; this machine can do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MetadataSupport {
-    /// Tell and take extended attributes and access control lists.
+    /// The source reports, and the target sets, extended attributes and access control lists.
     pub(super) tell_xattrs: bool,
     pub(super) take_xattrs: bool,
-    /// Tell which names are of one file.
+    /// The source reports which names belong to one file.
     pub(super) tell_links: bool,
-    /// Tell the names of owners, and take them.
+    /// Both ends can translate owners between names and IDs.
     pub(super) map_owners: bool,
 }
 
-/// What was not kept: of how many, and why the first was not.
+/// Metadata that was not kept: counts, and the reason of the first loss.
 #[derive(Debug, Default)]
 pub(super) struct MetadataLoss {
     parts: Vec<(Parts, u64, String)>,
     links: Option<(u64, String)>,
-    /// Whole kinds of which the source could not tell.
+    /// Whole kinds of metadata that the source cannot report.
     untold: Vec<&'static str>,
 }
 
-/// What the parts of a file's metadata are called.
+/// Names of the metadata parts in messages.
 const NAMES: [(Parts, &str); 6] = [
     (Parts::SIZE, "the length"),
     (Parts::OWNER, "owners"),
@@ -44,14 +44,14 @@ const NAMES: [(Parts, &str); 6] = [
     (Parts::TIMES, "times"),
 ];
 
-/// Why a stock server tells and takes less.
+/// Reason that a stock server reports and sets less.
 pub(super) const STOCK: &str = "SFTP carries no more where the far end is not longhaul";
 
-/// Why a time becomes another.
+/// Reason that a time is changed.
 const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
 impl MetadataLoss {
-    /// These of one file or directory were not.
+    /// Notes parts of one file or directory that were not kept.
     pub(super) fn note(&mut self, parts: Parts, why: &str) {
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
             match self.parts.iter_mut().find(|(of, ..)| of == part) {
@@ -61,13 +61,13 @@ impl MetadataLoss {
         }
     }
 
-    /// A name of a file has become a file of its own.
+    /// Notes that a further name of a file became a separate file.
     pub(super) fn note_link(&mut self, why: &str) {
         let (count, _) = self.links.get_or_insert_with(|| (0, why.to_owned()));
         *count += 1;
     }
 
-    /// One sentence, if there is anything to say.
+    /// Formats the losses as one sentence, if there are any.
     fn sentence(&self) -> Option<String> {
         let name = |part: &Parts| {
             NAMES
@@ -82,7 +82,7 @@ impl MetadataLoss {
         let parts = self.parts.iter();
         let mut lost: Vec<String> = parts
             .filter_map(|(part, count, why)| match *part {
-                // Not tried for the rest.
+                // After the first refusal owners are not tried again, so there is no count.
                 Parts::OWNER => Some(format!("owners ({why})")),
                 _ => Some(of(*count, name(part)?, why)),
             })
@@ -97,8 +97,8 @@ impl MetadataLoss {
 }
 
 impl Engine<'_> {
-    /// Where more is to be kept than stock servers can: waits until it is known what serves at the
-    /// far ends, so that all files of a copy are treated alike.
+    /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
+    /// can, so that all its files are treated alike.
     pub(super) fn settle_far(&mut self) {
         if !self.options.settle {
             return;
@@ -147,9 +147,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Where files are to be rebuilt from older forms at a far end that cannot.
+    /// Warns that `--delta` has no effect because the far end cannot rebuild files.
     fn tell_sent_whole(&mut self) {
-        // Between two hosts files are sent whole in any case.
+        // Files between two hosts are always sent whole.
         let sides = (self.side(End::Source), self.side(End::Target));
         let ((None, Some(side)) | (Some(side), None)) = sides else {
             return;
@@ -170,7 +170,7 @@ impl Engine<'_> {
         if settled(self) {
             return;
         }
-        // Without anything to do no channel is opened.
+        // The session opens a channel only if it has a job.
         let path = RemotePath(b".".to_vec());
         let _ = self.ask(end, JobKind::RealPath { path });
         let until = Instant::now() + LONGEST;
@@ -195,7 +195,7 @@ impl Engine<'_> {
         self.not_kept.note(parts, why);
     }
 
-    /// Notes a time of what is here at `path` that is kept and that 32 bits of seconds do not hold.
+    /// Notes a local modification time that is to be kept but does not fit into 32 bits of seconds.
     pub(super) fn note_times(&mut self, path: &[u8], attributes: &Attributes) {
         let keeps = self.options.preserve || self.options.archive;
         let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;

@@ -1,5 +1,5 @@
-//! Copies files and trees with scp's semantics: what goes where, in which order, and what is said
-//! about it. Sessions and disk do the work.
+//! Copies files and trees with scp's semantics: the targets, the order and the messages. Sessions
+//! and disk do the work.
 
 mod answers;
 mod changed;
@@ -40,96 +40,100 @@ use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
 use crate::sums::Ledger;
 
-/// A host of the run: an index into the caller's own table of hosts.
+/// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub usize);
 
-/// A source or the target of a copy.
+/// Source or target of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On this machine.
+    /// Path on this machine.
     Local(PathBuf),
-    /// On a host; the path as the user wrote it: relative to the login directory, perhaps with
-    /// `~`, and in a source perhaps with the `*`, `?` and `[...]` of glob(3).
+    /// Path on a host as the user wrote it: relative to the login directory, perhaps with `~`, and
+    /// in a source perhaps with the `*`, `?` and `[...]` of glob(3).
     Remote {
-        /// Where.
+        /// Index of the host.
         host: HostId,
-        /// Bytes, not always UTF-8; empty is the login directory.
+        /// Path in bytes, not always UTF-8; empty means the login directory.
         path: Vec<u8>,
     },
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyOptions {
-    /// Directories with all they contain (`-r`).
+    /// Copy directories with all their contents (`-r`).
     pub recursive: bool,
     /// Keep times and permissions (`-p`).
     pub preserve: bool,
-    /// Recursive, preserving, all mode bits, symlinks as symlinks, owners where permitted.
+    /// Recursive, preserving, all mode bits, symlinks as symlinks, owners if permitted.
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,
     /// Make each file durable before its rename.
     pub fsync: bool,
-    /// Write down what is done, so that the same copy goes on after an interruption.
+    /// Keep a journal, so that the same command resumes after an interruption.
     pub journal: bool,
-    /// Take nothing over of what an earlier run wrote down, and remove what it left.
+    /// Ignore the journal of an earlier run and remove its leftovers.
     pub afresh: bool,
-    /// Send only what the far end does not have in an older form of a file.
+    /// Send only the parts that differ from an older file at the receiver.
     pub delta: Delta,
-    /// Compare each file with its source when it is there; needs [`Connect::ledger`].
+    /// Compare each file with its source after the copy; needs [`Connect::ledger`].
     pub verify: bool,
-    /// Write the sums of all files here; needs [`Connect::ledger`].
+    /// Write the checksums of all files to this path; needs [`Connect::ledger`].
     pub manifest: Option<PathBuf>,
-    /// Owners are the same numbers, whatever they are called (`archive`).
+    /// Keep numeric owner IDs instead of mapping names (`archive`).
     pub numeric_ids: bool,
     /// Keep extended attributes.
     pub xattrs: bool,
     /// Keep access control lists.
     pub acls: bool,
-    /// Files that have several names among what is copied are one file there as well.
+    /// Keep hard links between the copied files.
     pub hard_links: bool,
-    /// Symlinks to directories that stand below the target are gone through.
+    /// Follow symlinks to directories below the target.
     pub keep_dirlinks: bool,
-    /// Symlinks that lead out of what is copied are not made.
+    /// Leave out symlinks that lead out of the copied tree.
     pub safe_links: bool,
-    /// Setuid, setgid and sticky bits that a server tells are kept (`archive`).
+    /// Keep setuid, setgid and sticky bits that a server reports (`archive`).
     pub preserve_setuid: bool,
-    /// Holes stay holes, and blocks of zeros become some.
+    /// Keep holes, and turn blocks of zeros into holes.
     pub sparse: bool,
-    /// Wait until it is known what serves at the far end: what is to be kept takes a longhaul.
+    /// Wait until the server at the far end is known, because the metadata to keep needs a
+    /// longhaul.
     pub settle: bool,
 }
 
-/// Whether what a server of ours has in an older form of a file is copied there instead of sent.
+/// Use of a basis file at a remote longhaul instead of sending the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delta {
-    /// Where that takes less time.
+    /// Use delta if that takes less time.
     #[default]
     Auto,
-    /// Wherever it can be done.
+    /// Use delta wherever possible.
     Always,
-    /// Files are sent.
+    /// Always send whole files.
     Never,
 }
 
-/// What to copy where.
+/// Sources, target and options of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyRequest {
-    /// At least one.
+    /// Sources; at least one.
     pub sources: Vec<Place>,
-    /// Where to.
+    /// Target of the copy.
     pub target: Place,
-    /// How.
+    /// Options of the copy.
     pub options: CopyOptions,
 }
 
-/// Opens sessions: over our own engine, or over a program that was given for it.
+/// Opens sessions, over longhaul's own SSH client or over a program that the user named.
 pub trait Connect {
-    /// A session with `host`, verified and authenticated, or one sentence why there is none.
-    /// Called at most once for each host and side, on the thread of the run. `coming` is what is
-    /// to be sent there, if anything is.
+    /// Opens a session with `host`, verified and authenticated. Called at most once for each host
+    /// and side, on the thread of the run. `coming` estimates the data to send there, if any.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that says why there is no session.
     fn connect(
         &self,
         host: HostId,
@@ -137,27 +141,27 @@ pub trait Connect {
         cancel: &CancelToken,
     ) -> Result<Session, String>;
 
-    /// Where the sessions put the sums of what passes.
+    /// Ledger in which the sessions collect checksums of the data that passes.
     fn ledger(&self) -> Option<Arc<Ledger>> {
         None
     }
 
-    /// The user who logs in to the host, if that is known.
+    /// Account that logs in to the host, if known.
     fn login(&self, _host: HostId) -> Option<String> {
         None
     }
 
-    /// The host as the user wrote it, for messages (`user@host`).
+    /// Host name as the user wrote it, for messages (`user@host`).
     fn name(&self, host: HostId) -> String;
 
-    /// The same with all that tells it from others, such as the port.
+    /// Host name with all that distinguishes it from others, such as the port.
     fn identity(&self, host: HostId) -> String {
         self.name(host)
     }
 }
 
-/// Runs a copy to its end on this thread. `events` is called on this thread; `progress` may be
-/// read from any.
+/// Runs a copy to its end on this thread and returns its summary. `events` is called on this
+/// thread; `progress` may be read from any.
 pub fn run(
     request: CopyRequest,
     connect: &dyn Connect,

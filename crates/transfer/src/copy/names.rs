@@ -1,6 +1,6 @@
-//! What paths say by themselves, as scp reads them.
+//! Path syntax as scp reads it.
 
-/// The last component; trailing slashes do not count. `/` and nothing are `/`.
+/// Last component of a path, ignoring trailing slashes. Returns `/` for `/` and for an empty path.
 pub(super) fn basename(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
     let path = &path[..end];
@@ -12,8 +12,8 @@ pub(super) fn basename(path: &[u8]) -> &[u8] {
     }
 }
 
-/// The name a source gets inside the target directory; `None` for `.`, `..` and `/`, whose
-/// content goes into the target itself.
+/// Name that a source gets inside the target directory; `None` for `.`, `..` and `/`, whose
+/// contents are copied into the target itself.
 pub(super) fn name_in_target(source: &[u8]) -> Option<&[u8]> {
     match basename(source) {
         b"." | b".." | b"/" => None,
@@ -21,16 +21,16 @@ pub(super) fn name_in_target(source: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A remote path as the user wrote it.
+/// Remote path as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
-    /// Goes to the server like this: a session begins in the login directory.
+    /// Sent to the server unchanged: a session starts in the login directory.
     Plain(Vec<u8>),
-    /// The server has to expand a `~user`.
+    /// Contains a `~user` that the server must expand.
     Home(Vec<u8>),
 }
 
-/// As scp's prepare_remote_path.
+/// Classifies a remote path as scp's prepare_remote_path does.
 pub(super) fn written(path: &[u8]) -> Written {
     let plain = |path: &[u8]| Written::Plain(path.to_vec());
     match path {

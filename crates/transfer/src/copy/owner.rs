@@ -1,8 +1,8 @@
-//! Owners, which `-a` keeps where that is permitted: by name where both ends can tell names, as
-//! rsync does, else by number.
+//! Owners, which `-a` keeps if permitted: mapped by name if both ends can resolve names, as rsync
+//! does, otherwise by numeric ID.
 //!
-//! The numbers of what a walk finds are put into the target's before anything else sees them. A
-//! walk stands still until those that are new have been asked for, which are few.
+//! IDs that a walk finds are translated before any other code sees them. A walk pauses until the
+//! few new IDs have been queried.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,25 +13,25 @@ use super::engine::{End, Engine, Purpose};
 use super::source::{Root, WalkId};
 use crate::walk::Found;
 
-/// Numbers of the source's users and groups, in the target's.
+/// Maps user and group IDs of the source to those of the target.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     users: BTreeMap<u32, u32>,
     groups: BTreeMap<u32, u32>,
     waiting: VecDeque<Waiting>,
     asked: Option<Asked>,
-    /// They were refused once: not tried again.
+    /// Setting an owner was refused once and is not tried again.
     pub(super) refused: bool,
 }
 
-/// What waits until its owner is known.
+/// Entry that waits until its owner is mapped.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Found(WalkId, Found, Vec<u8>),
     Root(Root, Attributes),
 }
 
-/// The question under way: numbers at the source, and what they are called there.
+/// Query in progress: IDs at the source and their names there.
 #[derive(Debug, Default)]
 struct Asked {
     users: Vec<u32>,
@@ -45,7 +45,7 @@ impl Owners {
         self.waiting.clear();
     }
 
-    /// Whether something waits.
+    /// True if entries wait.
     pub(super) fn holds(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -55,7 +55,7 @@ impl Owners {
     }
 }
 
-/// Root is root everywhere.
+/// Maps one ID; root is root everywhere.
 fn of(known: &BTreeMap<u32, u32>, id: u32) -> Option<u32> {
     match id {
         0 => Some(0),
@@ -75,7 +75,8 @@ impl Waiting {
 }
 
 impl Engine<'_> {
-    /// Takes up what waited for its owner; false if nothing does. `None` while it still has to.
+    /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
+    /// while a query is in progress.
     pub(super) fn feed_waiting(&mut self) -> Option<bool> {
         if self.owners.asked.is_some() {
             return None;
@@ -89,7 +90,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Begins what was found, once the owner of it is known in the target's numbers.
+    /// Starts a found entry once its owner is mapped to an ID of the target.
     pub(super) fn begin_owned(&mut self, mut next: Waiting) {
         let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
         let here = self.source.is_none() && self.target.is_none();
@@ -103,7 +104,7 @@ impl Engine<'_> {
                 .of(owner)
                 .filter(|_| self.owners.asked.is_none())
             else {
-                // In its place: what is in a directory comes behind it.
+                // Keep its place in the queue, because the contents of a directory come after it.
                 match self.owners.asked {
                     None => self.owners.waiting.push_front(next),
                     Some(_) => self.owners.waiting.push_back(next),
@@ -142,7 +143,7 @@ impl Engine<'_> {
         self.on_names_over();
     }
 
-    /// What owners are called at the source.
+    /// Stores the owners' names at the source.
     pub(super) fn on_owner_names(&mut self, names: (Vec<Vec<u8>>, Vec<Vec<u8>>)) {
         if let Some(asked) = &mut self.owners.asked {
             asked.names = names;
@@ -166,14 +167,15 @@ impl Engine<'_> {
         self.on_ids_over();
     }
 
-    /// The numbers that the names have at the target.
+    /// Stores the IDs that the names have at the target.
     pub(super) fn on_owner_ids(&mut self, ids: (Vec<u32>, Vec<u32>)) {
         if let Some(asked) = &mut self.owners.asked {
             asked.ids = ids;
         }
     }
 
-    /// An owner without a name, or whose name is not known at the target, keeps its number.
+    /// Completes a query. An owner without a name, or with a name unknown at the target, keeps its
+    /// ID.
     pub(super) fn on_ids_over(&mut self) {
         let Some(asked) = self.owners.asked.take() else {
             return;
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(of(&known, 1001), Some(1001));
         assert_eq!(of(&known, 1002), Some(1002));
         assert_eq!((of(&known, 0), of(&known, 5)), (Some(0), None));
-        // A source that does not answer leaves the numbers as they are.
+        // If the source does not answer, the IDs stay as they are.
         learn(&mut known, &[5, 6], &[], &[]);
         assert_eq!(of(&known, 6), Some(6));
     }

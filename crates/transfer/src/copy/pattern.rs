@@ -1,16 +1,16 @@
-//! Remote patterns as glob(3) reads them: `*`, `?` and `[...]` within a component, `\` before a
-//! character that means itself; a leading dot is matched by a dot only.
+//! Remote patterns as in glob(3): `*`, `?` and `[...]` within a component, `\` to quote a
+//! character; a leading dot is matched only by a dot.
 
-/// A component of a remote path that may be a pattern.
+/// Component of a remote path, which may be a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Component {
-    /// A name.
+    /// Literal name.
     Name(Vec<u8>),
-    /// Matches names; as [`fast_glob`] reads it.
+    /// Pattern in the syntax of [`fast_glob`].
     Pattern(Pattern),
 }
 
-/// A pattern for one component.
+/// Pattern for one component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     glob: Vec<u8>,
@@ -18,13 +18,13 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Whether it matches `name`.
+    /// True if the pattern matches `name`.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
         (self.dot || !name.starts_with(b".")) && fast_glob::glob_match(&self.glob, name)
     }
 }
 
-/// Splits `path` at its slashes; `None` if there is no pattern in it. An absolute path begins
+/// Splits `path` at its slashes. Returns `None` if it contains no pattern. An absolute path begins
 /// with an empty name.
 pub(super) fn parse(path: &[u8]) -> Option<Vec<Component>> {
     let components: Vec<Component> = path.split(|b| *b == b'/').map(component).collect();
@@ -34,7 +34,7 @@ pub(super) fn parse(path: &[u8]) -> Option<Vec<Component>> {
         .then_some(components)
 }
 
-/// `path` without the backslashes that only protected its characters.
+/// Removes the backslashes that only quote the next character of `path`.
 pub(super) fn unescape(path: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(path.len());
     let mut bytes = path.iter();
@@ -60,7 +60,7 @@ fn component(text: &[u8]) -> Component {
                 glob.push(b'\\');
                 glob.push(bytes.next().unwrap_or(b'\\'));
             }
-            // Two stars would match across slashes, of which there are none; and cost more.
+            // fast_glob's `**` would match across slashes, which names do not have, and is slower.
             b'*' if !in_class => {
                 while bytes.next_if_eq(&b'*').is_some() {}
                 glob.push(b'*');
@@ -73,7 +73,7 @@ fn component(text: &[u8]) -> Component {
                 in_class = false;
                 glob.push(byte);
             }
-            // Alternatives and negation are fast-glob's own, not glob(3)'s.
+            // fast_glob has alternatives and negation, which glob(3) lacks, so quote them.
             b'{' | b'}' if !in_class => glob.extend([b'\\', byte]),
             b'!' if glob.is_empty() => glob.extend([b'\\', byte]),
             byte => glob.push(byte),

@@ -1,4 +1,4 @@
-//! Files between two hosts: a Get and a Put with a relay between them.
+//! Files between two hosts: a Get and a Put joined by a relay.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use super::engine::{End, Engine, Purpose};
 use super::file::{FileId, Role};
 use crate::disk::Relay;
 
-/// Memory that relays may hold for all files between two hosts.
+/// Bytes that relays may hold for all files between two hosts.
 const RELAY_BUDGET: u64 = 256 << 20;
-/// What one file counts for at most, and one whose size is unknown.
+/// Largest share in bytes that one file counts for; also the share of a file of unknown size.
 const RELAY_SHARE: u64 = 64 << 20;
 const RELAY_FILES: usize = 512;
 
-/// The two jobs of a file.
+/// State of the two jobs of a relayed file.
 pub(super) struct RelayTask {
     relay: Arc<Relay>,
     share: u64,
     jobs: u8,
     fault: Option<Fault>,
     put_done: bool,
-    /// It is done for the second time, in place.
+    /// Second attempt, written in place.
     again: bool,
 }
 
@@ -98,7 +98,7 @@ impl Engine<'_> {
         );
     }
 
-    /// One of the two jobs is over.
+    /// Handles the end of one of the two jobs.
     pub(super) fn on_relayed(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -123,8 +123,9 @@ impl Engine<'_> {
             return;
         }
         let (done, fault) = (relay.put_done, relay.fault.take());
-        // The target is a symlink, a device or in a directory that takes no temporaries: the
-        // upload began again, under its final name. What was relayed is gone by then.
+        // The target is a symlink, a device or in a directory that allows no temporaries, so the
+        // upload restarted under its final name. The relayed data is gone by then and must be read
+        // again.
         let again = relay.relay.was_reopened() && !relay.again;
         self.relayed -= relay.share;
         match fault {

@@ -1,4 +1,4 @@
-//! What goes where: sources and target as the user wrote them become roots.
+//! Resolves the sources and the target from the command line into roots.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,26 +19,26 @@ use crate::disk::os_words;
 use crate::report::Name;
 use crate::walk::{join, local_path, refused_name};
 
-/// The target, looked at as far as it was needed.
+/// Target of the copy, queried as far as needed.
 struct Target {
     onto: TargetPath,
-    /// It is there, and no directory.
+    /// The target exists and is not a directory.
     is_file: bool,
 }
 
-/// Sources that are at the same end, one after the other.
+/// Consecutive sources at the same end.
 struct Group {
     host: Option<HostId>,
-    /// As the user wrote them.
+    /// Paths as the user wrote them.
     paths: Vec<Vec<u8>>,
-    /// What each of them matches.
+    /// Matches of each path.
     found: Vec<Vec<Vec<u8>>>,
-    /// The session with the host, where one was needed to expand the paths.
+    /// Session with the host, if the paths had to be expanded there.
     side: Option<Side>,
 }
 
 impl Group {
-    /// The host has to be asked what the paths mean.
+    /// True if the host must expand the paths.
     fn has_patterns(&self) -> bool {
         let asks = |path: &Vec<u8>| match written(path) {
             Written::Plain(path) => pattern::parse(&path).is_some(),
@@ -58,7 +58,7 @@ impl Group {
 }
 
 impl Engine<'_> {
-    /// Copies all that was asked for.
+    /// Runs the whole request.
     pub(super) fn run(&mut self, request: CopyRequest) {
         let many = request.sources.len() > 1;
         let mut groups = group(request.sources.clone());
@@ -107,7 +107,7 @@ impl Engine<'_> {
         if self.expand_all(&mut groups) {
             self.copy_groups(&mut groups, &request.target, target_host, many);
         }
-        // Sessions that were needed for patterns alone.
+        // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
             self.source = Some(side);
             self.end(End::Source);
@@ -117,7 +117,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Expands the patterns of all sources before anything is copied; false if nothing is to be.
+    /// Expands the patterns of all sources before anything is copied. Returns false if there is
+    /// nothing to copy.
     fn expand_all(&mut self, groups: &mut Vec<Group>) -> bool {
         let alone = groups.len() == 1;
         let mut named = Named::default();
@@ -132,7 +133,7 @@ impl Engine<'_> {
                         return false;
                     }
                     Err(why) => {
-                        // As scp: the sources on other hosts are copied.
+                        // Like scp, continue with the sources on other hosts.
                         self.fail_group(host, group, &why);
                         continue;
                     }
@@ -223,7 +224,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Without any source there is no need to connect: each that is missing is said.
+    /// Returns true if any local source exists. Otherwise reports each missing one, without
+    /// connecting.
     fn some_source_is_there(&mut self, groups: &[Group]) -> bool {
         let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|g| &g.paths).collect();
         if paths.iter().any(|p| fs::metadata(local_path(p)).is_ok()) {
@@ -257,7 +259,8 @@ impl Engine<'_> {
         self.copy();
     }
 
-    /// Several matches of a pattern need a directory, which is made if there is nothing.
+    /// Decides the target of `found` matches. Several matches need a directory, which is made if
+    /// nothing exists there.
     fn place_for(&mut self, found: usize, target: &Target) -> Option<TargetPath> {
         match &target.onto {
             TargetPath::Exactly(path) if found > 1 => {
@@ -339,7 +342,7 @@ impl Engine<'_> {
         let onto = match is {
             TargetIs::Directory => TargetPath::Into(path),
             TargetIs::Missing if many && group.host.is_none() => {
-                // As scp: several files go to a directory, which is made.
+                // Like scp, make the directory into which several files are copied.
                 let kind = JobKind::MakeDir {
                     path: RemotePath(path.clone()),
                     mode: 0o777,
@@ -377,7 +380,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The path for the server; asks it only to expand `~user`.
+    /// Returns the path to send to the server, which is only queried to expand `~user`.
     fn written(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
         match written(path) {
             Written::Plain(path) => Some(path),
@@ -397,7 +400,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Where source and target are one host, a tree must not be copied into itself.
+    /// Notes a target on the source's host, so that a tree is not copied into itself.
     fn avoid_target(&mut self, target: &Target, source: Option<HostId>, host: Option<HostId>) {
         self.walks.avoid = None;
         self.walks.same.clear();
@@ -416,7 +419,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A remote source with its patterns expanded; `None` when nothing is there, which was said.
+    /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
+    /// matches.
     fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
         let path = self.written(End::Source, path)?;
         let Some(components) = pattern::parse(&path) else {
@@ -443,7 +447,7 @@ impl Engine<'_> {
             };
         }
         if found.is_empty() && !self.stopped() {
-            // As glob(3) with GLOB_NOCHECK: it may be a name with such characters.
+            // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = pattern::unescape(&path);
             if self.look_at(End::Source, &itself) != TargetIs::Missing {
                 return Some(vec![itself]);
@@ -455,7 +459,8 @@ impl Engine<'_> {
         Some(found)
     }
 
-    /// What `pattern` matches in `dirs`; `None` where a listing has no end, which was said.
+    /// Names in `dirs` that match `pattern`. Returns `None`, after reporting it, if a listing does
+    /// not end.
     fn matches(
         &mut self,
         dirs: Vec<Vec<u8>>,
@@ -480,7 +485,7 @@ impl Engine<'_> {
                     self.fail(None, name, what);
                     return None;
                 }
-                // A directory that cannot be read matches nothing, as in glob(3).
+                // As in glob(3), a directory that cannot be read matches nothing.
                 Err(_) => continue,
             };
             for name in asked.left_out {
@@ -502,7 +507,7 @@ impl Engine<'_> {
         Some(found)
     }
 
-    /// Whether a name of a listing is none of longhaul's own, which is said.
+    /// Returns false, after reporting it, for a name that longhaul reserves for its own files.
     fn may_be_copied(&mut self, dir: &[u8], name: &[u8]) -> bool {
         let Some(what) = refused_name(name) else {
             return true;
@@ -515,7 +520,7 @@ impl Engine<'_> {
     fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let mut there = Vec::new();
         for path in paths {
-            // `pattern/` keeps what is a directory.
+            // `pattern/` matches directories only.
             let by_name = is_directory_by_name(&path);
             match self.look_at(End::Source, &path) {
                 TargetIs::Missing => {}
@@ -527,7 +532,7 @@ impl Engine<'_> {
     }
 }
 
-/// Whether a listing was ended since it would have had no end.
+/// True if a listing was ended because it would never have completed.
 fn is_endless(what: &str) -> bool {
     [
         schedule::TOO_MANY_NAMES,

@@ -1,4 +1,4 @@
-//! What of a copy is written down, and what an earlier run of it has left.
+//! Journal of a copy: writes what is done, and resumes what an earlier run has left.
 
 mod begin;
 mod boot;
@@ -25,56 +25,56 @@ use crate::journal::{Devices, Found, Log, Place, SyncBatch, boot_here};
 use crate::report::Name;
 use crate::walk::local_path;
 
-/// The journal of a run.
+/// Journal of a run.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
     place: Option<Place>,
-    /// What an earlier run has left and nobody has asked for yet.
+    /// State left by an earlier run, minus the files already taken from it.
     state: State,
-    /// Nothing of it is gone on with.
+    /// Nothing is resumed from the earlier run.
     afresh: bool,
     log: Option<Log>,
-    /// There is enough to be worth it: files wait until they are written down.
+    /// The copy is large enough for the journal, so files wait until their records are written.
     waits: bool,
-    /// The receiving machine was asked for the start of its kernel.
+    /// The receiver was asked for its boot ID.
     boot_asked: bool,
-    /// The lane that asked was lost, and another one asks.
+    /// The lane that asked for the boot ID was lost, and another one repeats the request.
     pub(super) boot_lost: bool,
-    /// The start of the receiving machine's kernel; empty if it is not known.
+    /// Boot ID of the receiver's kernel; empty if unknown.
     boot: Vec<u8>,
     claims: Claims,
-    /// What is written once there is.
+    /// Records to write once the journal exists.
     early: Vec<Record>,
-    /// Where the files of those lie that are done.
+    /// Devices that hold the finished files, with one file of each.
     devices: Devices,
     bytes: u64,
     files: u64,
     next: u64,
-    /// Files whose `StartedConnection` is not durable yet.
+    /// Files whose `Begun` record is not durable yet, with the record's number.
     waiting: VecDeque<(u64, FileId)>,
     clock_at: Option<Instant>,
     worth: Worth,
     target: Option<PathBuf>,
-    /// Files and bytes of the earlier run.
+    /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
 }
 
-/// What to do with what is told of bytes that have arrived.
+/// Handling of records that claim data at the receiver.
 #[derive(Default)]
 enum Claims {
     #[default]
     Written,
-    /// Kept until it is known that the receiving machine still has what it had.
+    /// Held until it is known that the receiver did not restart.
     Held(Vec<Record>),
-    /// It has lost some.
+    /// The receiver has lost data.
     Void,
 }
 
-/// What to do with a file.
+/// Decision about a file at its start.
 pub(super) enum Start {
-    /// Copy it.
+    /// Copy the file now.
     Now,
-    /// It is begun, or over, later.
+    /// The file starts or ends later.
     Later,
 }
 
@@ -83,17 +83,17 @@ impl ResumeJournal {
         self.place.is_some()
     }
 
-    /// What is written, if there is something.
+    /// The journal, if it exists.
     pub(super) fn log(&self) -> Option<&Log> {
         self.log.as_ref()
     }
 
-    /// Files wait for it, and what is left of them is gone on with.
+    /// True if files wait for their records and can be resumed.
     pub(super) fn goes_on(&self) -> bool {
         self.waits && self.log.is_some()
     }
 
-    /// Files that wait for it.
+    /// Number of files that wait for their records.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -102,7 +102,7 @@ impl ResumeJournal {
         self.waiting.clear();
     }
 
-    /// A file that is done here lies on this device, of which something is synced then.
+    /// Notes that a finished local file is on this device, which the next sync must cover.
     fn lies_on(&mut self, device: u64, file: &Path) {
         match &mut self.log {
             Some(log) => log.lies_on(device, file),
@@ -131,7 +131,8 @@ impl ResumeJournal {
     }
 }
 impl Engine<'_> {
-    /// Looks for what an earlier run of this copy has left; false if another one is under way.
+    /// Looks for the journal of an earlier run of this copy. Returns false if another process is
+    /// running the same copy.
     pub(super) fn find_journal(&mut self, request: &CopyRequest) -> bool {
         let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
         let to = remote(&request.target);
@@ -190,8 +191,8 @@ impl Engine<'_> {
                 }
             }
             Err(e) => {
-                // It stays for when it can be written again; a second one beside it would be
-                // left behind then.
+                // Keep the existing journal until it can be written again. A second one would be
+                // left over then.
                 self.warn_of_journal(&os_words(&e));
                 return true;
             }
@@ -200,8 +201,8 @@ impl Engine<'_> {
         true
     }
 
-    /// What an earlier run has left, once the process that has it locked is gone: one that was
-    /// killed may take a moment to end.
+    /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
+    /// process may take a moment to exit.
     fn find_unlocked(&mut self, place: &Place) -> std::io::Result<Found> {
         let mut patience = Patience::default();
         loop {
@@ -215,7 +216,7 @@ impl Engine<'_> {
                         let what = "waiting for another longhaul that makes the same copy to end";
                         self.warn(None, what.to_owned());
                     }
-                    // Something comes when the run is interrupted.
+                    // The receiver gets a message when the run is interrupted.
                     if self.cancel.receiver().recv_timeout(pause).is_ok() {
                         return found;
                     }
@@ -225,7 +226,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Makes durable what an earlier run has done, and this one will.
+    /// Batch that makes the files of the earlier run and of this one durable.
     fn flush_of(&self, state: &State) -> SyncBatch {
         let here = self.keeper.target.is_some();
         let files = state.soft_files().filter(|_| here).map(local_path);
@@ -237,7 +238,7 @@ impl Engine<'_> {
         self.warn(None, text);
     }
 
-    /// Sources, destination and the flags that change the result.
+    /// Identity of the copy: sources, target and the flags that change the result.
     fn identity(&self, request: &CopyRequest) -> Vec<u8> {
         let mut identity = Vec::new();
         for flag in [
@@ -247,7 +248,7 @@ impl Engine<'_> {
         ] {
             identity.push(b'0' + u8::from(flag));
         }
-        // What is done without them is not done with them.
+        // A copy made without these flags cannot be resumed with them.
         for (flag, letter) in [
             (self.options.xattrs, b'X'),
             (self.options.acls, b'A'),
@@ -278,15 +279,15 @@ impl Engine<'_> {
         }
     }
 
-    /// Writes down what has come since the last time, before anything is waited for.
+    /// Writes the collected records before the run waits for anything.
     pub(super) fn write_out(&mut self) {
         if let Some(Err(e)) = self.keeper.log.as_mut().map(Log::write_out) {
             self.warn_of_journal(&os_words(&e));
         }
     }
 
-    /// Whether the journal has nothing to go on with. Temporaries that it names are removed here; a
-    /// server's that is lost may keep some, which the same command removes.
+    /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
+    /// server may keep some, which the same command removes.
     fn is_worthless(&self, log: &Log) -> bool {
         let makes = self.options.recursive || self.options.archive;
         let Some(target) = &self.keeper.target else {
@@ -307,8 +308,8 @@ impl Engine<'_> {
         true
     }
 
-    /// The run is over: a copy that is whole needs no journal. One that is small and came to its
-    /// end without some files is begun anew.
+    /// Closes the journal at the end of the run. A complete copy needs none, and a small copy that
+    /// ended with failed files starts over next time.
     pub(super) fn close_journal(&mut self, whole: bool) {
         let Some(log) = self.keeper.log.take() else {
             if !whole && self.keeper.target.is_some() {

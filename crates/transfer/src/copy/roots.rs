@@ -1,4 +1,4 @@
-//! How each source is begun: looked at, then a file or a walk.
+//! Starts each source: queries it, then starts a file or a walk.
 
 use std::fs;
 
@@ -109,7 +109,7 @@ impl Engine<'_> {
         self.source_goes_to(root.onto.target(&root.path));
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
-            // No need to look: the download says if it is no file.
+            // Skip the query: the download reports if the source is not a file.
             return self.begin_owned(Waiting::Root(root, Attributes::default()));
         }
         let id = self.walks.next_id();
@@ -117,7 +117,7 @@ impl Engine<'_> {
             path: RemotePath(root.path.clone()),
             follow: true,
         };
-        // To know a symlink that leads back, and the target within the source.
+        // The canonical path detects symlink loops and a target within the source.
         let real = JobKind::RealPath {
             path: RemotePath(root.path.clone()),
         };
@@ -127,10 +127,10 @@ impl Engine<'_> {
                 asked += 1;
             }
         }
-        // What is no directory answers with an error, of which nobody is told.
+        // For a source that is not a directory the listing fails, which is ignored.
         if self.options.recursive || self.options.archive {
             let path = RemotePath(root.path.clone());
-            // What must not be walked into is on the host of a target.
+            // A server's tree listing would not stop at a target on the same host.
             let tree = self.target.is_none() && self.source_lists_another();
             let list = match tree {
                 true => JobKind::ListTree { path, count: true },
@@ -153,7 +153,7 @@ impl Engine<'_> {
         self.walks.remote.insert(id, looking);
     }
 
-    /// One of the two questions about a root is over.
+    /// Handles the answer to one of the two queries about a root.
     pub(super) fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
         let Some(Remote::Looking { asked, fault, .. }) = self.walks.remote.get_mut(&id) else {
             return;
@@ -189,8 +189,8 @@ impl Engine<'_> {
                 let target = root.onto.target(&root.path);
                 let follow = !self.options.archive;
                 let avoid = self.walks.avoid_for(&root.path);
-                // A listing that was read before the target was made does not have it, and nobody
-                // would be told that it is left out.
+                // A listing read before the target was made does not contain it, so the warning
+                // that it is left out would be missing.
                 let within = |real: &Vec<u8>| avoid.as_ref().is_some_and(|a| a.starts_with(real));
                 if real.as_ref().is_some_and(within) {
                     self.walks.forget_listing(id);
@@ -206,7 +206,7 @@ impl Engine<'_> {
                 self.fail_same(&root, "the same file");
             }
             EntryKind::File => self.begin_owned(Waiting::Root(root, attributes)),
-            // Without a type the download itself tells.
+            // Without a file type the download itself shows if it is a file.
             EntryKind::Other if attributes.mode.is_none() => {
                 self.begin_owned(Waiting::Root(root, attributes));
             }

@@ -1,18 +1,18 @@
-//! Finds out whether a copy between two machines is a copy onto or into itself.
+//! Detects a copy between two machines that is a copy onto or into itself.
 //!
-//! `longhaul cp -r localhost:dir dir/inside` would find what it has just made, and copy that into
-//! itself until the names are too long, as scp does; `longhaul cp --inplace file localhost:file` would
-//! empty the file before it is read. SFTP tells neither which host it is nor which file a name means,
-//! and equal paths prove nothing: other hosts have them too, and a relative one begins in the home of
-//! who has logged in. So two things must hold before a source is refused:
+//! `longhaul cp -r localhost:dir dir/inside` would find its own output and copy it into itself
+//! until the names are too long, as scp does. `longhaul cp --inplace file localhost:file` would
+//! truncate the file before reading it. SFTP identifies neither the host nor the file behind a
+//! name, and equal paths prove nothing: other hosts have them too, and a relative path begins in
+//! the home of the account that logged in. Two conditions must hold before a source is refused:
 //!
-//! 1. The target lies in the source, or is the same file, if the server is this machine. This costs
-//!    no request, and rules out nearly all copies.
-//! 2. A name that nobody else has, made there at one end, is seen by the other end under the path that
+//! 1. If the server is this machine, the target lies in the source or is the same file. This check
+//!    sends no request and rules out nearly all copies.
+//! 2. A uniquely named entry, created at one end, is visible at the other end under the path that
 //!    the user wrote.
 //!
-//! Between two hosts step 1 is made with the paths that the servers say (REALPATH). A file system that
-//! two machines have under different paths is not recognized.
+//! Between two hosts, condition 1 uses the paths that the servers report (REALPATH). A file system
+//! that two machines have under different paths is not recognized.
 
 use std::env;
 use std::ffi::OsStr;
@@ -31,13 +31,14 @@ use super::target_kind::TargetIs;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
 
-/// Up to so many sources are each asked for their canonical path; of more, their directories are.
+/// Number of sources up to which each one's canonical path is queried; beyond it, those of their
+/// directories are.
 const ASKED: usize = 8;
 
-/// How a target contains what is copied there.
+/// Relation of the target to its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Overlap {
-    /// The source is a directory, and the target is or will be in it.
+    /// The source is a directory that contains the target or will contain it.
     Inside,
     /// Both are the same directory.
     SameDirectory,
@@ -46,8 +47,8 @@ enum Overlap {
 }
 
 impl Engine<'_> {
-    /// Keeps walks out of the target where it lies in one of `sources`, and notes the sources that
-    /// are the target's own files.
+    /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
+    /// the target's own files.
     pub(super) fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         if !self.is_recursive() && !self.options.inplace {
             return;
@@ -60,7 +61,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A download: the target is on this machine.
+    /// Checks a download, whose target is on this machine.
     fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let Some((place, there)) = place_of(&local_path(path)) else {
@@ -76,7 +77,7 @@ impl Engine<'_> {
             let Some((overlap, real)) = self.overlap(&guess, &target) else {
                 continue;
             };
-            // A directory of this machine, and where the server would have it.
+            // A directory on this machine, and its path at the server.
             let (here, seen) = match overlap {
                 Overlap::SameFile => (real.parent().unwrap_or(&real), parent_of(source)),
                 Overlap::SameDirectory => (&*real, source.clone()),
@@ -93,7 +94,7 @@ impl Engine<'_> {
                 Overlap::SameFile | Overlap::SameDirectory => {
                     self.walks.same.insert(source.clone());
                 }
-                // The walk compares with what the server says.
+                // The walk compares with canonical paths of the server.
                 Overlap::Inside => {
                     let Some(dir) = self.real_path(End::Source, &seen) else {
                         continue;
@@ -109,7 +110,7 @@ impl Engine<'_> {
         }
     }
 
-    /// An upload: the target is on a host.
+    /// Checks an upload, whose target is on a host.
     fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
@@ -118,7 +119,7 @@ impl Engine<'_> {
             return;
         };
         let into = into || (matches!(onto, TargetPath::Guess(_)) && place.is_dir());
-        // The directory that is there, as the user wrote it.
+        // Existing directory, as the user wrote it.
         let seen = match there == place {
             true => path.clone(),
             false => parent_of(path),
@@ -144,7 +145,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A copy between two logins, which may be to one machine.
+    /// Checks a copy between two logins, which may lead to one machine.
     fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let Some(place) = self.real_target(End::Target, path) else {
@@ -180,7 +181,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether the target lies in one of many sources, by the canonical paths of their directories.
+    /// True if the target lies in one of many sources, judged by the canonical paths of their
+    /// directories.
     fn parents_hold(&mut self, sources: &[Vec<u8>], place: &[u8], into: bool) -> bool {
         let place = local_path(place);
         let mut known: Option<(PathBuf, Option<PathBuf>)> = None;
@@ -206,8 +208,8 @@ impl Engine<'_> {
         false
     }
 
-    /// How a target at this machine's path `target` contains the source at `source`, and the canonical
-    /// path of that.
+    /// Returns how the target at the local path `target` overlaps the source at `source`, with the
+    /// source's canonical path.
     fn overlap(&self, source: &Path, target: &Path) -> Option<(Overlap, PathBuf)> {
         let source = fs::canonicalize(source).ok()?;
         let meta = fs::metadata(&source).ok()?;
@@ -220,7 +222,7 @@ impl Engine<'_> {
                 || overlap == Overlap::SameDirectory;
             return inside.then_some((overlap, source));
         }
-        // Otherwise it is replaced by a copy of itself, and nothing is lost.
+        // Without --inplace the file is replaced by a copy of itself, and nothing is lost.
         let there = fs::metadata(target).ok().filter(|_| self.options.inplace)?;
         (identity(&there) == identity(&meta)).then_some((Overlap::SameFile, source))
     }
@@ -229,7 +231,7 @@ impl Engine<'_> {
         self.options.recursive || self.options.archive
     }
 
-    /// Where this machine has the home directory of who has logged in at `end`.
+    /// Local path of the home directory of the account that logged in at `end`.
     fn home_there(&self, end: End) -> Option<PathBuf> {
         let login = self.side(end).and_then(|side| side.login.clone());
         let home = login.and_then(|login| User::from_name(&login).ok().flatten());
@@ -240,7 +242,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The canonical path of what is there.
+    /// Canonical path of an existing entry.
     fn real_path(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
@@ -249,7 +251,8 @@ impl Engine<'_> {
         real.starts_with(b"/").then_some(real)
     }
 
-    /// The canonical path of what may not be there yet: some servers say only that of its directory.
+    /// Canonical path of an entry that may not exist yet. Some servers only resolve its directory,
+    /// so the name is appended.
     fn real_target(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
         if let Some(real) = self.real_path(end, path) {
             return Some(real);
@@ -264,7 +267,7 @@ impl Engine<'_> {
         Some(join(&parent, name.as_bytes()))
     }
 
-    /// Whether `dir` of the host at `end` is `here` of this machine.
+    /// True if `dir` on the host at `end` is the local directory `here`.
     fn is_one_directory(&mut self, end: End, dir: &[u8], here: &Path) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
@@ -273,7 +276,7 @@ impl Engine<'_> {
             let _ = fs::remove_dir(&here);
             return sees;
         }
-        // This account may not write there, but the one that has logged in may.
+        // This account cannot write there, but the one that logged in may.
         if end != End::Target || !self.make_probe(&there) {
             return false;
         }
@@ -282,7 +285,8 @@ impl Engine<'_> {
         seen
     }
 
-    /// A symlink, since it is made and removed in one request each and holds nothing.
+    /// Creates the probe, a symlink: it takes one request to make and one to remove, and holds no
+    /// data.
     fn make_probe(&mut self, path: &[u8]) -> bool {
         let kind = JobKind::MakeSymlink {
             path: RemotePath(path.to_vec()),
@@ -293,7 +297,7 @@ impl Engine<'_> {
 
     fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
-        // Whatever it says, there is nothing else to be done.
+        // A failure leaves nothing more to try.
         let _ = self.ask(End::Target, JobKind::Remove { path });
     }
 
@@ -309,7 +313,7 @@ fn parts(onto: &TargetPath) -> (&Vec<u8>, bool) {
     }
 }
 
-/// The directory that a path on a host lies in.
+/// Parent directory of a path on a host.
 fn parent_of(path: &[u8]) -> Vec<u8> {
     match local_path(path).parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.as_os_str().as_bytes().to_vec(),
@@ -317,7 +321,7 @@ fn parent_of(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Where a source goes.
+/// Target path of a source.
 fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
     match name_in_target(source).filter(|_| into) {
         Some(name) => place.join(OsStr::from_bytes(name)),
@@ -325,8 +329,8 @@ fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
     }
 }
 
-/// Where a target is or will be, and the directory that is there already: itself or its parent.
-/// Both canonical.
+/// Path of a target that may not exist yet, and the existing directory: the target itself or its
+/// parent. Both are canonical.
 fn place_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
     if let Ok(place) = fs::canonicalize(path) {
         if place.is_dir() {
@@ -344,7 +348,7 @@ fn place_of(path: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((parent.join(name), parent))
 }
 
-/// A remote path as this machine would read it; a relative one begins in `home`.
+/// Local interpretation of a remote path; a relative one begins in `home`.
 fn as_here(path: &[u8], home: Option<&Path>) -> Option<PathBuf> {
     let path = local_path(path);
     match path.is_absolute() {

@@ -9,33 +9,34 @@ use super::owner::Waiting;
 use super::tree::{DirKey, Held};
 use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join};
 
-/// Trees walked at the same time; more would only hold more.
+/// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
-/// Trees listed at the same time, in all walks: as many as a server of ours lists for a client.
+/// Number of trees listed at the same time in all walks, which is the number that a longhaul server
+/// lists for one client.
 const TREES: usize = 16;
 
-/// Answers to listings that were begun before their walks, beyond which no more is asked for.
+/// Answers to early listings above which no more are requested.
 const HELD_AHEAD: usize = 256;
 
-/// A walk of the run.
+/// Identifies a walk of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WalkId(pub(super) u64);
 
-/// A source to be copied.
+/// Source to copy.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     pub(super) path: Vec<u8>,
     pub(super) onto: TargetPath,
 }
 
-/// Where a source goes.
+/// Target path of a source.
 #[derive(Clone, Debug)]
 pub(super) enum TargetPath {
-    /// Into this directory, under its own name.
+    /// Into this directory, under the source's own name.
     Into(Vec<u8>),
     /// To this name.
     Exactly(Vec<u8>),
-    /// Into it if it is a directory, else to this name: not known yet.
+    /// Into this directory if it is one, otherwise to this name; not known yet.
     Guess(Vec<u8>),
 }
 
@@ -51,38 +52,38 @@ impl TargetPath {
     }
 }
 
-/// The walks under way.
+/// Walks in progress.
 #[derive(Debug, Default)]
 pub(super) struct ActiveWalks {
     next: u64,
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
-    /// Listings of roots that were asked for together with what the root is.
+    /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, Ahead>,
-    /// The source was told to list no more for now.
+    /// The source was told to pause its listings.
     holds: bool,
-    /// Files that the session was told there probably are.
+    /// Estimated number of files that the session was told.
     pub(super) foreseen: u64,
-    /// A directory at the source that must not be walked into.
+    /// Directory at the source that walks must not enter.
     pub(super) avoid: Option<SelfCopyGuard>,
-    /// Where sources are merged: which of them has which place in the target.
+    /// Claims of merged sources on target paths; `None` without merging.
     pub(super) claims: Option<Claims>,
-    /// Sources that are what their target is already.
+    /// Sources that are identical to their target.
     pub(super) same: BTreeSet<Vec<u8>>,
 }
 
-/// Where the copy goes, when source and target are on the same host.
+/// Target of the copy, if source and target are on the same host.
 #[derive(Clone, Debug)]
 pub(super) struct SelfCopyGuard {
-    /// Canonical.
+    /// Canonical path of the target.
     pub(super) path: Vec<u8>,
-    /// Sources go into it, under their names.
+    /// Sources are copied into the target, under their own names.
     pub(super) into: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum Remote {
-    /// Being looked at: the root, what it is, where it really is, and questions without answer.
+    /// Being queried: the root, its attributes, its canonical path, and the number of open queries.
     Looking {
         root: Root,
         attributes: Option<Attributes>,
@@ -93,16 +94,16 @@ pub(super) enum Remote {
     Walking(Box<RemoteWalk>, Vec<u8>),
 }
 
-/// A listing that was begun before its walk.
+/// Listing that started before its walk.
 #[derive(Debug)]
 enum Ahead {
-    /// What it has brought.
+    /// Answers received so far.
     Held {
         answers: Vec<Answer>,
-        /// It is the whole tree that is listed.
+        /// The listing covers the whole tree.
         tree: bool,
     },
-    /// It answers this question of the walk.
+    /// Answers this request of the walk.
     Asked(u64),
 }
 
@@ -112,7 +113,7 @@ impl ActiveWalks {
         WalkId(self.next)
     }
 
-    /// Where a walk of `root` must not go.
+    /// Path that a walk of `root` must not enter.
     pub(super) fn avoid_for(&self, root: &[u8]) -> Option<Vec<u8>> {
         let avoid = self.avoid.as_ref()?;
         Some(match name_in_target(root).filter(|_| avoid.into) {
@@ -134,14 +135,14 @@ impl ActiveWalks {
         })
     }
 
-    /// Trees that are being listed.
+    /// Number of trees being listed.
     fn trees_asked(&self) -> usize {
         let ahead = |ahead: &&Ahead| matches!(ahead, Ahead::Held { tree: true, .. });
         let begun = self.walking().map(RemoteWalk::trees_asked);
         begun.sum::<usize>() + self.ahead.values().filter(ahead).count()
     }
 
-    /// Answers to listings that were asked for before it is known that there is a directory.
+    /// Number of answers held from listings whose directory is not confirmed yet.
     fn held_ahead(&self) -> usize {
         let held = |ahead: &Ahead| match ahead {
             Ahead::Held { answers, .. } => answers.len(),
@@ -160,13 +161,13 @@ impl ActiveWalks {
         }
     }
 
-    /// The listing of this root was asked for, or of all that is below it.
+    /// Notes an early listing of a root, or of the tree below it.
     pub(super) fn list_ahead(&mut self, id: WalkId, tree: bool) {
         let answers = Vec::new();
         self.ahead.insert(id, Ahead::Held { answers, tree });
     }
 
-    /// What comes of that.
+    /// Handles an answer of an early listing.
     pub(super) fn listed_ahead(&mut self, id: WalkId, answer: Answer) {
         let over = matches!(answer, Answer::Done | Answer::Failed(_));
         match self.ahead.get_mut(&id) {
@@ -182,8 +183,8 @@ impl ActiveWalks {
         }
     }
 
-    /// The root is a directory, which `walk` begins with: what was asked before is not asked again.
-    /// The rest is listed in `trees` where the server can.
+    /// Starts the walk of a root that is a directory, using its early listing. With `trees`, the
+    /// rest is listed as whole trees.
     pub(super) fn begin_walk(
         &mut self,
         id: WalkId,
@@ -213,7 +214,7 @@ impl ActiveWalks {
         }
     }
 
-    /// The root is no directory.
+    /// Drops the early listing of a root that is not a directory.
     pub(super) fn forget_listing(&mut self, id: WalkId) {
         self.ahead.remove(&id);
     }
@@ -232,12 +233,12 @@ impl ActiveWalks {
 }
 
 impl Engine<'_> {
-    /// Whether there is anything left to find.
+    /// True if sources may still yield entries.
     pub(super) fn has_more(&self) -> bool {
         !self.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
     }
 
-    /// Takes one more thing from the sources and begins it; false when there is none now.
+    /// Takes the next entry from the sources and starts it. Returns false if there is none now.
     pub(super) fn feed(&mut self) -> bool {
         match self.feed_waiting() {
             Some(false) => {}
@@ -290,22 +291,22 @@ impl Engine<'_> {
         None
     }
 
-    /// Whether the source lists whole trees, or will as far as is known.
+    /// True if the source lists whole trees, or is expected to.
     pub(super) fn source_lists_trees(&self) -> bool {
         let source = self.source.as_ref();
         source.is_some_and(|side| side.session.lists_trees())
     }
 
-    /// Whether it lists another one beside those that it lists.
+    /// True if the source can list another tree at the same time.
     pub(super) fn source_lists_another(&self) -> bool {
         self.walks.trees_asked() < TREES && self.source_lists_trees()
     }
 
-    /// Lets walks ask what they want to know.
+    /// Submits the requests of the walks.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
         let mut holds = self.walks.held_ahead() > HELD_AHEAD;
-        // A first contact begins with the stock server, and may have found a longhaul since.
+        // The first visit to a host starts on the stock server and may have found a longhaul since.
         let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
         let trees = may && self.source_lists_trees();
         let mut listed = self.walks.trees_asked();
@@ -394,7 +395,7 @@ impl Engine<'_> {
         });
     }
 
-    /// Where an entry of a walk goes; `None` if its directory goes nowhere.
+    /// Target path of an entry of a walk; `None` if its directory has no target.
     fn target_of(&self, id: WalkId, entry: &Entry, root: &[u8]) -> Option<Vec<u8>> {
         match entry.parent {
             Some(parent) => {
@@ -463,7 +464,7 @@ mod tests {
                 walks.listed_ahead(id, answer);
             }
             assert_eq!(asked(&mut walks, id), [b"top/below".to_vec()], "{before}");
-            // The root, what is in it, and that this was all.
+            // The root, its two entries, and its end.
             assert_eq!(found(&mut walks, id), 4, "{before}");
             assert!(walks.ahead.is_empty());
         }
@@ -495,7 +496,7 @@ mod tests {
                 answers(&mut walks, id);
             }
             assert_eq!(asked(&mut walks, id), Vec::<Vec<u8>>::new());
-            // The root, what is in it, and that this was all.
+            // The root, its two entries, and its end.
             assert_eq!(found(&mut walks, id), 4, "{early}");
             assert!(walks.ahead.is_empty() && walks.trees_asked() == 0);
         }

@@ -1,4 +1,4 @@
-//! Symlinks that are kept.
+//! Symlinks that are copied as symlinks.
 
 use schedule::{Attributes, JobKind, RemotePath};
 
@@ -53,7 +53,7 @@ impl Engine<'_> {
         self.symlink_over(&held, made, End::Target);
     }
 
-    /// What is kept of a symlink.
+    /// Attributes of a symlink that are kept.
     fn symlink_attributes(&self, held: &Held) -> Attributes {
         let source = held.entry.attributes;
         Attributes {
@@ -64,7 +64,7 @@ impl Engine<'_> {
         }
     }
 
-    /// At the far end; here that was done with the symlink.
+    /// Sets a symlink's times at the far end. Local symlinks get them when they are made.
     fn keep_symlink_times(&mut self, held: &Held) {
         let attributes = self.symlink_attributes(held);
         if self.target.is_some() && attributes.times.is_some() {

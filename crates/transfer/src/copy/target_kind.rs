@@ -1,24 +1,24 @@
-//! Saves a round trip where one file goes to one remote place: whether that place is a directory
-//! is asked in the same flight as the upload itself, which goes where the answer probably lies.
+//! Saves a round trip when one file is copied to one remote path: the query whether that path is a
+//! directory is sent together with the upload, which goes to the more likely target.
 //!
-//! A wrong guess does no harm. A file at the name of a directory fails by the lane's LSTAT, and
-//! a rename onto a directory fails at the server; a temporary in a directory that is none fails
-//! at its OPEN. Then the file goes to the other place.
+//! A wrong guess does no harm. A file at the name of a directory fails by the lane's LSTAT, and a
+//! rename onto a directory fails at the server; a temporary in a directory that does not exist
+//! fails at its OPEN. The file is then sent to the other target.
 
 use schedule::{Attributes, EntryKind};
 
 use super::names::basename;
 
-/// Where a file goes while the answer is not there.
+/// Target of a file while the answer is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guess {
-    /// To the target's own name.
+    /// The target path itself.
     Itself,
-    /// Into the target under the source's name.
+    /// The source's name inside the target.
     Into,
 }
 
-/// What the server said the target is.
+/// Kind of the target, as the server reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetIs {
     Directory,
@@ -35,20 +35,21 @@ impl TargetIs {
     }
 }
 
-/// What to do about an upload that failed.
+/// Decision after a failed upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The guess was right: the failure stands.
+    /// The guess was right, so the failure is final.
     Stands,
-    /// Again, as this.
+    /// Repeat the upload to this target.
     Again(Guess),
     /// The user wrote `target/`, and there is no such directory.
     NoDirectory,
 }
 
 impl Guess {
-    /// A slash says directory; the source's own name, or one with the same extension, says file;
-    /// so does that it `was_file`, or nothing, the last time.
+    /// Guesses the kind of the target. A trailing slash means a directory. The source's own name,
+    /// the same extension, or `was_file` (known from an earlier copy) means a file. Otherwise it is
+    /// a directory.
     pub(super) fn new(target: &[u8], source_name: &[u8], was_file: bool) -> Self {
         let name = basename(target);
         if is_directory_by_name(target) {
@@ -63,7 +64,7 @@ impl Guess {
         }
     }
 
-    /// What a failed upload means once the server has said what the target is.
+    /// Interprets a failed upload once the server has reported the kind of the target.
     pub(super) fn judge(self, target: &[u8], is: TargetIs) -> Verdict {
         match (self, is) {
             (Self::Itself, TargetIs::Directory) => Verdict::Again(Self::Into),
@@ -74,14 +75,14 @@ impl Guess {
     }
 }
 
-/// Whether `path` can only be a directory.
+/// True if `path` can only be a directory.
 pub(super) fn is_directory_by_name(path: &[u8]) -> bool {
     path.is_empty() || path.ends_with(b"/") || matches!(basename(path), b"." | b".." | b"~")
 }
 
 fn extension(name: &[u8]) -> Option<&[u8]> {
     let dot = name.iter().rposition(|b| *b == b'.')?;
-    // `.profile` has none.
+    // `.profile` has no extension.
     (dot > 0 && dot + 1 < name.len()).then(|| &name[dot..])
 }
 

@@ -1,4 +1,4 @@
-//! Paths below the target on this machine: which part of each the user has named.
+//! Paths below the local target, split into the part that the user named and the rest.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::disk::{Destination, DirectoryCache, Location};
 use crate::walk::local_path;
 
 impl Engine<'_> {
-    /// A path on this machine that is written. Below what the user has named no symlink is followed; a
-    /// path that is not below it is never opened.
+    /// Returns the local path to write. Below the part that the user named no symlink is followed,
+    /// and a path outside of it is never opened.
     pub(super) fn target_path(&self, path: &[u8]) -> LocalPath {
         let dirlinks = self.options.keep_dirlinks;
         if path == self.named {
@@ -24,7 +24,7 @@ impl Engine<'_> {
                 .strip_prefix(named)
                 .filter(|rest| named.ends_with(b"/") || rest.starts_with(b"/")),
         };
-        // A path from the root is below nothing, and refused.
+        // An absolute path lies below nothing and is refused.
         let below = below.map_or(&b"/"[..], |rest| {
             let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
             rest.get(slashes..).unwrap_or_default()
@@ -32,15 +32,15 @@ impl Engine<'_> {
         LocalPath::beneath(local_path(&self.named), local_path(below), dirlinks)
     }
 
-    /// Notes the target of the command, below which no symlink is followed.
+    /// Notes the command's target, below which no symlink is followed.
     pub(super) fn name_target(&mut self, onto: &TargetPath) {
         let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
             onto;
         self.named = named.clone();
     }
 
-    /// Locates the temporary `temp` of a file that goes to `target` on this machine; `None` where the two
-    /// are in different directories.
+    /// Locates the temporary `temp` of a file with the local target `target`. Returns `None` if
+    /// they are in different directories.
     pub(super) fn temporary_of(&self, target: &[u8], temp: &[u8]) -> Option<Location> {
         if directory_of(target) != directory_of(temp) {
             return None;
@@ -52,7 +52,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Resolves the paths of the target on this machine.
+    /// Cache that resolves paths of the target on this machine.
     pub(super) fn directories(&self) -> Arc<DirectoryCache> {
         match &self.source {
             Some(side) => Arc::clone(side.session.directories()),

@@ -1,5 +1,5 @@
-//! What is to come, counted while the connection is being made and as listings arrive: a further
-//! login takes four round trips, and is of most use when it is begun with the first files.
+//! Estimates the size of the copy while the connection is being made and as listings arrive. A
+//! further login takes four round trips and helps most if it starts with the first files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,31 +13,31 @@ use super::Delta;
 use super::engine::{End, Engine};
 use crate::walk::{RemoteWalk, local_path};
 
-/// Entries looked at, in all: enough to know how many connections they are worth. As many as these
-/// take 0.4 s of one processor from memory, while the connection is being made.
+/// Largest number of entries counted, enough to decide about connections. Counting them takes 0.4 s
+/// of one processor with warm caches, while the connection is being made.
 const MOST: usize = 256 * 1024;
 
-/// Files and their bytes.
+/// Number of files and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many files.
+    /// Number of files.
     pub files: u64,
-    /// What they hold together.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
-/// What is to be sent to a host, as far as it was counted; for who connects to it meanwhile.
+/// Estimate of the data to send to a host, read by the code that connects meanwhile.
 #[derive(Clone, Debug)]
 pub struct TransferEstimate(Arc<Shared>);
 
 impl TransferEstimate {
-    /// Of a count that is still going on, or was ended.
+    /// Count so far, of a thread that is still counting or was stopped.
     pub fn so_far(&self) -> Count {
         self.0.so_far()
     }
 }
 
-/// What a thread has counted so far; it ends when this is dropped.
+/// Handle of a counting thread, which stops when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Counting(Arc<Shared>);
 
@@ -49,18 +49,19 @@ struct Shared {
 }
 
 impl Counting {
-    /// Counts what is at `paths`, and below where `recursive`, on a thread of its own.
+    /// Counts the files at `paths`, including subdirectories if `recursive`, on a thread of its
+    /// own.
     pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
         let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
         let counting = Self::default();
         let shared = counting.0.clone();
         let thread = thread::Builder::new().name("count".to_owned());
-        // Without a thread nothing is announced.
+        // Without the thread the count stays zero.
         let _ = thread.spawn(move || shared.count(paths, recursive));
         counting
     }
 
-    /// The same for others to look at.
+    /// Read-only view of the count.
     pub(super) fn coming(&self) -> TransferEstimate {
         TransferEstimate(Arc::clone(&self.0))
     }
@@ -104,17 +105,17 @@ impl Shared {
 }
 
 impl Engine<'_> {
-    /// Tells the session at the target what was counted so far, and lets that be enough.
+    /// Announces the count so far to the target's session and stops counting.
     pub(super) fn announce(&self, counting: Counting) {
         self.expect(End::Target, Direction::Up, counting.so_far());
     }
 
-    /// Tells the session at the source what a listing has brought.
+    /// Announces the files of a listing to the source's session.
     pub(super) fn announce_listed(&self, entries: &[(Vec<u8>, Attributes)]) {
         self.announce_found(entries.iter().map(|(_, attributes)| attributes));
     }
 
-    /// The same of a part of a tree.
+    /// Announces the files of a partial tree to the source's session.
     pub(super) fn announce_tree(&self, steps: &[TreeStep]) {
         self.announce_found(steps.iter().filter_map(|step| match step {
             TreeStep::Entry(_, attributes) => Some(attributes),
@@ -122,7 +123,8 @@ impl Engine<'_> {
         }));
     }
 
-    /// Tells it what the walks will probably find, where that is much more than was told.
+    /// Tells the source's session how much the walks will probably find, if the estimate grew by
+    /// more than a quarter.
     pub(super) fn foresee(&mut self) {
         let sum =
             |(a, b): (u64, u64), (c, d): (u64, u64)| (a.saturating_add(c), b.saturating_add(d));
@@ -146,7 +148,8 @@ impl Engine<'_> {
     }
 
     fn expect(&self, end: End, direction: Direction, count: Count) {
-        // Where it is rebuilt further connections are of no use, and that is not known before it begins.
+        // A single file rebuilt from a delta does not use further connections, which is only known
+        // once it starts.
         if self.options.delta == Delta::Always && count.files == 1 {
             return;
         }

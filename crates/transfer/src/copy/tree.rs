@@ -9,25 +9,26 @@ use super::source::WalkId;
 use crate::report::Event;
 use crate::walk::{DirId, Entry};
 
-/// A directory of the copy: of which walk, and which of its directories.
+/// Directory of the copy: its walk and its number in that walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DirKey {
     pub(super) walk: WalkId,
     pub(super) dir: DirId,
 }
 
-/// The target directories that are not complete. A directory is made before what is in it, and
-/// gets its mode and times when that is done.
+/// Target directories that are not complete. A directory is made before its contents, and gets its
+/// mode and times after them.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     dirs: BTreeMap<DirKey, Dir>,
     held: usize,
-    /// Files begun before it is known that their directory is made.
+    /// Number of files started before their directory is known to exist.
     early: usize,
 }
 
-/// Files that may be begun behind a MKDIR without an answer: more than a new connection sends in
-/// a round trip, and few, since each asks what stands at its name, which a new directory spares.
+/// Largest number of files started behind an unanswered MKDIR. More than a new connection sends in
+/// a round trip, but few, because each costs a query for an existing file, which a new directory
+/// makes unnecessary.
 const EARLY: usize = 64;
 
 #[derive(Debug)]
@@ -35,49 +36,49 @@ struct Dir {
     parent: Option<DirKey>,
     target: Vec<u8>,
     attributes: Attributes,
-    /// Extended attributes and access control lists that it is to have.
+    /// Extended attributes and access control lists to set.
     xattrs: Option<Box<Xattrs>>,
     state: DirState,
     existed: bool,
-    /// Its mode was set when it was made.
+    /// The mode was set when the directory was made.
     has_mode: bool,
-    /// The walk has no more entries of it.
+    /// The walk has no more entries of the directory.
     listed: bool,
-    /// What is in it and not done.
+    /// Number of unfinished entries in the directory.
     open: usize,
-    /// What waits for it to be made.
+    /// Entries that wait until the directory is made.
     held: Vec<Held>,
-    /// Directories that wait for it to be made.
+    /// Subdirectories that wait until the directory is made.
     held_dirs: Vec<DirKey>,
-    /// Files that were begun before it is known to be made.
+    /// Number of files started before the directory is known to exist.
     early: usize,
-    /// Of them, those that failed, perhaps only because it was not.
+    /// Files among these that failed, perhaps only because the directory did not exist.
     failed_early: Vec<FileId>,
 }
 
-/// What the failure of a file says, as far as its directory goes.
+/// Conclusion from a file's failure about its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureScope {
-    /// The file itself.
+    /// The failure concerns the file itself.
     File,
-    /// Nobody knows yet.
+    /// Not known until the directory is made or has failed.
     Undecided,
-    /// Its directory was not made, which was said.
+    /// The directory could not be made, which was reported.
     Directory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DirState {
-    /// Its parent is being made.
+    /// The parent is being made.
     Waiting,
     Making,
     Ready,
-    /// It could not be made, which was said; nothing in it is copied.
+    /// The directory could not be made, which was reported; its contents are not copied.
     Failed,
     Finishing,
 }
 
-/// A file or symlink whose directory may still be in the making.
+/// File or symlink whose directory may not exist yet.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) entry: Entry,
@@ -87,7 +88,7 @@ pub(super) struct Held {
     pub(super) points_to: Option<Vec<u8>>,
 }
 
-/// What to do with an item for a directory.
+/// Decision about an item, by the state of its directory.
 enum Place {
     Now,
     Later,
@@ -95,58 +96,58 @@ enum Place {
 }
 
 impl Tree {
-    /// Items that wait for their directory.
+    /// Number of items that wait for their directory.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Nothing more is begun.
+    /// Drops all waiting items when the run ends early.
     pub(super) fn drop_held(&mut self) {
         self.dirs.clear();
         self.held = 0;
         self.early = 0;
     }
 
-    /// Where a directory goes.
+    /// Target path of a directory.
     pub(super) fn target(&self, dir: DirKey) -> Option<&[u8]> {
         self.dirs.get(&dir).map(|d| d.target.as_slice())
     }
 
-    /// The directory stood there before.
+    /// Notes that the directory existed before the copy.
     pub(super) fn existed(&mut self, dir: DirKey) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.existed = true;
         }
     }
 
-    /// It is not finished before something that was asked about it is answered.
+    /// Delays the end of a directory until one more query about it is answered.
     pub(super) fn waits_for_more(&mut self, dir: DirKey) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.open += 1;
         }
     }
 
-    /// What it is to have of extended attributes.
+    /// Stores the extended attributes to set on a directory.
     pub(super) fn has_xattrs(&mut self, dir: DirKey, xattrs: Option<Box<Xattrs>>) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.xattrs = xattrs;
         }
     }
 
-    /// Whether this run created the directory.
+    /// True if this run created the directory.
     pub(super) fn is_fresh(&self, dir: DirKey) -> bool {
         self.dirs
             .get(&dir)
             .is_some_and(|d| d.state == DirState::Ready && !d.existed)
     }
 
-    /// Whether the directory is itself a source, and not in one.
+    /// True if the directory is itself a source.
     pub(super) fn is_root(&self, dir: DirKey) -> bool {
         self.dirs.get(&dir).is_some_and(|d| d.parent.is_none())
     }
 
-    /// Whose fault it is that a file in `dir` failed; one that nobody knows of yet is kept until
-    /// the directory is made or not.
+    /// Attributes the failure of a file to the file or its directory `dir`. An undecided file is
+    /// kept until the directory is made or has failed.
     pub(super) fn blame(&mut self, dir: Option<DirKey>, file: FileId) -> FailureScope {
         let Some(dir) = dir.and_then(|dir| self.dirs.get_mut(&dir)) else {
             return FailureScope::File;
@@ -161,7 +162,8 @@ impl Tree {
         }
     }
 
-    /// `early`: a file may follow the request that makes its directory, before the answer.
+    /// Decides about an item by the state of its directory. With `early`, a file may follow the
+    /// unanswered request that makes the directory.
     fn place(&mut self, dir: DirKey, held: &Held, early: bool) -> Place {
         let Some(dir) = self.dirs.get_mut(&dir) else {
             return Place::Never;
@@ -189,8 +191,8 @@ impl Tree {
 }
 
 impl Engine<'_> {
-    /// A directory was found: it is made, at once where that needs no waiting. False when it
-    /// could not be, and nothing in it need be looked at.
+    /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
+    /// if that is impossible and its contents can be skipped.
     pub(super) fn begin_dir(
         &mut self,
         key: DirKey,
@@ -200,7 +202,7 @@ impl Engine<'_> {
     ) -> bool {
         let mut state = DirState::Making;
         if let Some(parent) = parent {
-            // Through a symlink that must not be followed it would go elsewhere.
+            // A path through a symlink that must not be followed would lead elsewhere.
             let in_order = self.server_works_in_order() && self.follows(parent);
             let Some(above) = self.tree.dirs.get_mut(&parent) else {
                 return false;
@@ -243,8 +245,8 @@ impl Engine<'_> {
             .is_some_and(|d| d.state != DirState::Failed)
     }
 
-    /// OpenSSH's server and ours answer one request after the other: a directory may be made in one
-    /// whose own making is not answered yet.
+    /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
+    /// then be made in a parent whose own MKDIR is not answered yet.
     fn server_works_in_order(&self) -> bool {
         self.target
             .as_ref()
@@ -257,7 +259,7 @@ impl Engine<'_> {
             return;
         };
         dir.state = DirState::Making;
-        // Without the server's word, what a new directory has before the umask.
+        // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
         if self.target.is_some() {
             let path = RemotePath(dir.target.clone());
@@ -268,7 +270,7 @@ impl Engine<'_> {
             self.submit(End::Target, kind, Purpose::MakeDir(key));
             return;
         }
-        // One that this run has made is the source's (CVE-2019-6111).
+        // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
         let follow = self.options.keep_dirlinks && !self.has_linked(&target);
         let path = self.target_path(&target);
@@ -285,8 +287,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether a symlink to a directory will do at the far end. Inside a tree it may be the
-    /// source's, where that is another host.
+    /// True if a symlink to a directory is accepted at the far end. Inside a tree a remote source
+    /// may have chosen the symlink.
     fn follows(&self, key: DirKey) -> bool {
         self.tree
             .dirs
@@ -347,8 +349,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A new directory whose mode lets it be filled, and whose times are nobody's concern, has its
-    /// bits set at once: at the end it would be a round trip for which nothing else waits.
+    /// Sets the mode of a new directory at once if the mode allows filling it and no times are
+    /// kept. Doing it at the end would add a round trip for which nothing else waits.
     fn set_mode_now(&mut self, key: DirKey) {
         let preserve = self.options.preserve || self.options.archive;
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
@@ -375,7 +377,7 @@ impl Engine<'_> {
         self.submit(End::Target, kind, Purpose::DirMode(name));
     }
 
-    /// Begins an item, or keeps it until its directory is made.
+    /// Starts an item, or defers it until its directory is made.
     pub(super) fn begin_item(&mut self, item: Held) {
         let place = match item.dir {
             Some(dir) => {
@@ -398,7 +400,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The walk has no more entries of a directory.
+    /// Notes that the walk has no more entries of a directory.
     pub(super) fn listed(&mut self, key: DirKey) {
         if let Some(dir) = self.tree.dirs.get_mut(&key) {
             dir.listed = true;
@@ -406,7 +408,7 @@ impl Engine<'_> {
         self.check_dir(Some(key));
     }
 
-    /// Something in `dir` is done.
+    /// Notes that an entry of `dir` is finished.
     pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
         if let Some(found) = dir.and_then(|key| self.tree.dirs.get_mut(&key)) {
             found.open -= 1;
@@ -414,7 +416,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Finishes `dir` if all in it is done.
+    /// Finishes `dir` if all its contents are done.
     fn check_dir(&mut self, key: Option<DirKey>) {
         let mut next = key;
         while let Some(key) = next {
@@ -483,7 +485,7 @@ impl Engine<'_> {
             return;
         }
         let same = dir.has_mode || dir.existed && !preserve;
-        // As scp: a new directory has its source's bits whatever the server's umask says.
+        // Like scp, a new directory gets its source's mode bits whatever the server's umask.
         let attributes = Attributes {
             mode: mode.filter(|_| !same),
             owner,
@@ -503,8 +505,8 @@ impl Engine<'_> {
             xattrs,
         };
         self.submit(End::Target, kind, Purpose::FinishDir(key));
-        // Carried out in order, the directory above may follow at once: a round trip for each
-        // level was most of the time that a small, deep tree took.
+        // If the server works in order, the parent may follow at once. Waiting a round trip for
+        // each level took most of the time of a small, deep tree.
         if self.server_works_in_order()
             && let Some(dir) = self.tree.dirs.get_mut(&key)
         {

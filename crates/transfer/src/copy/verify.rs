@@ -1,4 +1,4 @@
-//! `--verify` and `--manifest`: what passed is compared with what is at the far end.
+//! `--verify` and `--manifest`: compares the data that passed with the files at the far end.
 
 mod checking;
 mod early;
@@ -28,17 +28,17 @@ use crate::session::RemoteCommandId;
 use crate::sums::{FileSums, Ledger, Manifest, Seen};
 use crate::walk::local_path;
 
-/// Files that wait to be compared before no more are begun.
+/// Files waiting for comparison from which no more files are started.
 const MOST_WAITING: usize = 16 << 10;
-/// Files that are read back at the same time.
+/// Number of files read back at the same time.
 const READ_BACK: usize = 8;
-/// Bytes a second, for each processor there, up to which parts are summed while a file is copied.
-/// A core makes sums of about 1 GB/s of them by a pipe, and of 7 GB/s of a whole file without.
+/// Rate in bytes per second and processor of the far end up to which ranges are summed during the
+/// copy. A core sums ranges at about 1 GB/s through a pipe, and a whole file at 7 GB/s without one.
 const EARLY_RATE: f64 = 64e6;
-/// Times that a file is copied again.
+/// Largest number of times that a file is copied again.
 const REPEATS: u8 = 2;
 
-/// Files on their way from copied to verified.
+/// State of the files between copy and verification.
 pub(super) struct Verify {
     ledger: Option<Arc<Ledger>>,
     wanted: bool,
@@ -47,11 +47,11 @@ pub(super) struct Verify {
     /// Files that are being copied.
     moving: BTreeMap<FileId, Moving>,
     far: Far,
-    /// Files that are being read back.
+    /// Number of files being read back.
     reading: usize,
     next_exec: u64,
     next_attempt: u64,
-    /// When the first bytes of files were there, and how many have come since.
+    /// Arrival time of the first bytes, and the bytes since then.
     pace: Option<(Instant, u64)>,
 }
 
@@ -71,12 +71,12 @@ impl Verify {
         }
     }
 
-    /// Whether files are to be summed at all.
+    /// True if checksums of files are needed.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted || self.manifest.is_some()
     }
 
-    /// For a file that no session's disk moves.
+    /// Sums for a file that no session's disk threads copy.
     pub(super) fn sums(&self) -> Option<Arc<FileSums>> {
         self.ledger.as_ref().map(|ledger| FileSums::new(ledger))
     }
@@ -85,30 +85,30 @@ impl Verify {
         self.files.len() < MOST_WAITING
     }
 
-    /// Nothing is being compared.
+    /// True if no file is being compared.
     pub(super) fn is_quiet(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Until when the far end may say which program it has.
+    /// Time by which the far end must answer.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let waits = !self.is_quiet() || !self.moving.is_empty();
         self.far.deadline().filter(|_| waits)
     }
 
-    /// So many bytes more are at their target.
+    /// Notes that `bytes` more have arrived at their target.
     pub(super) fn note_progress(&mut self, bytes: u64) {
         let (_, moved) = self.pace.get_or_insert_with(|| (Instant::now(), 0));
         *moved += bytes;
     }
 
-    /// Whether it is the processors that hold the copy back, and sums of whole files are better
-    /// than those of parts, which cost a pipe.
+    /// True if processors limit the copy, so that checksums of whole files are cheaper than those
+    /// of ranges, which need a pipe.
     fn compares_whole(&self) -> bool {
         let Some((since, moved)) = self.pace else {
             return false;
         };
-        // A longhaul makes sums of ranges, and needs no pipe for them.
+        // A longhaul sums ranges without a pipe.
         if self.far.program().is_some_and(|program| program.is_ours()) {
             return false;
         }
@@ -121,7 +121,7 @@ impl Verify {
         whole
     }
 
-    /// A session is over.
+    /// Resets the state at the end of a session.
     pub(super) fn end(&mut self) {
         self.far = Far::default();
         self.moving.clear();
@@ -137,7 +137,7 @@ impl Verify {
 }
 
 impl Engine<'_> {
-    /// Opens the manifest; false, after saying so, where it cannot be.
+    /// Opens the manifest. Returns false, after reporting it, on failure.
     pub(super) fn begin_manifest(&mut self) -> bool {
         if self.verify.wanted {
             self.summary.verified = Some(Verified::default());
@@ -165,7 +165,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The end whose files are read again: the target, unless that is here.
+    /// End at which files are read again: the target, or the source if the target is local.
     pub(super) fn far_end(&self) -> Option<End> {
         match (&self.source, &self.target) {
             (_, Some(_)) => Some(End::Target),
@@ -174,7 +174,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A job of `file` is over: what passed is known.
+    /// Takes the checksums of a finished job of `file`.
     pub(super) fn take_sums(&mut self, job: JobId, file: FileId) {
         let Some(sums) = self.verify.ledger.as_ref().and_then(|l| l.take(job)) else {
             return;
@@ -184,7 +184,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A file stands under its name.
+    /// Verifies a file that has its final name.
     pub(super) fn verify_file(&mut self, id: FileId) {
         let Some(ledger) = self.verify.ledger.clone() else {
             return self.file_kept(id);
@@ -233,7 +233,7 @@ impl Engine<'_> {
         }
     }
 
-    /// It is what it should be, as far as that was wanted.
+    /// Completes a file whose verification succeeded or was not wanted.
     fn verified(&mut self, id: FileId, seen: &Seen) {
         if let (Some(manifest), Some(digest)) = (&mut self.verify.manifest, &seen.whole)
             && let Some(task) = self.files.get(&id)
@@ -255,7 +255,7 @@ impl Engine<'_> {
         self.file_kept(id);
     }
 
-    /// The far end's sums are as they should be.
+    /// Completes a file whose checksums at the far end match.
     fn is_right(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.remove(&id) {
             if checking.was_read_back
@@ -267,7 +267,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Both ends are here.
+    /// Verifies a local copy by reading the target again.
     fn read_here(&mut self, id: FileId) {
         let Some(checking) = self.verify.files.get_mut(&id) else {
             return;
@@ -282,7 +282,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Reads the file over SFTP.
+    /// Verifies a file by reading it back over SFTP.
     fn read_back(&mut self, id: FileId) {
         let Some(end) = self.far_end() else { return };
         let found = self.verify.files.get_mut(&id);
@@ -308,7 +308,7 @@ impl Engine<'_> {
         }
     }
 
-    /// It was read back, or could not be.
+    /// Handles the end of reading back.
     pub(super) fn on_read_back(&mut self, id: FileId, result: Result<(), Fault>) {
         self.verify.reading = self.verify.reading.saturating_sub(1);
         let Some(checking) = self.verify.files.get(&id) else {
@@ -334,7 +334,8 @@ impl Engine<'_> {
             checking.seen.sums.len()
         );
         let Some((from, len)) = wrong.first().copied() else {
-            // A longhaul sees what SFTP shows: the file was written to between the two.
+            // A longhaul reads the same file that SFTP shows, so there the file was modified
+            // between the two.
             let ours = |program: crate::sums::Program| program.is_ours();
             if checking.differs && !self.verify.far.program().is_some_and(ours) {
                 let path = checking.path.clone();
@@ -392,7 +393,7 @@ impl Engine<'_> {
         );
     }
 
-    /// The run ends before all is compared.
+    /// Fails all unverified files when the run ends early.
     pub(super) fn stop_verifying(&mut self) {
         let why = match &self.lost {
             Some(why) => why.clone(),

@@ -1,5 +1,5 @@
-//! Warnings about things that a copy leaves out on purpose, one for each kind: special permission bits
-//! that a server chose, symlinks that lead outside, other names of replaced files.
+//! Warnings about entries that a copy leaves out on purpose, one for each kind: special permission
+//! bits that a server chose, symlinks that lead outside, other names of replaced files.
 
 use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
@@ -7,9 +7,9 @@ use sftp::xattrs::Xattr;
 use super::engine::Engine;
 use crate::report::Name;
 
-/// Setuid, setgid and sticky.
+/// Setuid, setgid and sticky bits.
 const SPECIAL: u32 = 0o7000;
-/// A file capability is a setuid bit by another name.
+/// Attribute of file capabilities, which grant privileges like a setuid bit.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Counts entries and remembers the first.
@@ -65,16 +65,16 @@ impl Withheld {
 }
 
 impl Engine<'_> {
-    /// Returns true where setuid, setgid and sticky bits are kept: those of one's own files with -a, as rsync does, and
-    /// those that a server tells only where a flag names them.
+    /// True if setuid, setgid and sticky bits are kept: those of local files with -a, as rsync
+    /// does, and those that a server reports only with --preserve-setuid.
     pub(super) fn keeps_special_bits(&self) -> bool {
         let keeps = self.options.preserve || self.options.archive;
         let own = self.options.archive && self.source.is_none();
         own || keeps && self.options.preserve_setuid
     }
 
-    /// The bits of a directory's mode that are kept. The sticky bit of a directory only takes rights
-    /// away from others, and scp keeps it.
+    /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only
+    /// restricts other users, and scp keeps it.
     pub(super) fn kept_directory_mode(&mut self, mode: u32, shown: impl FnOnce() -> Name) -> u32 {
         if self.keeps_special_bits() {
             return mode & 0o7777;
@@ -98,7 +98,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes file capabilities that a server chose out of what a file is to have.
+    /// Removes file capabilities that a server chose from the attributes to set.
     pub(super) fn without_capabilities(&mut self, list: &mut Vec<Xattr>, kinds: MetadataFlags) {
         let keeps = self.source.is_none() || self.options.preserve_setuid;
         let is = |(name, _): &Xattr| name == CAPABILITY;
@@ -110,12 +110,13 @@ impl Engine<'_> {
         }
     }
 
-    /// A file that was replaced has other names.
+    /// Notes that a replaced file has other names.
     pub(super) fn note_other_names(&mut self, shown: Name) {
         self.withheld.replaced.note(|| shown);
     }
 
-    /// Returns true for a symlink that is left out for --safe-links; the warning at the end tells of it.
+    /// Returns true for a symlink that --safe-links leaves out, which the warning at the end
+    /// mentions.
     pub(super) fn leaves_link_out(&mut self, target: &[u8], points_to: &[u8]) -> bool {
         if !self.options.safe_links {
             return false;
@@ -136,9 +137,9 @@ impl Engine<'_> {
     }
 }
 
-/// Returns true where a symlink at `link`, a path below the target, leads out of the target: absolutely, by more
-/// `..` than it lies deep, or by a `..` behind a name, which may be a symlink itself (as rsync judges
-/// since CVE-2024-12088).
+/// True if a symlink at `link`, a path below the target, leads out of the target: by an absolute
+/// path, by more `..` than its depth, or by a `..` after a name, which may itself be a symlink (the
+/// rule of rsync since CVE-2024-12088).
 fn leads_out(link: &[u8], points_to: &[u8]) -> bool {
     if points_to.is_empty() || points_to.starts_with(b"/") {
         return true;

@@ -1,4 +1,4 @@
-//! Extended attributes and access control lists: read at the source before a file is begun, or while
+//! Extended attributes and access control lists: read at the source before a file starts, or while
 //! a directory is filled.
 
 use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
@@ -12,14 +12,15 @@ use crate::disk::{os_words, xattrs_of};
 use crate::walk::local_path;
 
 impl Engine<'_> {
-    /// Which of both are kept.
+    /// Selects which of the two kinds are kept.
     pub(super) fn xattr_kinds(&self) -> MetadataFlags {
         MetadataFlags::default()
             .with(MetadataFlags::XATTRS, self.options.xattrs)
             .with(MetadataFlags::ACLS, self.options.acls)
     }
 
-    /// Asks what a file has of them, where that is wanted; false where nothing need be waited for.
+    /// Requests the extended attributes of a file if they are kept. Returns false if there is no
+    /// answer to wait for.
     pub(super) fn ask_file_xattrs(&mut self, id: FileId) -> bool {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
@@ -31,15 +32,16 @@ impl Engine<'_> {
         self.ask_xattrs(&source, true, Purpose::FileXattrs(id))
     }
 
-    /// The same of a directory; its answer is waited for before it is finished.
+    /// Requests the extended attributes of a directory, which is not finished before the answer.
     pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
-        // One that a symlink leads to is followed, as it is for what is in it.
+        // A symlink to a directory is followed, as it is for the directory's contents.
         if self.ask_xattrs(source, true, Purpose::DirXattrs(key)) {
             self.tree.waits_for_more(key);
         }
     }
 
-    /// True where the answer comes later; what is here is read at once.
+    /// Reads the extended attributes of a source. Returns true if the answer comes later; local
+    /// ones are read at once.
     fn ask_xattrs(&mut self, source: &[u8], follow: bool, purpose: Purpose) -> bool {
         let kinds = self.xattr_kinds();
         if kinds.is_empty() {
@@ -72,7 +74,7 @@ impl Engine<'_> {
         self.tree.has_xattrs(key, xattrs);
     }
 
-    /// They could not be read.
+    /// Notes that extended attributes could not be read.
     pub(super) fn on_no_xattrs(&mut self, why: &str) {
         let kinds = self.xattr_kinds();
         let parts = schedule::Parts::default()
@@ -84,7 +86,7 @@ impl Engine<'_> {
         self.on_not_kept(parts, why);
     }
 
-    /// What the target is to be given.
+    /// Filters the extended attributes that the target can set.
     fn takeable(&mut self, mut list: Vec<Xattr>) -> Option<Box<Xattrs>> {
         let kinds = self.xattr_kinds();
         self.without_capabilities(&mut list, kinds);

@@ -4,13 +4,13 @@ use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::{RemoteCommandEvent, RemoteCommandId, Session, SessionEvent};
 
-/// How long the far end may take to answer.
+/// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What it may say.
+/// Largest output in bytes that is kept from one script.
 const MOST: usize = 64 * 1024;
 
-/// A session that answers questions and does nothing else. It owns the session, so that no event
-/// is dropped that somebody else waits for.
+/// Session that answers questions and does nothing else. The `Session` is owned here, so no event
+/// that another reader waits for is dropped.
 #[derive(Debug)]
 pub struct Questions {
     session: Session,
@@ -18,23 +18,25 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Over this session.
+    /// Wraps a session that has no other user.
     pub fn new(session: Session) -> Self {
         Self { session, asked: 0 }
     }
 
-    /// Runs a script of sh's at the far end, and waits for what it says. There must be no quote of
-    /// the single kind, no backslash and no exclamation mark in it, so that every shell passes it
-    /// on.
+    /// Runs an sh script at the far end and returns its output.
+    ///
+    /// The script must not contain single quotes, backslashes or exclamation marks, so that every
+    /// login shell passes it on unchanged.
     ///
     /// # Errors
-    /// One sentence without the host.
+    ///
+    /// One sentence without the host name.
     pub fn ask(&mut self, script: &str) -> Result<String, String> {
         self.asked += 1;
         let number = self.asked;
         let path = RemotePath(b".".to_vec());
         let kind = JobKind::RealPath { path };
-        // Commands run behind a lane.
+        // A command runs only once a lane is open, so submit a cheap job that opens one.
         let id = JobId(number);
         self.session.submit(Job { id, kind }, None);
         let command = format!("exec sh -c '{script}'");
@@ -62,7 +64,7 @@ impl Questions {
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Removes a file at the far end, as far as that can be done; false if the far end does not answer.
+    /// Removes a file at the far end if possible. Returns false if the far end does not answer.
     pub fn remove(&mut self, path: &[u8]) -> bool {
         self.asked += 1;
         let number = self.asked;

@@ -1,4 +1,4 @@
-//! `--background`: what is measured for [`schedule::Background`], and what it allows, carried out.
+//! `--background`: measures for [`schedule::Background`] and applies the rate that it allows.
 
 use std::time::Instant;
 
@@ -9,21 +9,22 @@ use super::driver::Driver;
 use super::lanes::MOST_IN_FLIGHT;
 use super::throttle::RateLimiter;
 
-/// READs and WRITEs are no longer than this. On a slow path one of 255 KiB alone would be a queue of
-/// several times the target; and where little moves, TCP begins anew with ten segments after each
-/// pause (RFC 6928), so that what does not fit in them takes two round trips and looks like a queue.
+/// Largest READ and WRITE in bytes during a background copy. On a slow path, one request of 255 KiB
+/// alone would queue for several times the target delay. On an idle path, TCP restarts with ten
+/// segments after each pause (RFC 6928), so a larger request takes two round trips and looks like
+/// queueing.
 pub(super) const LENGTH: u32 = 12 << 10;
 
-/// What the loop keeps for it.
+/// State of a background copy in the session loop.
 #[derive(Debug)]
 pub(super) struct BackgroundPacer {
     background: Background,
     allowance: Allowance,
     pub(super) throttle: RateLimiter,
     next: Instant,
-    /// Bytes that were answered, with a little for each request.
+    /// Answered bytes, including a small overhead for each request.
     moved: u64,
-    /// What the kernel had seen acknowledged at the last sample.
+    /// `bytes_acked` of the kernel at the last sample.
     acknowledged: u64,
 }
 
@@ -47,7 +48,7 @@ impl BackgroundPacer {
         }
     }
 
-    /// When to look again, with work to do.
+    /// Next time to sample or to send, while there is work to do.
     pub(super) fn poll_timeout(&self) -> Instant {
         match self.throttle.is_waiting() {
             true => self.next.min(self.throttle.ready_at()),
@@ -72,7 +73,7 @@ impl BackgroundPacer {
 }
 
 impl Driver {
-    /// Lets lanes ask for and send what other traffic leaves room for.
+    /// Lets lanes request and send as much as other traffic leaves free.
     pub(super) fn pace(&mut self, now: Instant) {
         if self.spread.is_idle() {
             return;
@@ -91,7 +92,8 @@ impl Driver {
         if yielding.next <= now {
             let answers = self.lanes.iter_mut();
             let answer = answers.filter_map(|on| on.lane.take_answer_time()).min();
-            // Of what lies behind a ProxyCommand or another host the kernel knows nothing.
+            // Behind a ProxyCommand or a jump host the kernel's TCP figures do not describe the
+            // path.
             let tcp = self.connections.first().and_then(|on| on.link.sample().tcp);
             let mut sample = BackgroundSample {
                 now,
@@ -116,7 +118,8 @@ impl Driver {
         let mut left = credit.min(most.saturating_sub(in_flight));
         let count = self.lanes.len();
         for turn in 0..count {
-            // The rate may not suffice for all: each turn another is the first.
+            // The rate may not suffice for all lanes, so a different lane is served first in each
+            // turn.
             let on = &mut self.lanes[(self.first_served + turn) % count];
             on.lane.set_pace(now, left);
             let spent = on.lane.paced().saturating_sub(on.paced);

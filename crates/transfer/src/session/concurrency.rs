@@ -1,5 +1,5 @@
-//! How many connections and channels there should be: what is measured for [`schedule::ConcurrencyController`], and
-//! what it decides, carried out.
+//! Number of connections and channels: collects the measurements for
+//! [`schedule::ConcurrencyController`] and carries out its decisions.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -19,45 +19,48 @@ use super::lanes::LaneOnChannel;
 use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
 
-/// So many jobs are under way only where there are more.
+/// Number of jobs in flight from which more jobs are assumed to follow.
 const JOBS: usize = MOST_JOBS / 4 * 3;
 
-/// A path that is slower pays for data to be made smaller from the first byte on, in bytes a second.
+/// Rate in bytes per second below which compression pays from the first byte on.
 const SLOW: u64 = 150_000_000;
 
-/// Files that are smaller are not what a connection's windows and its congestion control are for.
+/// Average size in bytes below which files count as small: channel windows and congestion control
+/// hardly matter for them.
 const SMALL: u64 = 256 << 10;
 
-/// What the loop keeps for it.
+/// Inputs and state of the concurrency controller in the session loop.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyInputs {
     growth: Option<ConcurrencyController>,
-    /// What an earlier run has left.
+    /// Result of an earlier run with this host.
     learned: Option<Learned>,
-    /// What held the transfer back at each look.
+    /// Limiter found at each sample.
     log: LimiterLog,
-    /// Which way the bytes go, once a file told.
+    /// Direction of the transfer, known from the first file job.
     direction: Option<Direction>,
-    /// Files and bytes that were announced.
+    /// Announced files and bytes.
     expected: (u64, u64),
-    /// What there probably is.
+    /// Estimated files and bytes of the whole copy.
     foreseen: (u64, u64),
-    /// Idle and all ticks of this machine's processors at the last look.
+    /// Idle ticks and total ticks of this machine's processors at the last sample.
     ticks: Option<(u64, u64)>,
-    /// Packets are lost, and the connections were given a congestion control that bears it.
+    /// Set when packets are lost and the connections were switched to a congestion control that
+    /// tolerates losses.
     bears_losses: bool,
-    /// The path was slow the last time, once that was looked up.
+    /// Cached answer of `was_slow`: the path was slower than `SLOW` in an earlier run.
     was_slow: Option<bool>,
-    /// When the login was seen to be through.
+    /// Time at which the login was seen to be complete.
     logged_in: Option<Instant>,
-    /// The usual round trip at the last look; zero before.
+    /// Round trip at the last sample; zero before the first one.
     trip: Duration,
-    /// Time for which nothing came, though answers were awaited, beyond that.
+    /// Total time without any answer while answers were due, beyond one and a half round trips
+    /// each.
     silent: Duration,
 }
 
 impl ConcurrencyInputs {
-    /// A job was pushed.
+    /// Takes the direction of the transfer from a job that was pushed.
     pub(super) fn note(&mut self, job: &Job) {
         let direction = match job.kind {
             JobKind::Put { .. } | JobKind::PutDelta { .. } => Direction::Up,
@@ -67,8 +70,8 @@ impl ConcurrencyInputs {
         self.direction.get_or_insert(direction);
     }
 
-    /// Something came, and nothing had for this long although answers were awaited. Half a round trip
-    /// more than one is not unusual where a window is sent at a time.
+    /// Adds a silence of `lasted` that ended while answers were due. Up to one and a half round
+    /// trips are not counted: a sender that sends one window at a time pauses that long.
     pub(super) fn note_silence(&mut self, lasted: Duration) {
         let usual = self.trip * 3 / 2 + Duration::from_millis(10);
         if !self.trip.is_zero() {
@@ -76,18 +79,18 @@ impl ConcurrencyInputs {
         }
     }
 
-    /// Packets are lost, and that is borne.
+    /// True if packets are lost and a loss-tolerant congestion control is in use.
     pub(super) fn bears_losses(&self) -> bool {
         self.bears_losses
     }
 
-    /// What an earlier run has left, with its age.
+    /// Result of an earlier run, with its age.
     pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
         let learned = self.learned?;
         Some((learned, learned.age(seconds())?))
     }
 
-    /// More files were announced than there are jobs.
+    /// Adds announced files and bytes whose jobs have not been submitted yet.
     pub(super) fn expect(&mut self, direction: Direction, files: u64, bytes: u64) {
         self.direction.get_or_insert(direction);
         self.expected.0 += files;
@@ -97,7 +100,7 @@ impl ConcurrencyInputs {
         }
     }
 
-    /// So many files and bytes there probably are.
+    /// Raises the estimate of the copy's files and bytes.
     pub(super) fn foresee(&mut self, direction: Direction, files: u64, bytes: u64) {
         self.direction.get_or_insert(direction);
         self.foreseen = self.foreseen.max((files, bytes));
@@ -106,33 +109,35 @@ impl ConcurrencyInputs {
         }
     }
 
-    /// Whether there are many small files, for which several connections may be begun with once that is
-    /// looked at or more is announced.
+    /// True for many small files, for which several connections may be opened at once as soon as
+    /// they are sampled or more files are announced.
     pub(super) fn may_begin_with_several(&self) -> bool {
         let (files, bytes) = self.expected.max(self.foreseen);
         let several = |growth: &ConcurrencyController| growth.may_begin_with_several();
         are_small(files, bytes) && self.growth.as_ref().is_none_or(several)
     }
 
-    /// Losses hold a download back, whose sender is the far end.
+    /// True if packet loss limits a download, whose sender is the far end.
     pub(super) fn loses_on_the_way_down(&self) -> bool {
         let loses = |growth: &ConcurrencyController| growth.limiter() == schedule::Limiter::Loss;
         self.direction == Some(Direction::Down) && self.growth.as_ref().is_some_and(loses)
     }
 
-    /// Bytes a second that the path moved the last time, where that is known.
+    /// Rate in bytes per second that an earlier run reached on this path, if known.
     pub(super) fn known_rate(&self) -> Option<u64> {
         self.learned().map(|(learned, _)| learned.rate)
     }
 
-    /// Bytes that there probably are in all.
+    /// Estimated bytes of the whole copy.
     pub(super) fn foreseen(&self) -> u64 {
         self.foreseen.1
     }
 
-    /// What is left at least, whose jobs may be still to come: of what was announced or foreseen. Once all of that
-    /// was moved, and so many jobs are there that whoever sends them waits, as much again as there was; before, that
-    /// would have been twice what there is near a copy's end, and connections were tried that could not pay.
+    /// Lower bound of the bytes still to move, including jobs that have not been submitted. The
+    /// announced or estimated size counts until it has moved. After that, if at least `JOBS` jobs
+    /// are in flight (the submitter waits), as many bytes as have moved already are assumed to
+    /// follow. Without the condition on jobs, the estimate doubled near the end of a copy and
+    /// connections were tried that could not pay.
     fn to_come(&self, stats: &SchedulerStats) -> u64 {
         let known = self.expected.1.max(self.foreseen.1);
         match known.saturating_sub(stats.moved) {
@@ -141,19 +146,19 @@ impl ConcurrencyInputs {
         }
     }
 
-    /// Other connections are there: what is known of the old ones is of no use.
+    /// Resets the controller and the expected sizes, because all connections were replaced.
     pub(super) fn start_anew(&mut self) {
         self.growth = None;
         self.expected = (0, 0);
         self.foreseen = (0, 0);
     }
 
-    /// The same, while what was announced is still to be done.
+    /// Resets the controller for new connections but keeps the announced and estimated sizes.
     pub(super) fn begin_again(&mut self) {
         self.growth = None;
     }
 
-    /// What of this machine's processors was idle since the last look, 0 to 1.
+    /// Idle share of this machine's processors since the last sample, 0 to 1.
     fn idle(&mut self) -> Option<f64> {
         let now = ticks()?;
         let (idle, all) = self.ticks.replace(now)?;
@@ -162,7 +167,7 @@ impl ConcurrencyInputs {
     }
 }
 
-/// Idle ticks and all of them, of the processors that this process may use (/proc/stat, proc(5)).
+/// Idle ticks and total ticks of the processors that this process may use (/proc/stat, proc(5)).
 fn ticks() -> Option<(u64, u64)> {
     static ALLOWED: OnceLock<Option<Vec<u32>>> = OnceLock::new();
     let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -177,7 +182,7 @@ fn ticks() -> Option<(u64, u64)> {
     ticks_of(&stat, allowed.as_deref())
 }
 
-/// Of a list such as "0-2,5"; `None` where it is something else.
+/// Parses a processor list such as "0-2,5". Returns `None` for any other text.
 fn listed_processors(list: &str) -> Option<Vec<u32>> {
     let mut all = Vec::new();
     for part in list.trim().split(',') {
@@ -188,7 +193,7 @@ fn listed_processors(list: &str) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Of all processors where it is not known which may be used.
+/// Sums idle and total ticks of the allowed processors, or of all if `allowed` is `None`.
 fn ticks_of(stat: &str, allowed: Option<&[u32]>) -> Option<(u64, u64)> {
     let (mut idle, mut all, mut any) = (0, 0, false);
     for line in stat.lines().take_while(|line| line.starts_with("cpu")) {
@@ -213,7 +218,7 @@ fn ticks_of(stat: &str, allowed: Option<&[u32]>) -> Option<(u64, u64)> {
     any.then_some((idle, all))
 }
 
-/// For how long this thread has run so far, and was ready to run and waited: for a processor, or for
+/// Time that this thread has run or was ready to run so far, including waits for a processor or for
 /// the quota of its cgroup (sched-stats, proc(5)).
 fn wanted_cpu() -> Option<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
@@ -222,7 +227,7 @@ fn wanted_cpu() -> Option<Duration> {
     Some(Duration::from_nanos(ran.saturating_add(waited)))
 }
 
-/// What a TCP buffer of this end may grow to.
+/// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
 fn buffer(direction: Direction) -> Option<u64> {
     let name = match direction {
         Direction::Up => "/proc/sys/net/ipv4/tcp_wmem",
@@ -232,8 +237,8 @@ fn buffer(direction: Direction) -> Option<u64> {
     text.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// What growth goes by, of a host of which that much was learned, that is this machine itself or not, and that
-/// takes no more than `most` connections.
+/// Configuration of the concurrency controller for a host. `learned` is the result of an earlier
+/// run, `one_machine` is set if the host is this machine, and `most` caps the connections.
 pub(crate) fn growth_config(
     options: &SessionOptions,
     direction: Direction,
@@ -257,7 +262,7 @@ pub(crate) fn growth_config(
     }
 }
 
-/// Whether so many files with so many bytes are small ones, on average.
+/// True if the files are small on average (below `SMALL`) and there is more than one.
 pub(crate) fn are_small(files: u64, bytes: u64) -> bool {
     files > 1 && bytes < files.saturating_mul(SMALL)
 }
@@ -275,13 +280,14 @@ fn processor_time() -> Duration {
 }
 
 impl Driver {
-    /// When to look again.
+    /// Time of the next sample.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let growth = self.growing.growth.as_ref()?;
         growth.next_sample().filter(|_| !self.spread.is_idle())
     }
 
-    /// Looks at the evidence, and adds or gives back what it speaks for.
+    /// Samples the transfer, and opens or retires connections and channels as the controller
+    /// decides.
     pub(super) fn look(&mut self, now: Instant) {
         if self.growing.logged_in.is_none()
             && self.options.reach.as_ref().is_some_and(|r| r.is_open())
@@ -297,7 +303,8 @@ impl Driver {
         if (self.spread.is_idle() && !begins) || !authenticated || self.connections.is_empty() {
             return;
         }
-        // Whatever there is to be learned of the path is learned if it comes to sending.
+        // A single file that is rebuilt from a basis file sends little. Sampling starts when data
+        // is sent.
         let one = self.growing.expected.0 <= 1 && self.spread.only_rebuilds_one();
         if self.growing.growth.is_none() && one {
             return;
@@ -349,7 +356,7 @@ impl Driver {
         }
     }
 
-    /// Of more than one, each would have to be let in by the person.
+    /// Tells the user that `--connections` is ignored if each further login would need a prompt.
     fn warn_of_one_connection(&mut self, config: &ConcurrencyConfig) {
         let several = config.connections.is_some_and(|n| n > 1);
         if several && config.interactive {
@@ -358,8 +365,8 @@ impl Driver {
         }
     }
 
-    /// CUBIC takes each lost packet for congestion: at 1 % and 100 ms a connection moves 0.15 MB/s.
-    /// BBR does not, where the system lets us have it.
+    /// Switches all connections to BBR where the system allows it. CUBIC takes each lost packet for
+    /// congestion: at 1 % loss and 100 ms, a connection moves 0.15 MB/s.
     fn bear_losses(&mut self) {
         for on in self.connections.iter_mut().filter(|on| !on.bears_losses) {
             on.bears_losses = true;
@@ -381,7 +388,7 @@ impl Driver {
         }
     }
 
-    /// Whether the path was slower the last time than data are made smaller.
+    /// True if an earlier run found the path slower than compression (`SLOW`).
     pub(super) fn was_slow(&mut self) -> bool {
         let (Some(direction), Some(reach)) = (self.growing.direction, &self.options.reach) else {
             return false;
@@ -393,8 +400,9 @@ impl Driver {
         })
     }
 
-    /// Whether a round trip of a further login is worth more than 0.4 % of what comes over it: where nothing does, or
-    /// all that is foreseen is over within 256 of them.
+    /// True if one round trip at login costs more than 0.4 % of the transfer, which holds for
+    /// uploads (only small answers come back) and for downloads estimated to end within 256 round
+    /// trips.
     pub(super) fn is_brief(&self) -> bool {
         let samples = self.connections.iter().map(|on| on.link.sample());
         let rtt = samples.filter_map(|s| s.tcp).map(|tcp| tcp.min_rtt).min();
@@ -403,7 +411,7 @@ impl Driver {
         self.growing.direction == Some(Direction::Up) || lasts < within
     }
 
-    /// Bytes that are left at least.
+    /// Lower bound of the bytes still to move.
     pub(super) fn left(&self) -> u64 {
         let stats = self.spread.stats();
         self.growing.to_come(&stats).max(self.spread.remaining())
@@ -418,7 +426,7 @@ impl Driver {
             connections.push(ConnectionSample {
                 connection: on.id,
                 bytes: match direction {
-                    // What is written may wait in the socket for seconds.
+                    // `sent` includes data that may wait in the socket buffer for seconds.
                     Direction::Up => sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked),
                     Direction::Down => sample.received,
                 },
@@ -447,7 +455,7 @@ impl Driver {
                 window,
                 window_blocked: on.blocked + since.unwrap_or_default(),
                 in_flight: stats.bytes_in_flight,
-                // What is made smaller on its way is not comparable with what TCP has.
+                // Sizes before compression cannot be compared with the bytes that TCP holds.
                 unsent: match deflates || stats.packed.0 > 0 {
                     true => stats.bytes_in_flight,
                     false => queued,
@@ -475,8 +483,8 @@ impl Driver {
         }
     }
 
-    /// How long the server took to start what serves files, beyond a round trip. Of the first channels
-    /// of connections, whose requests wait behind no data.
+    /// Time beyond one round trip that the server took to start its SFTP server, measured on the
+    /// first channel of each connection, whose requests do not queue behind data.
     fn start_up(&self, now: Instant) -> Duration {
         let Some(logged_in) = self.growing.logged_in else {
             return Duration::ZERO;
@@ -487,7 +495,7 @@ impl Driver {
             until.saturating_duration_since(began)
         };
         let answered = first().filter_map(|on| Some(took(on, on.greeted?)));
-        // The quickest: the others may have lost a packet.
+        // The minimum, because the others may have lost a packet.
         let least = answered.min();
         let waited = || first().map(|on| took(on, now)).max();
         let start_up = least.or_else(waited).unwrap_or_default();
@@ -523,7 +531,7 @@ impl Driver {
         }
     }
 
-    /// A connection that was asked for has come, or not.
+    /// Handles the result of a requested connection.
     pub(super) fn note_joined(
         &mut self,
         now: Instant,
@@ -535,7 +543,7 @@ impl Driver {
         match result {
             Ok(id) => {
                 let changes = growth.connection_opened(now, id);
-                // Before its slow start meets its first loss.
+                // Switch before the slow start of the new connection meets its first loss.
                 if self.growing.bears_losses {
                     self.bear_losses();
                 }
@@ -556,7 +564,7 @@ impl Driver {
         }
     }
 
-    /// The server takes no more channels on this connection (MaxSessions).
+    /// Notes that the server refused another channel on this connection (MaxSessions).
     pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
         debug!("no further channel on connection {}", connection.0);
         if let Some(growth) = &mut self.growing.growth {
@@ -564,11 +572,11 @@ impl Driver {
         }
     }
 
-    /// How it went, once it is over.
+    /// Reports the limiter and its evidence at the end of the session.
     pub(super) fn account(&self) -> Option<SessionReport> {
         let (limiter, evidence) = self.growing.log.verdict()?;
         Some(SessionReport {
-            // Known to whoever connected.
+            // The caller that connected fills in the host name.
             host: Name::default(),
             direction: self.growing.direction?,
             connections: evidence.connections,
@@ -585,7 +593,8 @@ impl Driver {
         })
     }
 
-    /// Keeps what is worth knowing the next time: what was set is no knowledge.
+    /// Stores the learned values in the host memory, unless the user fixed connections, channels or
+    /// the rate.
     pub(super) fn learn(&self) {
         let options = &self.options;
         let set = options.connections.is_some() || options.channels.is_some();
@@ -600,7 +609,8 @@ impl Driver {
         if let (Some(mut learned), Some(reach)) = (learned, &self.options.reach) {
             let mut peers = self.connections.iter().filter_map(|on| on.link.peer());
             if peers.any(|peer| peer.deflates) {
-                // A processor held it back, perhaps: what was faster before is the path's.
+                // With SSH compression a processor may have been the limit, so a faster earlier
+                // rate is kept as the path's.
                 let before = reach.learned(learned.direction);
                 learned.rate = before.map_or(0, |l| l.rate).max(learned.rate);
             }
@@ -635,7 +645,8 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
 mod tests {
     use super::*;
 
-    /// Both ends on one of several processors, of which the others were idle: nothing seemed to be busy.
+    /// Bug: with both ends pinned to one of several processors, the idle ones made the machine look
+    /// idle.
     #[test]
     fn only_processors_that_may_be_used_count_as_idle() {
         let stat = "cpu  10 0 0 200 4 0 0 0 0 0\ncpu0 8 0 0 2 0 0 0 0 0 0\n\

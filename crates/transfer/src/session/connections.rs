@@ -7,26 +7,27 @@ use schedule::{ConnectionId, LaneId};
 use super::driver::{Driver, STALLED, first_token};
 use super::{ChannelId, Command, Link, LinkError, NoMoreConnections};
 
-/// Tokens that a link may use.
+/// Number of mio tokens reserved for each link.
 pub(super) const TOKENS: usize = 64;
 
-/// A connection that is lost sooner counts as refused: to make another each time would be a login
-/// for each.
+/// Lifetime below which a lost connection counts as refused. Replacing it every time would cost a
+/// login each time.
 const YOUNG: Duration = Duration::from_secs(30);
 
-/// A connection to the host with the lanes on it.
+/// One connection to the host, with its link and state.
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) link: Box<dyn Link>,
-    /// Lanes that were opened on it so far.
+    /// Number of lanes opened on the connection so far.
     pub(super) opened: u32,
     /// The link refused a channel for listings, or carries one channel only.
     pub(super) one_channel: bool,
-    /// Closed as soon as its lanes have nothing left.
+    /// The connection closes as soon as its lanes have no work left.
     pub(super) retiring: bool,
-    /// It goes beside the server's own logins.
+    /// Direct connection: made to a port of the remote longhaul, without a login at the host's SSH
+    /// server.
     pub(super) straight: bool,
-    /// It was asked to bear losses.
+    /// BBR was requested for this connection.
     pub(super) bears_losses: bool,
     since: Instant,
 }
@@ -39,15 +40,15 @@ impl Connection {
 }
 
 impl Driver {
-    /// Takes a connection into the loop.
+    /// Adds a connection to the loop.
     pub(super) fn adopt(&mut self, mut link: Box<dyn Link>) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_connection);
         link.register(self.poll.registry(), first_token(id.0))?;
         self.spread.set_cuts(link.cuts());
         self.next_connection += 1;
         if let Some(rate) = self.options.limit {
-            // A read takes a fiftieth of a second's worth: one of a megabyte would come at once,
-            // and its debt be forgotten where it was the last.
+            // One read takes at most a fiftieth of a second's worth. A read of 1 MB would arrive at
+            // once, and if it were the last one its debt to the rate limit would never be paid.
             let most = usize::try_from(rate / 50).unwrap_or(usize::MAX);
             link.limit_receive(most.clamp(1024, 1 << 20));
         }
@@ -68,7 +69,7 @@ impl Driver {
         self.connections.iter_mut().find(|on| on.id == id)
     }
 
-    /// A further connection has come about, or not.
+    /// Handles the result of a further connection: a link, or the reason that there is none.
     pub(super) fn joined(&mut self, now: Instant, link: Result<Box<dyn Link>, NoMoreConnections>) {
         self.reaching = self.reaching.saturating_sub(1);
         let adopted = match link {
@@ -96,7 +97,7 @@ impl Driver {
         self.note_joined(now, opened);
     }
 
-    /// Asks for one more connection, from a thread of its own.
+    /// Opens one more connection on a thread of its own.
     pub(super) fn reach_out(&mut self, now: Instant) {
         let Some(reach) = self.options.reach.clone() else {
             let none = NoMoreConnections::Login("this session has one connection only".to_owned());
@@ -107,7 +108,7 @@ impl Driver {
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
-            // Nobody waits for it any more when the session has ended; the link is dropped then.
+            // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(Command::Joined(reach.another(brief)));
             bell.ring();
         });
@@ -116,7 +117,8 @@ impl Driver {
         }
     }
 
-    /// A connection is gone: what its lanes had to do is done by others, if there are any.
+    /// Handles the loss of a connection: other connections take over the work of its lanes, if
+    /// there are any.
     pub(super) fn connection_lost(&mut self, now: Instant, id: ConnectionId, error: LinkError) {
         if !self.connections.iter().any(|on| on.id != id) {
             return self.last_connection_lost(now, error);
@@ -137,7 +139,8 @@ impl Driver {
         self.recover(now);
     }
 
-    /// Nothing more of what was sent on the connection's lanes leaves from here.
+    /// Tells the scheduler that the unsent data of the connection's lanes will not leave this
+    /// machine.
     pub(super) fn cut_lanes(&mut self, now: Instant, id: ConnectionId) {
         if self.connection(id).is_some_and(|on| on.link.cuts()) {
             for on in self.lanes.iter().filter(|on| on.id.connection == id) {
@@ -146,9 +149,9 @@ impl Driver {
         }
     }
 
-    /// Gives up a connection whose lanes stand still. What they had sent shall not arrive: others
-    /// have sent it, and the file waits for its name. Where it arrives in any case, the connection
-    /// is kept until the server has said that it has.
+    /// Gives up a connection whose lanes are stalled. Other lanes have sent the data again and the
+    /// rename waits, so the unsent data must not arrive. A link that cannot discard it is retired
+    /// instead and stays open until the server has answered.
     pub(super) fn cut_connection(&mut self, now: Instant, id: ConnectionId) {
         if let Some(on) = self.connection(id).filter(|on| !on.link.cuts()) {
             on.retiring = true;
@@ -164,13 +167,15 @@ impl Driver {
         self.keep_some();
     }
 
-    /// Takes it out, with the lanes on it that were closed and whose channels are not over.
+    /// Removes a connection and returns it with the closed lanes on it whose channels have not
+    /// ended yet.
     fn take_connection(
         &mut self,
         id: ConnectionId,
         why: &str,
     ) -> Option<(Connection, Vec<LaneId>)> {
-        // First: whether the server ended it for the question is noted on it.
+        // First, because it notes on the connection if the server closed it because of the probe
+        // for a remote longhaul.
         self.asked_lost(id);
         let at = self.connections.iter().position(|on| on.id == id)?;
         let gone = self.connections.remove(at);
@@ -182,7 +187,7 @@ impl Driver {
         Some((gone, lanes))
     }
 
-    /// Lets go of a connection without lanes, where there are others.
+    /// Drops a connection without lanes while others exist.
     pub(super) fn drop_connection(&mut self, now: Instant, id: ConnectionId, why: String) {
         let Some((gone, _)) = self.take_connection(id, &why) else {
             return;
@@ -203,7 +208,7 @@ impl Driver {
     }
 
     fn keep_some(&mut self) {
-        // What was to be given back is all there is now.
+        // If only retiring connections are left, keep them.
         if self.connections.iter().all(|on| on.retiring) {
             for on in &mut self.connections {
                 on.retiring = false;
@@ -212,7 +217,7 @@ impl Driver {
         self.turns.stir();
     }
 
-    /// Closes what was retired and has nothing left to do.
+    /// Closes retired lanes and connections that have no work left.
     pub(super) fn close_what_is_free(&mut self, now: Instant) {
         let free = |on: &super::lanes::LaneOnChannel, spread: &schedule::Scheduler| {
             on.retiring && on.lane.is_idle() && spread.lane_is_free(on.id)
@@ -239,7 +244,7 @@ impl Driver {
         }
     }
 
-    /// The lane on `channel` of `connection`.
+    /// Index of the lane on `channel` of `connection`.
     pub(super) fn lane_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
         let on = |on: &super::lanes::LaneOnChannel| {
             on.id.connection == connection && on.channel == channel

@@ -1,11 +1,11 @@
-//! What [`schedule::ConcurrencyController`] decides, in words for `-v`.
+//! Decisions of [`schedule::ConcurrencyController`] in words, for `-v`.
 
 use std::cmp::Ordering;
 
 use schedule::{ConcurrencyChange, ConcurrencyController, Learned, Limiter, TrialResult};
 
-/// One sentence for the changes of one look, where an earlier run may have left something to
-/// begin with.
+/// Describes the changes of one sample in one sentence, with the values learned from an earlier run
+/// if there are any.
 pub(super) fn in_words(
     growth: &ConcurrencyController,
     changes: &[ConcurrencyChange],
@@ -56,7 +56,8 @@ pub(super) fn in_words(
     text
 }
 
-/// "5 connections, 8 channels: 118 MB/s; ", or nothing before anything was measured.
+/// Formats the state, such as "5 connections, 8 channels: 118 MB/s; ". Empty before the first
+/// measurement.
 fn state(growth: &ConcurrencyController) -> String {
     let e = growth.limiter_evidence();
     if e.connections == 0 {

@@ -1,6 +1,6 @@
-//! Connections that go beside the server's own logins: what starts their server runs on a channel
-//! of the first connection. On a short path lanes move to them once there is one; on a long one they
-//! join those that there are.
+//! Direct connections, which need no login at the host's SSH server. A command that runs on a
+//! channel of the first connection starts their server. On a short path the lanes move to the first
+//! direct connection; on a long path direct connections are added to the existing ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,52 +15,53 @@ use super::exec::{CONTROL, RemoteCommandEvent};
 use super::{ChannelId, Command, DirectConnect, NoMoreConnections};
 use crate::report::{Depth, FarEnd};
 
-/// How long a shell may take to start what was asked for, on top of round trips: data wait for it
-/// where it is insisted on.
+/// Time in which the command must start the direct server, in addition to `ROUND_TRIPS`. With
+/// `insists`, data waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
-/// What has nothing to say for so long says that it is there: address translations forget.
+/// Interval of the keepalive messages on the control channel. Network address translation drops
+/// idle connections.
 const LIFE_SIGN: Duration = Duration::from_secs(30);
 
-/// Less is moved before a connection would be there.
+/// Bytes below which a copy is over before a direct connection would be ready.
 const WORTH: u64 = 16 << 20;
 
-/// Round trips after which a connection that goes straight has brought what it cost: six for the
-/// question and its login, and its slow start, in which the path is full of what others send.
+/// Round trips after which a direct connection has repaid its cost: six for the request and the
+/// login, plus a slow start on a path that other connections already fill.
 const USEFUL_AFTER: f64 = 20.0;
-/// A connection's slow start takes no time that anybody sees on a shorter path.
+/// Round trip from which a connection's slow start takes noticeable time.
 const LONG: Duration = Duration::from_millis(4);
 
-/// A message for the far end of the control channel.
+/// Sends a message to the far end of the control channel.
 pub type ControlMessage = Box<dyn Fn(Vec<u8>) + Send + Sync>;
 
-/// What came of what the far end has said.
+/// Result of a message from the direct server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing yet.
+    /// Nothing to do yet.
     Nothing,
-    /// Connections can be made from now on.
+    /// The server listens; connections can be made from now on.
     Listens,
-    /// They cannot, and why.
+    /// No direct connection is possible, with the reason.
     Failed(String),
 }
 
-/// How it stands.
+/// State of the direct connections of a session.
 #[derive(Default)]
 pub(super) enum DirectState {
-    /// Nothing was begun.
+    /// Nothing was started yet.
     #[default]
     New,
-    /// There is nothing to begin.
+    /// Direct connections are not available for this session.
     Off,
-    /// It was asked for, and is to have answered by then.
+    /// The direct server was requested and must answer by this time.
     Asked(Running, Instant),
-    /// It has answered, and the first connection is on its way.
+    /// The direct server listens, and the first connection is being made.
     Connecting(Running),
-    /// There is, or was, a connection. The next life sign is due then. And whether the lanes that
-    /// there were have left the connections of the SSH server.
+    /// A direct connection exists or existed. Holds the time of the next keepalive, and true if the
+    /// lanes have left the connections of the SSH server.
     Open(Running, Instant, bool),
-    /// Nothing came of it, for this reason; and whether data have waited for it.
+    /// Direct connections failed for this reason; true if data was waiting for them.
     Failed(String, bool),
 }
 
@@ -72,7 +73,7 @@ pub(super) struct Running {
 }
 
 impl DirectState {
-    /// Data wait for what comes of it.
+    /// True while data waits for the result.
     pub(super) fn holds(&self) -> bool {
         match self {
             Self::Asked(on, _) | Self::Connecting(on) => on.with.insists(),
@@ -87,7 +88,8 @@ impl DirectState {
         }
     }
 
-    /// What there was, for the end; `several` connections there were.
+    /// Writes the outcome to `far` at the end of the session. `several` means that more than one
+    /// connection was open.
     pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
         match self {
             Self::New if several && far.depth == Depth::Exec => {
@@ -107,12 +109,12 @@ impl DirectState {
         }
     }
 
-    /// Whether there is one in place of the connections of the SSH server.
+    /// True if direct connections have replaced those of the SSH server.
     fn has_left(&self) -> bool {
         matches!(self, Self::Open(_, _, true))
     }
 
-    /// Whether there is a connection, or was.
+    /// True if a direct connection exists or existed.
     pub(super) fn is_open(&self) -> bool {
         matches!(self, Self::Open(..))
     }
@@ -126,7 +128,8 @@ impl DirectState {
 }
 
 impl Driver {
-    /// Begins it once the first connection is there, and looks after it.
+    /// Starts direct connections once the first connection is open, then sends keepalives and
+    /// watches the deadline.
     pub(super) fn go_straight(&mut self, now: Instant) {
         match &self.straight {
             DirectState::New => self.begin_straight(now),
@@ -149,7 +152,7 @@ impl Driver {
             self.straight = DirectState::Off;
             return;
         };
-        // Where data do not wait, they go first, to a longhaul that has answered.
+        // Unless the user insists, wait for a longhaul to answer first and copy meanwhile.
         if !(with.insists() || self.far.answered() && self.is_worth_straight()) {
             return;
         }
@@ -159,7 +162,7 @@ impl Driver {
         };
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let outlet = Box::new(move |bytes| {
-            // A session that has ended has nobody to tell.
+            // After the end of the session there is no receiver.
             let _ = orders.send(Command::Straight(bytes));
             bell.ring();
         });
@@ -187,10 +190,13 @@ impl Driver {
         self.turns.stir();
     }
 
-    /// Whether it is worth beginning by itself. Not where many small files are worth several connections at
-    /// once: further logins can begin a round trip sooner than the far end answers, whose answer may wait
-    /// behind data. Of 100,000 files over 114 ms that was 0.4 to 0.9 s of six, and to leave logins for it cost
-    /// more. But where packets of a download are lost the far end's own server bears that, and no sshd does.
+    /// True if starting direct connections pays without a request by the user.
+    ///
+    /// Many small files benefit more from several connections at once: a further login starts a
+    /// round trip sooner than the far end answers, and its answer may queue behind data. For
+    /// 100,000 files over 114 ms, waiting cost 0.4 to 0.9 s of 6 s, and giving up logins for it
+    /// cost more. For a download with packet loss direct connections do pay, because the remote
+    /// longhaul sets a loss-tolerant congestion control and sshd does not.
     fn is_worth_straight(&self) -> bool {
         let alone = self.connections.len() == 1 && self.reaching == 0;
         let soon = alone && !self.growing.may_begin_with_several();
@@ -201,7 +207,7 @@ impl Driver {
         left >= WORTH && (soon && lasts || loses)
     }
 
-    /// Whether a further connection will probably be one of these.
+    /// True if the next connection will probably be a direct one.
     fn awaits_straight(&self) -> bool {
         match &self.straight {
             DirectState::Asked(..) | DirectState::Connecting(_) => true,
@@ -216,7 +222,7 @@ impl Driver {
         }
     }
 
-    /// A further connection is wanted.
+    /// Requests a further connection, or defers it while a direct one is expected.
     pub(super) fn want_connection(&mut self, now: Instant) {
         match self.awaits_straight() {
             true => self.wanted += 1,
@@ -224,20 +230,20 @@ impl Driver {
         }
     }
 
-    /// Those that had to wait are asked for, once it is known how.
+    /// Opens the deferred connections once it is known if they will be direct.
     fn reach_out_for_wanted(&mut self, now: Instant) {
         if self.wanted == 0 || self.awaits_straight() {
             return;
         }
         let wanted = std::mem::take(&mut self.wanted);
-        // With the first one that goes straight it was decided anew how many there shall be, where
-        // the others were left.
+        // After the lanes moved to the first direct connection, the controller started over and
+        // decides the number again.
         if !self.straight.has_left() {
             (0..wanted).for_each(|_| self.reach_out(now));
         }
     }
 
-    /// More for the far end.
+    /// Sends bytes to the direct server's control channel.
     pub(super) fn straight_says(&mut self, bytes: Vec<u8>) {
         if let Some(on) = self.straight.running().cloned() {
             self.say_straight(&on, bytes);
@@ -251,7 +257,7 @@ impl Driver {
         }
     }
 
-    /// What became of the command.
+    /// Handles output and end of the command that runs the direct server.
     pub(super) fn straight_heard(&mut self, now: Instant, event: RemoteCommandEvent) {
         let Some(on) = self.straight.running().cloned() else {
             return;
@@ -282,7 +288,7 @@ impl Driver {
         }
     }
 
-    /// Nothing more comes of it: what there is goes on.
+    /// Gives up direct connections; existing connections continue.
     fn straight_failed(&mut self, why: &str) {
         let Some(on) = self.straight.running().cloned() else {
             return;
@@ -297,7 +303,8 @@ impl Driver {
         self.turns.stir();
     }
 
-    /// A login that was asked for before there was a connection that needs none.
+    /// True for an SSH login that completes after the lanes moved to direct connections, which
+    /// makes it superfluous.
     pub(super) fn is_late(&self, id: ConnectionId) -> bool {
         let straight = |on: &Connection| on.id == id && on.straight;
         let open =
@@ -305,8 +312,8 @@ impl Driver {
         open && !self.connections.iter().any(straight)
     }
 
-    /// One was lost soon. Where it was the only one, its login may have been refused, behind which
-    /// lanes were opened already: it is as if there had been none.
+    /// Handles the early loss of a direct connection. If none is left, its login may have been
+    /// refused while lanes were already open on it, so direct connections count as failed.
     pub(super) fn straight_broken(&mut self, why: &str) {
         if !self.connections.iter().any(|on| on.straight) {
             self.straight_failed(why);
@@ -315,7 +322,7 @@ impl Driver {
         }
     }
 
-    /// A connection that was asked for has come, or not.
+    /// Handles the result of the first direct connection attempt.
     pub(super) fn straight_joined(
         &mut self,
         now: Instant,
@@ -332,11 +339,11 @@ impl Driver {
                 self.straight = DirectState::Open(on, now + LIFE_SIGN, leaves);
                 match leaves {
                     true => self.leave_stock(),
-                    // It is one of those that were wanted.
+                    // This connection counts as one of the deferred ones.
                     false => self.wanted = self.wanted.saturating_sub(1),
                 }
             }
-            // A login that was asked for before.
+            // This login at the SSH server was requested before the direct server listened.
             Ok(_) => {}
             Err(_) => {
                 if let Some(why) = on.with.failed() {
@@ -346,10 +353,11 @@ impl Driver {
         }
     }
 
-    /// Whether lanes move to what goes straight as soon as the first of it is there. On a long path
-    /// they stay beside it: its slow start takes ten round trips, in which those that were at full
-    /// speed stood idle, and 30 MB over 60 ms took 2.2 s where they take 1.7. But where packets of a
-    /// download are lost, only the far end's own server bears that.
+    /// True if lanes move to the first direct connection as soon as it is open. On a long path they
+    /// stay on the existing connections too, because a slow start takes ten round trips in which
+    /// full-speed lanes would be idle: 30 MB over 60 ms took 2.2 s instead of 1.7 s. A download
+    /// with packet loss moves in any case, because only the remote longhaul sets a loss-tolerant
+    /// congestion control.
     fn leaves_stock(&mut self, to: &Running) -> bool {
         let rtt = self.connection(to.connection).map(|on| round_trip(on));
         to.with.insists()
@@ -357,7 +365,7 @@ impl Driver {
             || self.growing.loses_on_the_way_down()
     }
 
-    /// Lanes on other connections get nothing more.
+    /// Retires all lanes on connections of the SSH server.
     fn leave_stock(&mut self) {
         let straight = |on: &&Connection| on.straight;
         let ids: Vec<_> = self
@@ -372,12 +380,12 @@ impl Driver {
                 self.spread.retire(on.id);
             }
         }
-        // What was found out holds for those connections.
+        // The measurements describe the old connections.
         self.growing.begin_again();
         self.turns.stir();
     }
 
-    /// Connections, those first that lanes should be on.
+    /// Usable connections in order of preference, direct ones first.
     pub(super) fn preferred(&self, may: impl Fn(&Connection) -> bool) -> Vec<ConnectionId> {
         let all = self.connections.iter().filter(|on| may(on));
         let mut all: Vec<_> = all.collect();
@@ -385,23 +393,23 @@ impl Driver {
         all.into_iter().map(|on| on.id).collect()
     }
 
-    /// Whether it goes beside the server's own logins.
+    /// True for a direct connection.
     pub(super) fn goes_straight(&self, id: ConnectionId) -> bool {
         self.connections.iter().any(|on| on.id == id && on.straight)
     }
 
-    /// Whether what starts the others runs on it.
+    /// True if the control channel of the direct server runs on this connection.
     pub(super) fn controls(&self, id: ConnectionId) -> bool {
         let running = self.straight.running();
         running.is_some_and(|running| running.connection == id)
     }
 
-    /// Whether nothing but the control channel is on it.
+    /// True if this connection carries the control channel and no lanes.
     pub(super) fn only_controls(&self, on: &Connection) -> bool {
         self.controls(on.id) && !self.lanes.iter().any(|lane| lane.id.connection == on.id)
     }
 
-    /// All connections are gone.
+    /// Resets the state after all connections were lost.
     pub(super) fn straight_lost(&mut self) {
         if let Some(on) = self.straight.running() {
             on.with.lost();
@@ -411,8 +419,8 @@ impl Driver {
     }
 }
 
-/// Whether so many bytes take longer than a connection that goes straight takes to be of use. `rate` is
-/// what the path is known to move, if that is known.
+/// True if moving `bytes` takes longer than a direct connection needs to repay its cost. `rate` is
+/// the known rate of the path in bytes per second, if any.
 pub(crate) fn lasts_for_straight(bytes: u64, rate: Option<u64>, rtt: Option<Duration>) -> bool {
     let rate = rate.map_or(USUAL_RATE, |rate| rate.max(1) as f64);
     let takes = rtt.unwrap_or_default().as_secs_f64() * USEFUL_AFTER;

@@ -31,32 +31,33 @@ use super::{
 };
 use crate::disk::{DirectoryCache, DiskPool};
 
-/// Why a lane is closed at this end.
+/// Reason given when this end closes a stalled lane.
 pub(super) const STALLED: &str = "it stood still while others moved";
 
 pub(super) const WAKER: Token = Token(0);
 
-/// Most that answers may wait for company before they are looked at, and the least worth it.
+/// Range of a nap that lets answers accumulate; shorter naps are not taken.
 const NAP: std::ops::RangeInclusive<Duration> =
     Duration::from_micros(100)..=Duration::from_millis(1);
-/// From so many bytes a second on it is no more than this: a rate that was held down by naps makes them longer,
-/// and kept a lane at half of what it could do for the first 0.2 s.
+/// Rate in bytes per second from which naps are limited to `SHORT_NAP`. A rate that naps reduce
+/// makes the next nap longer, which held a lane at half its speed for the first 0.2 s.
 const FAST: f64 = 1e9;
-/// Different lines of programs at the far end that are told; each is told once.
+/// Largest number of different stderr lines from remote programs that are shown; each is shown
+/// once.
 const SAID: usize = 64;
 const SHORT_NAP: Duration = Duration::from_micros(150);
-/// In flight, below which answers are looked at as they come.
+/// Bytes in flight below which answers are processed as they come.
 const BULK: u64 = 1 << 20;
 
-/// Events that wait for the handle, beyond which listings bring no more: each may hold 900 names.
+/// Events queued for the handle from which listings pause; each event may hold 900 names.
 const BACKLOG: usize = 512;
-/// How soon it is looked again whether fewer wait.
+/// Interval at which a paused listing checks the event queue again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// The loop's ends of what the handle holds.
+/// The loop's ends of the channels that it shares with the `Session` handle.
 pub(super) struct Ends {
     pub(super) commands: Receiver<Command>,
-    /// For those who open connections for the loop.
+    /// Sender for threads that open connections for the loop.
     pub(super) orders: Sender<Command>,
     pub(super) events: Sender<SessionEvent>,
     pub(super) bell: Arc<LoopWaker>,
@@ -64,8 +65,8 @@ pub(super) struct Ends {
     pub(super) far: Arc<RemoteServerInfo>,
 }
 
-/// The loop of a session: moves bytes between links and lanes, requests between lanes and disk,
-/// jobs and events between lanes, spreader and handle. It decides nothing.
+/// The loop of a session. Moves bytes between links and lanes, requests between lanes and disk, and
+/// jobs and events between lanes, scheduler and handle. Decisions are made elsewhere.
 pub(super) struct Driver {
     pub(super) connections: Vec<Connection>,
     pub(super) poll: Poll,
@@ -73,54 +74,54 @@ pub(super) struct Driver {
     pub(super) lanes: Vec<LaneOnChannel>,
     pub(super) execs: RemoteCommands,
     pub(super) straight: DirectState,
-    /// Further connections that wait for what comes of it.
+    /// Further connections deferred until it is known if they will be direct.
     pub(super) wanted: usize,
-    /// Further connections that are being made.
+    /// Further connections that are being opened.
     pub(super) reaching: usize,
     pub(super) far: RemoteServer,
     pub(super) spread: Scheduler,
-    /// Operations that the stock server was found to refuse.
+    /// Requests that the stock server was found to refuse.
     pub(super) refusals: Refusals,
     pub(super) growing: ConcurrencyInputs,
     pub(super) owed: PendingDiskOps,
     pub(super) telling: EventBatcher,
-    /// Lines that programs at the far end have said on standard error.
+    /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
     pub(super) ends: Ends,
     pub(super) ending: Vec<Ending>,
-    /// Channels of lanes that were closed by this side, while the other has not.
+    /// Channels of lanes that this side has closed and the other side has not.
     pub(super) closed: BTreeMap<(ConnectionId, ChannelId), LaneId>,
     pub(super) options: SessionOptions,
     pub(super) predict: bool,
     pub(super) restarts: u32,
     pub(super) throttle: Option<RateLimiter>,
-    /// Other traffic goes first.
+    /// Set for `--background`: the copy yields to other traffic.
     pub(super) yielding: Option<BackgroundPacer>,
-    /// The lane that is served first in a throttled turn.
+    /// Index of the lane that is served first in a rate-limited turn.
     pub(super) first_served: usize,
-    /// Something waits for the throttle.
+    /// Something waits for the rate limiter.
     pub(super) throttled: bool,
-    /// Lanes are held to what may be in flight over all of them.
+    /// The bytes in flight of all lanes together are bounded (`MOST_IN_FLIGHT`).
     pub(super) held_to_flight: bool,
-    /// What lanes had in flight when that was last looked at; its memory is used again.
+    /// Bytes in flight of each lane at the last check; kept to reuse the allocation.
     pub(super) flying: Vec<Flying>,
-    /// How the last channel ended.
+    /// Error with which the last channel ended.
     pub(super) ended: Option<LaneError>,
     pub(super) over: bool,
-    /// Decides when the next turn is.
+    /// Decides when the loop takes its next turn.
     pub(super) turns: Turns,
     pub(super) stalls: Stalls,
     pub(super) next_connection: u32,
     pub(super) reconnecting: Reconnecting,
-    /// When anything last came from the other side.
+    /// Time of the last data received.
     pub(super) heard: Instant,
-    /// The run ends: nobody waits for what is not done.
+    /// The run is ending: unfinished work is not waited for.
     pub(super) leaving: bool,
-    /// The handle wants no more of listings for now.
+    /// The handle asked to pause listings.
     pub(super) lists_held: bool,
-    /// So many events wait for the handle that listings are held until it was looked again at this time.
+    /// Listings pause because too many events are queued; the queue is checked again at this time.
     pub(super) backlog: Option<Instant>,
-    /// What lanes that are gone have done.
+    /// Totals of the lanes that have ended.
     pub(super) gone: EndedLanes,
 }
 
@@ -227,14 +228,16 @@ impl Driver {
             far,
         };
         drop(self.lanes);
-        // The first one ends what the others lead to.
+        // In reverse, because closing the first connection ends the direct server that the others
+        // lead to.
         for on in self.connections.into_iter().rev() {
             on.link.finish();
         }
         account
     }
 
-    /// Waits for something to happen; before it really waits, what the disk has is done.
+    /// Waits for events. Before blocking, submits the disk requests that were held back for
+    /// batching.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         if timeout != Some(Duration::ZERO) && self.disk.holds() {
             self.poll.poll(events, Some(Duration::ZERO))?;
@@ -246,10 +249,12 @@ impl Driver {
         self.poll.poll(events, timeout)
     }
 
-    /// How long answers may be left to gather, as a network card gathers packets before it
-    /// interrupts: sshd answers each 96 KiB with a message of its own, and to wake for each cost
-    /// 57,000 context switches for 4 GiB, paid for by both ends. A fifth of what is in flight
-    /// still being worked on when we look again, nobody waits for us.
+    /// Time for which answers may accumulate before the loop wakes, as a network card coalesces
+    /// interrupts.
+    ///
+    /// sshd answers each 96 KiB with a message of its own, and waking for each cost 57,000 context
+    /// switches for 4 GiB, which slow down both ends. A nap lasts at most a fifth of the time that
+    /// the data in flight takes, so the other end does not run out of work.
     fn nap(&self) -> Option<Duration> {
         let (mut in_flight, mut rate) = (0, 0.0);
         for on in &self.lanes {
@@ -265,8 +270,9 @@ impl Driver {
         Some((lasts / 5).min(most)).filter(|nap| nap >= NAP.start())
     }
 
-    /// One turn of the loop: takes what has arrived, decides, and passes on what follows from it.
-    /// Turns are repeated until one is quiet ([`Driver::due`]), so no step has to come before another.
+    /// Takes one turn of the loop: receives what has arrived, decides, and passes on the results.
+    /// Turns repeat until one is quiet ([`Driver::due`]), so the order of the steps does not
+    /// matter.
     fn turn(&mut self, now: Instant) {
         self.throttled = false;
         self.take_input(now);
@@ -280,9 +286,9 @@ impl Driver {
         }
     }
 
-    /// Takes what the handle, the disk and the connections have for the loop.
+    /// Takes the input of the turn from the handle, the disk and the connections.
     fn take_input(&mut self, now: Instant) {
-        // Before looking at what it announces: what comes later rings again.
+        // Reset before reading the queues, so that later input wakes the loop again.
         self.ends.bell.answer();
         self.take_commands(now);
         self.take_replies(now);
@@ -291,7 +297,7 @@ impl Driver {
         }
     }
 
-    /// Asks for no more of listings while the handle wants none, or is behind with what it was told.
+    /// Pauses listings while the handle asks for it or has too many unread events.
     fn hold_lists(&mut self, now: Instant) {
         let behind = self.ends.events.len() > BACKLOG;
         self.backlog = behind.then(|| now + LOOK_AGAIN);
@@ -301,7 +307,7 @@ impl Driver {
         }
     }
 
-    /// Opens and closes what the state asks for: connections, lanes, commands at the far end.
+    /// Opens and closes connections, lanes and remote commands as the state requires.
     fn decide(&mut self, now: Instant) {
         self.reconnect(now);
         self.go_straight(now);
@@ -316,7 +322,7 @@ impl Driver {
         self.look(now);
     }
 
-    /// Gives jobs to lanes, and what lanes, spreader and links have for each other.
+    /// Assigns jobs to lanes and moves data between lanes, scheduler and links.
     fn pass_on(&mut self, now: Instant) {
         self.obey(now);
         self.hold_lists(now);
@@ -410,7 +416,8 @@ impl Driver {
 
     fn receive(&mut self, now: Instant) -> bool {
         let mut ids: Vec<ConnectionId> = self.connections.iter().map(|on| on.id).collect();
-        // The rate that was set may not suffice for all: each turn another is the first.
+        // The rate limit may not suffice for all connections, so a different one is served first in
+        // each turn.
         let first = self.first_served % ids.len().max(1);
         ids.rotate_left(first);
         let mut more = false;
@@ -493,7 +500,7 @@ impl Driver {
                 }
                 LinkEvent::Restarted => self.far.begin_again(),
                 LinkEvent::Exited(channel, how) => self.exec_over(connection, channel, how),
-                // Each channel's program says it.
+                // The program behind each channel may print this line; show it once.
                 LinkEvent::Says(line) => {
                     if self.said.len() < SAID && self.said.insert(line.clone()) {
                         self.telling.tell(SessionEvent::Says(line));
@@ -503,9 +510,9 @@ impl Driver {
         }
     }
 
-    /// Does what the spreader wants done, and tells what it has to tell.
+    /// Carries out the scheduler's orders and forwards its events.
     pub(super) fn obey(&mut self, now: Instant) {
-        // What a lane was given it may have begun already, and want more.
+        // A lane may have started a job already and be able to take more.
         self.report_lanes(now);
         while self.obey_orders(now) {
             self.report_lanes(now);
@@ -527,7 +534,7 @@ impl Driver {
         }
     }
 
-    /// Carries out what the spreader orders; whether there was anything.
+    /// Carries out pending orders of the scheduler. Returns true if there were any.
     fn obey_orders(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(order) = self.spread.poll_order() {
@@ -572,7 +579,7 @@ impl Driver {
     }
 }
 
-/// Each connection has so many tokens.
+/// First mio token of a connection; each connection has `TOKENS` of them.
 pub(super) fn first_token(connection: u32) -> Token {
     Token(1 + connection as usize * TOKENS)
 }

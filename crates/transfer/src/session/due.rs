@@ -1,13 +1,13 @@
-//! When the loop takes its next turn.
+//! Decides when the loop takes its next turn.
 //!
 //! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
 //! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
 //! quiet as well until something arrives or a deadline passes. The order of the steps in
-//! [`Driver::turn`] therefore decides how soon work is done, and never that it is done.
+//! [`Driver::turn`] therefore decides how soon work is done, never whether it is done.
 //!
-//! Before this rule each step reported for itself whether another turn was needed, and one did not:
-//! a listing that was too long for a lane that predicts handles waited for ever for the lane that
-//! would have been opened in the next turn.
+//! Bug: before this rule each step reported for itself if another turn was needed, and one step did
+//! not. A listing that was too long for a lane that predicts handles then waited for ever for the
+//! lane that the next turn would have opened.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +19,19 @@ use super::throttle::RateLimiter;
 /// wake-up was lost, which debug builds treat as an error.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// The next turn of the loop.
+/// Time of the loop's next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// At once.
     Now,
-    /// When something arrives, or at this time.
+    /// As soon as something arrives, or at this time.
     At(Instant),
-    /// When something arrives.
+    /// As soon as something arrives.
     Input,
 }
 
 impl Due {
-    /// How long to block at most; `None` is for ever.
+    /// Longest time to block; `None` blocks without limit.
     pub(super) fn timeout(self, now: Instant) -> Option<Duration> {
         match self {
             Self::Now => Some(Duration::ZERO),
@@ -41,35 +41,35 @@ impl Due {
     }
 }
 
-/// What the last turn found, as far as it decides about the next one.
+/// Findings of the last turn that decide when the next one is.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Something came from outside: of a connection, the disk, or the handle.
+    /// Input came from a connection, the disk or the handle.
     arrived: bool,
-    /// Something was written, or changed by the driver itself.
+    /// The driver itself wrote or changed something.
     stirred: bool,
     /// Revisions of all components after the last turn.
     revision: u64,
-    /// When the heartbeat wakes the loop, if no deadline comes first.
+    /// Time at which the heartbeat wakes the loop if no deadline comes first.
     heartbeat: Option<Instant>,
-    /// The first deadline of anything else.
+    /// Earliest deadline of all components.
     deadline: Option<Instant>,
-    /// The turn was taken for the heartbeat alone.
+    /// The turn was taken only because of the heartbeat.
     only_heartbeat: bool,
 }
 
 impl Turns {
-    /// The state has changed by something that no component counts.
+    /// Notes a change that no component's revision counts.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
     }
 
-    /// Something has come from outside.
+    /// Notes input from outside.
     pub(super) fn arrived(&mut self) {
         self.arrived = true;
     }
 
-    /// The loop has waited; `arrived` tells whether a descriptor was reported ready.
+    /// Notes that the loop has waited; `arrived` means that a descriptor was reported ready.
     pub(super) fn woken(&mut self, now: Instant, arrived: bool) {
         let has_come = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let beat = has_come(self.heartbeat.take());
@@ -77,7 +77,8 @@ impl Turns {
         self.arrived |= arrived;
     }
 
-    /// Whether the turn that has just ended was quiet, where `revision` is what the components count.
+    /// True if the turn that has just ended was quiet; `revision` is the sum of the components'
+    /// revisions.
     fn was_quiet(&mut self, revision: u64) -> bool {
         let revised = std::mem::replace(&mut self.revision, revision) != revision;
         let changed = std::mem::take(&mut self.stirred) || revised;
@@ -92,7 +93,7 @@ impl Turns {
 }
 
 impl Driver {
-    /// Decides when the next turn is, from what the session is after this one.
+    /// Decides when the next turn is from the state after this one.
     pub(super) fn due(&mut self) -> Due {
         let revision = self.revision();
         let quiet = self.turns.was_quiet(revision);
@@ -108,7 +109,8 @@ impl Driver {
             .map_or(Due::Input, Due::At)
     }
 
-    /// Counts the changes of all components. A lane that comes or goes stirs by itself.
+    /// Sums the revisions of all components. Adding or removing a lane calls [`Turns::stir`]
+    /// instead.
     fn revision(&self) -> u64 {
         let lanes = self.lanes.iter().map(|on| on.lane.revision());
         let asked = self.far.asked_lanes().map(|on| on.lane.revision());
@@ -116,12 +118,12 @@ impl Driver {
         all.fold(0, u64::wrapping_add)
     }
 
-    /// Whether a component holds something for another one.
+    /// True if a component holds output for another one.
     fn has_more(&self) -> bool {
         self.spread.has_more() || self.lanes.iter().any(|on| on.lane.has_more())
     }
 
-    /// The first time at which a step has to be taken although nothing arrives.
+    /// Earliest time at which a step is due even if nothing arrives.
     fn deadline(&self) -> Option<Instant> {
         let throttle = self.throttle.as_ref().filter(|_| self.throttled);
         let yielding = self.yielding.as_ref().filter(|_| !self.spread.is_idle());

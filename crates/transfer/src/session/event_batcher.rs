@@ -5,15 +5,15 @@ use schedule::{JobId, LaneEvent};
 
 use super::SessionEvent;
 
-/// How often progress within a file is told.
+/// Interval of progress events within a file.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Events on their way to the handle. Progress is gathered: to tell of each write wakes the other
-/// thread 4,000 times a gigabyte.
+/// Sends events to the handle and batches progress. An event for every write would wake the other
+/// thread 4,000 times per gigabyte.
 #[derive(Debug)]
 pub(super) struct EventBatcher {
     events: Sender<SessionEvent>,
-    /// Progress that has not been told yet, and when some was last.
+    /// Progress not yet sent, and the time of the last progress event.
     progress: Option<(JobId, u64)>,
     told: Instant,
 }
@@ -50,7 +50,7 @@ impl EventBatcher {
         }
     }
 
-    /// When progress that is held back has to be told.
+    /// Time at which the held progress must be sent.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.progress.map(|_| self.told + INTERVAL)
     }
@@ -69,7 +69,7 @@ impl EventBatcher {
     }
 
     fn send(&self, event: SessionEvent) {
-        // Nobody listens any more when the handle is being dropped.
+        // The receiver is gone while the handle is being dropped.
         let _ = self.events.send(event);
     }
 }

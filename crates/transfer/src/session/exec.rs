@@ -8,23 +8,24 @@ use sftp::Output;
 use super::driver::Driver;
 use super::{ChannelId, SessionEvent};
 
-/// A command at the far end, named by whoever runs it.
+/// Identifies a command at the far end; the caller chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteCommandId(pub u64);
 
-/// What starts connections that go straight: of the session's own.
+/// The session's own command that starts the server of direct connections.
 pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
 
-/// What became of a command.
+/// Event of a remote command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteCommandEvent {
-    /// It wrote this to its standard output.
+    /// Bytes that the command wrote to standard output.
     Output(Bytes),
-    /// It has ended, with its exit status where that was told, or was not run, and why.
+    /// The command ended with this exit status, if it was reported, or could not run for this
+    /// reason.
     Over(Result<Option<u32>, String>),
 }
 
-/// What is wanted of commands.
+/// Order for a remote command.
 pub(super) enum Order {
     Run(RemoteCommandId, Vec<u8>),
     Input(RemoteCommandId, Vec<u8>),
@@ -32,7 +33,7 @@ pub(super) enum Order {
     Stop(RemoteCommandId),
 }
 
-/// Commands that run at the far end, each on a channel beside the lanes.
+/// Commands that run at the far end, each on its own channel beside the lanes.
 #[derive(Default)]
 pub(super) struct RemoteCommands {
     orders: VecDeque<Order>,
@@ -50,7 +51,7 @@ impl RemoteCommands {
         self.orders.push_back(order);
     }
 
-    /// A command that runs already.
+    /// Registers a command that is already running.
     pub(super) fn begin(
         &mut self,
         id: RemoteCommandId,
@@ -64,12 +65,12 @@ impl RemoteCommands {
         });
     }
 
-    /// Nobody waits for it any more.
+    /// Drops a command without reporting its end.
     pub(super) fn forget(&mut self, id: RemoteCommandId) {
         self.running.retain(|r| r.id != id);
     }
 
-    /// Whether a command runs on the connection.
+    /// True if a command runs on the connection.
     pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
         self.running.iter().any(|r| r.connection == connection)
     }
@@ -99,14 +100,15 @@ impl RemoteCommands {
 }
 
 impl Driver {
-    /// Does what is wanted of commands, once a server is there to run them.
+    /// Carries out pending command orders once a connection can run them.
     pub(super) fn run_execs(&mut self) {
         while let Some(order) = self.execs.orders.pop_front() {
             match order {
                 Order::Run(id, command) => {
                     let open = self.connections.iter_mut();
                     let mut open = open.filter(|on| on.link.peer().is_some() && !on.retiring);
-                    // Behind the first lane, whose channel may be counted on before it is there.
+                    // After the first lane, because its channel number may be predicted before it
+                    // is confirmed.
                     let Some(on) = open.next().filter(|_| !self.lanes.is_empty()) else {
                         return self.execs.orders.push_front(Order::Run(id, command));
                     };
@@ -165,7 +167,7 @@ impl Driver {
         }
     }
 
-    /// The connection is gone, and with it the commands on it.
+    /// Reports the end of all commands on a lost connection.
     pub(super) fn execs_lost(&mut self, connection: ConnectionId, why: &str) {
         for id in self.execs.remove(connection, None) {
             self.tell_exec(id, RemoteCommandEvent::Over(Err(why.to_owned())));

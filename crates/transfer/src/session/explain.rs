@@ -1,4 +1,4 @@
-//! What the session decided, once it is over, for [`crate::report::Decision`].
+//! Decisions of a finished session, for [`crate::report::Decision`].
 
 use schedule::{LaneStats, PackingMode, SchedulerOptions};
 use sftp::ServerInfo;
@@ -6,7 +6,7 @@ use sftp::ServerInfo;
 use super::driver::Driver;
 use crate::report::{Choice, Decision, Depth, FarEnd, Origin, SessionReport};
 
-/// What lanes that are gone have done.
+/// Totals of the lanes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EndedLanes {
     tried: u64,
@@ -23,7 +23,8 @@ impl EndedLanes {
 }
 
 impl Driver {
-    /// `far` and `report` are what there was at the far end and on the path.
+    /// Lists the session's decisions. `far` describes the far end and `report` the measurements of
+    /// the path.
     pub(super) fn explain(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
         let mut all = self.gone;
         for on in &self.lanes {
@@ -49,7 +50,7 @@ impl Driver {
         let reach = self.options.reach.as_ref();
         match far.depth {
             Depth::Server => Origin::Peer,
-            // Whatever was remembered, this one has just answered.
+            // The far end has answered in this session, which overrides the host memory.
             _ if self.far.was_asked() || self.straight.is_open() => Origin::Measured,
             _ => reach.map_or(Origin::Default, |reach| reach.far_origin()),
         }

@@ -1,20 +1,20 @@
-//! What may be in flight where that is held over all lanes.
+//! Divides a bound on the bytes in flight among all lanes.
 
-/// A lane, as far as it matters here.
+/// Bytes in flight and demand of one lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flying {
-    /// Bytes asked for or sent, and not answered.
+    /// Bytes requested or sent and not answered yet.
     pub(super) bytes: u64,
-    /// What it would have in flight if it could; nothing where it has nothing to do.
+    /// Bytes that the lane would have in flight without a bound; zero if it has no work.
     pub(super) wants: u64,
 }
 
-/// In which steps shares are found: a request's worth.
+/// Granularity of the shares in bytes: one request.
 const STEP: u64 = 32 << 10;
 
-/// How many bytes each lane may have in flight so that all of them together have `most`: the same
-/// for each, where what some do not want is for the others. When whoever was asked first could
-/// have all of it, ten of fifteen connections had nothing to do.
+/// Returns the bytes that each lane may have in flight so that all together have `most`. Every lane
+/// gets an equal share, and the others divide a share that a lane does not need. With first come,
+/// first served, ten of fifteen connections had nothing to do.
 pub(super) fn level(lanes: &[Flying], most: u64) -> u64 {
     let at = |level: u64| {
         let takes = |lane: &Flying| lane.bytes.max(lane.wants.min(level));
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn all_get_the_same_however_many_come_first() {
         assert_eq!(found(&[(0, 1000); 4], 100), 25);
-        // What one has already waits for its answers; the others share what is left.
+        // Requests already in flight stay; the others share the rest.
         assert_eq!(found(&[(40, 1000), (0, 1000), (0, 1000)], 100), 30);
         assert_eq!(found(&[(100, 1000), (0, 1000)], 100), 0);
     }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn what_some_do_not_want_is_for_the_others() {
         assert_eq!(found(&[(0, 10), (0, 1000), (0, 1000)], 100), 45);
-        // One without anything to do keeps what it has in flight, and takes no more.
+        // A lane without work keeps its requests in flight and gets no more.
         assert_eq!(found(&[(20, 0), (0, 1000)], 100), 80);
         assert_eq!(found(&[(0, 10), (0, 20)], 100), 100);
         assert_eq!(found(&[], 100), 100);

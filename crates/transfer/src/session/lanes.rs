@@ -12,48 +12,50 @@ use super::driver::Driver;
 use super::flight::{Flying, level};
 use super::remote_server::{STARTS, check, not_ours};
 
-/// The largest channel packet (OpenSSH's CHAN_SES_PACKET_DEFAULT).
+/// Largest channel packet in bytes (OpenSSH's CHAN_SES_PACKET_DEFAULT).
 const PACKET: usize = 32 * 1024;
 
-/// What may be in flight over all lanes while a copy is written down: it is sent again after an
-/// interruption, and with what is answered and not written down yet that has to stay below 64 MiB.
+/// Bound in bytes on the data in flight over all lanes while the copy has a journal. An interrupted
+/// copy sends this data again, and together with data that is answered but not yet in the journal
+/// it must stay below 64 MiB.
 pub(super) const MOST_IN_FLIGHT: u64 = 40 << 20;
-/// What answers may hold beyond the depth: one READ more, and headers.
+/// Bytes that answers may take beyond the depth: one more READ, and headers.
 const ANSWERS_BEYOND: u64 = 512 << 10;
 
-/// So much of what a limit allows may be in flight beyond what the path holds.
+/// Time's worth of a rate limit that may be in flight beyond what the path itself holds.
 const LIMIT_AHEAD: Duration = Duration::from_millis(100);
 
 pub(super) struct LaneOnChannel {
     pub(super) id: LaneId,
     pub(super) channel: ChannelId,
     pub(super) lane: Lane,
-    /// Only listings, beside a lane that predicts handles.
+    /// Carries only listings, beside a lane that predicts handles.
     pub(super) listing: bool,
-    /// Gets nothing more, and is closed when it has nothing left.
+    /// Gets no more jobs and closes when its work is done.
     pub(super) retiring: bool,
-    /// To a longhaul that a command has started.
+    /// Leads to a longhaul that a command started at the far end.
     pub(super) served: bool,
-    /// Until that one has shown itself.
+    /// Parser of that longhaul's greeting, until it is complete.
     pub(super) preamble: Option<Preamble>,
-    /// Since when it could have.
+    /// Time from which the greeting is due.
     pub(super) awaited: Option<Instant>,
-    /// When it was opened, and when the server first answered on it.
+    /// Time at which the lane was opened, and time of the server's first answer.
     pub(super) opened: Instant,
     pub(super) greeted: Option<Instant>,
-    /// Bytes that receivers confirmed.
+    /// Bytes that receivers have confirmed.
     pub(super) bytes: u64,
-    /// Time that data waited for the channel's window, and since when they do.
+    /// Total time that data waited for the channel's window, and the start of the current wait.
     pub(super) blocked: Duration,
     pub(super) blocked_since: Option<Instant>,
     reported: Option<LaneReport>,
-    /// What it had asked for and sent, and what of it was answered, when the pace was last set.
+    /// Bytes requested and sent, and bytes answered, when the pace was last set.
     pub(super) paced: u64,
     pub(super) answered: u64,
 }
 
 impl LaneOnChannel {
-    /// Takes what comes on its channel; with the greeting of a longhaul, once.
+    /// Takes data of the lane's channel. Returns the remote longhaul's greeting once, when it is
+    /// complete.
     pub(super) fn hear(
         &mut self,
         now: Instant,
@@ -73,7 +75,8 @@ impl LaneOnChannel {
         Ok(greeting)
     }
 
-    /// Gives it a job, which the spreader has taken off what it may still want.
+    /// Assigns a job to the lane. The scheduler has already deducted it from the lane's reported
+    /// demand.
     pub(super) fn give(&mut self, now: Instant, job: Job) {
         self.lane.push(now, job);
         self.reported = None;
@@ -85,8 +88,7 @@ impl Driver {
         self.lanes.iter().position(|on| on.id == id)
     }
 
-    /// Opens the first lane when there is something to do, and one for listings where it needs
-    /// one of its own.
+    /// Opens the first lane when there is work, and a lane for listings where one is needed.
     pub(super) fn open_lanes(&mut self, now: Instant) {
         if self.spread.is_idle() || self.over || self.straight.holds() {
             return;
@@ -110,7 +112,7 @@ impl Driver {
             }
             return;
         }
-        // Handles are predicted there and no other channel is to be had.
+        // The only lane predicts handles, and the server grants no other channel for the listing.
         if !self.spread.lists_are_stuck() {
             return;
         }
@@ -120,7 +122,8 @@ impl Driver {
         }
     }
 
-    /// A lane for what keeps a server from answering anything else, if there may be one.
+    /// Opens a lane for requests that block a server's channel, such as fsync, if another channel
+    /// is allowed.
     fn open_side_lane(&mut self, now: Instant) {
         if !self.spread.wants_side_lane() || self.lanes.is_empty() || self.over {
             return;
@@ -175,8 +178,8 @@ impl Driver {
         Some(id)
     }
 
-    /// A lane that the spreader does not know yet; `served` by a longhaul that a command starts, or
-    /// by the stock server.
+    /// Creates a lane that the scheduler does not know yet. `served` selects a longhaul started by
+    /// a command instead of the stock server.
     pub(super) fn new_lane(
         &mut self,
         now: Instant,
@@ -200,7 +203,8 @@ impl Driver {
         };
         on.opened += 1;
         let random = Box::new(|bytes: &mut [u8]| {
-            // Names of temporaries: O_EXCL decides, randomness only makes meetings rare.
+            // Failure is harmless: O_EXCL guarantees unique temporaries, randomness only makes
+            // collisions rare.
             let _ = aws_lc_rs::rand::fill(bytes);
         });
         let mut config = LaneConfig::new(on.link.pool(), random);
@@ -212,7 +216,8 @@ impl Driver {
         if !config.ours {
             config.refusals = refusals;
         }
-        // What the first lane heard holds for the others: their requests need not wait for it.
+        // Later lanes reuse the server's extensions as the first lane received them, so their
+        // requests need not wait for the answer.
         let heard = self.far.stock();
         let heard = heard.filter(|info| peer.openssh || info.is_ours()).cloned();
         config.remembered = match served {
@@ -232,7 +237,7 @@ impl Driver {
             lane.limit_requests(most);
         }
         if background {
-            // What it may do is said before anything is drained.
+            // Set a pace of zero before anything is drained; the pacer grants more.
             lane.set_pace(now, 0);
         }
         let report = LaneReport::of(&lane);
@@ -256,7 +261,7 @@ impl Driver {
         })
     }
 
-    /// Tells the spreader what lanes can take, where that has changed.
+    /// Reports changed lane capacities to the scheduler.
     pub(super) fn report_lanes(&mut self, now: Instant) {
         for on in &mut self.lanes {
             let report = LaneReport::of(&on.lane);
@@ -267,9 +272,10 @@ impl Driver {
         }
     }
 
-    /// Takes from the lanes what they have for links, disk and spreader.
+    /// Moves output of the lanes to links, disk and scheduler.
     pub(super) fn drain_lanes(&mut self, now: Instant) {
-        // The rate that was set may not suffice for all: each turn another is the first.
+        // The rate limit may not suffice for all lanes, so a different one is served first in each
+        // turn.
         let count = self.lanes.len();
         self.first_served = match self.throttle {
             Some(_) if count > 0 => (self.first_served + 1) % count,
@@ -310,8 +316,8 @@ impl Driver {
             if let Some(throttle) = &mut self.throttle {
                 let credit = throttle.credit(Instant::now());
                 self.throttled |= credit < room;
-                // A lane sends whole packets: with less room than that it would wait for room
-                // that nothing announces. What is sent on credit is paid back before the next.
+                // A lane sends whole packets. With less room it would wait for room that no event
+                // announces. The next turn pays back what is sent on credit.
                 room = match credit {
                     0 => 0,
                     credit => room.min(credit.max(PACKET)),
@@ -319,7 +325,7 @@ impl Driver {
             }
             on.lane.set_output_room(room);
             let depth = on.lane.stats().bytes_depth;
-            // Answers come with headers; the lane runs a little beyond its depth.
+            // Answers carry headers, and a lane runs slightly beyond its depth.
             link.expect(on.channel, depth + depth / 64 + ANSWERS_BEYOND);
             while let Some(output) = on.lane.poll_output() {
                 if let Some(throttle) = &mut self.throttle {
@@ -335,8 +341,9 @@ impl Driver {
         }
     }
 
-    /// What more may be asked for or sent under a limit: what is in flight has left for good, and
-    /// answers of eight lanes in as many receive buffers were 8 % of 200 MB beyond it.
+    /// Bytes that lanes may still request or send under a rate limit. Requests in flight cannot be
+    /// recalled: the answers of eight lanes in as many receive buffers exceeded a limit by 8 % of
+    /// 200 MB.
     fn of_limit(&self) -> Option<u64> {
         let limit = self.options.limit.filter(|_| self.yielding.is_none())?;
         let latency = self.lanes.iter().filter_map(|on| on.lane.stats().latency);
@@ -346,7 +353,8 @@ impl Driver {
         Some(most.saturating_sub(flies.sum()))
     }
 
-    /// What each lane may have in flight while a copy is written down.
+    /// Bytes that each lane may have in flight while the copy has a journal; `None` without a
+    /// bound.
     fn of_journal(&mut self, now: Instant) -> Option<u64> {
         let mut depth = 0;
         self.flying.clear();
@@ -361,7 +369,7 @@ impl Driver {
                 },
             });
         }
-        // Whoever yields has a pace that is set elsewhere, with the same bound.
+        // A background copy sets its own pace, with the same bound.
         let hold = self.lanes.len() > 2
             && depth > MOST_IN_FLIGHT
             && self.yielding.is_none()
@@ -396,7 +404,8 @@ impl Driver {
         }
     }
 
-    /// The stock server refuses these: all lanes to it need not find that out for themselves.
+    /// Shares the stock server's refused requests with all its lanes and the host memory, so that
+    /// no other lane has to try them.
     fn note_refusals(&mut self, found: Refusals) {
         let all = self.refusals.and(found);
         if all == self.refusals {
@@ -411,7 +420,7 @@ impl Driver {
         }
     }
 
-    /// Notes which channels' windows hold data back.
+    /// Notes which channels' windows hold data back, and for how long.
     pub(super) fn note_stalls(&mut self, now: Instant) {
         for on in &mut self.lanes {
             let connection = on.id.connection;

@@ -12,38 +12,38 @@ use wire::Pool;
 use super::direct::{ControlMessage, Heard};
 use crate::report::Origin;
 
-/// A channel of a [`Link`]: one byte stream each way, with an SFTP server at its end.
+/// Channel of a [`Link`]: one byte stream in each direction, with an SFTP server at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChannelId(pub u32);
 
-/// What is known of the server before it has said anything on a channel.
+/// Facts about the server that are known before any data came on a channel.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// Its SSH banner says OpenSSH: handles can be predicted where its SFTP extensions agree.
+    /// The SSH banner says OpenSSH, so handles can be predicted if the SFTP extensions agree.
     pub openssh: bool,
-    /// What its SFTP server said the last time.
+    /// Version and extensions of its SFTP server in an earlier session.
     pub remembered: Option<ServerInfo>,
-    /// Whether there is a longhaul.
+    /// Knowledge about a longhaul at the far end.
     pub far: Known,
-    /// SSH makes what passes smaller, so that its rate is not the path's.
+    /// SSH compression is on, so the link's rate is not the path's.
     pub deflates: bool,
 }
 
-/// What is known of a longhaul at the far end.
+/// Prior knowledge about a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It is not asked for, and why.
+    /// Do not probe for one, for this reason.
     Never(&'static str),
-    /// The SSH server itself is one.
+    /// The SSH server itself is longhaul.
     Server,
-    /// Nothing. What is copied may be too little to ask, unless the user insists.
+    /// Nothing is known. Small copies do not probe unless the user insists.
     Unknown {
-        /// The user does.
+        /// The user insists on a probe.
         insists: bool,
     },
-    /// Nothing, but the user says that there is one: nothing else is begun with.
+    /// Nothing is known, but the user says that there is one, so lanes start on it.
     Hoped,
-    /// It answered the last time, and this is what it announced.
+    /// A longhaul answered in an earlier session with this version and these extensions.
     Serves(ServerInfo),
 }
 
@@ -53,249 +53,255 @@ impl Default for Known {
     }
 }
 
-/// What was found out of it.
+/// Result of probing for a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// One answered.
+    /// A longhaul answered.
     Serves {
-        /// Its version.
+        /// Software version of that longhaul.
         software: String,
-        /// What it announced.
+        /// SFTP version and extensions that it announced.
         info: ServerInfo,
     },
-    /// None did.
+    /// No longhaul answered.
     Absent,
 }
 
-/// A way to a server that carries one or more channels.
+/// Connection to a server that carries one or more channels.
 ///
-/// The session's loop owns it. Each turn: [`Link::ready`] for what mio reported,
-/// [`Link::handle_timeout`], [`Link::receive`] until nothing more is there,
-/// [`Link::send`] within [`Link::room`], [`Link::flush`]. Readiness is edge-triggered: a link
-/// remembers it until a read or write would block.
+/// The session's loop owns it. Each turn calls [`Link::ready`] for every mio event,
+/// [`Link::handle_timeout`], [`Link::receive`] until no more data is there, [`Link::send`] within
+/// [`Link::room`], then [`Link::flush`]. Readiness is edge-triggered: a link remembers it until a
+/// read or write would block.
 pub trait Link: Send {
-    /// Registers its descriptors with tokens from `first` on, fewer than 64.
+    /// Registers the link's descriptors with fewer than 64 tokens, starting at `first`.
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()>;
 
-    /// It goes beside the server's own logins ([`DirectConnect`]).
+    /// True for a direct connection ([`DirectConnect`]).
     fn is_straight(&self) -> bool {
         false
     }
 
-    /// It has something that was chosen for it although nobody had asked for that, and that could be
-    /// why it fails: zlib.
+    /// True if the link uses an optional feature that the user did not request and that could be
+    /// the reason for its failure: zlib.
     fn has_own_choice(&self) -> bool {
         false
     }
 
-    /// What is known of the server; `None` while its banner is still to come. Jobs wait for it.
+    /// Facts about the server; `None` until its banner has arrived. Jobs wait for it.
     fn peer(&self) -> Option<Peer>;
 
-    /// As far as is known, the first channel will lead to a server that lists whole trees.
+    /// True if the first channel is expected to lead to a server that lists whole trees.
     fn expects_trees(&self) -> bool {
         false
     }
 
-    /// The SFTP server has said what it is; worth remembering for the next visit.
+    /// Notes the SFTP server's version and extensions for the next session.
     fn server_seen(&mut self, _: &ServerInfo) {}
 
-    /// Whether there is a longhaul was found out.
+    /// Notes the result of the probe for a longhaul.
     fn far_seen(&mut self, _: &Seen) {}
 
-    /// Memory for what is sent; its slot is the payload of one packet.
+    /// Memory pool for outgoing data; each slot is the payload of one packet.
     fn pool(&self) -> Pool;
 
-    /// Opens one more channel; what is sent on it before it is confirmed waits. `None` when the
-    /// link carries no more.
+    /// Opens another channel. Data sent before its confirmation waits. `None` if the link carries
+    /// no more channels.
     fn open_channel(&mut self) -> Option<ChannelId>;
 
-    /// The same, with a longhaul that a command starts in place of the stock SFTP server. `None`
-    /// also where there is no way to run a command.
+    /// Opens another channel to a longhaul that a command starts, in place of the stock SFTP
+    /// server. `None` also if the link cannot run commands.
     fn open_served(&mut self) -> Option<ChannelId> {
         None
     }
 
-    /// Opens a channel on which the server runs `command`; what it writes comes as data of the
-    /// channel, and its end as [`LinkEvent::Exited`]. `None` where no command can be run.
+    /// Opens a channel on which the server runs `command`. Output arrives as data of the channel,
+    /// and the end as [`LinkEvent::Exited`]. `None` if the link cannot run commands.
     fn open_exec(&mut self, _command: &[u8]) -> Option<ChannelId> {
         None
     }
 
-    /// Nothing more is sent on `channel`.
+    /// Ends the input of `channel` (EOF).
     fn end_input(&mut self, _channel: ChannelId) {}
 
-    /// Gives a channel up; nothing more is received from it.
+    /// Closes a channel; nothing more is received on it.
     fn close_channel(&mut self, channel: ChannelId);
 
-    /// mio reported `token`.
+    /// Handles a readiness event of mio for `token`.
     fn ready(&mut self, token: Token, readable: bool, writable: bool);
 
-    /// Receives a bounded amount; pushes what came. True when there may be more at once.
+    /// Receives a bounded amount and pushes the resulting events. Returns true if more may be
+    /// available at once.
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError>;
 
-    /// From now on [`Link::receive`] takes at most about `bytes`: the rate is held down.
+    /// Limits [`Link::receive`] to about `bytes` at a time, for a rate limit.
     fn limit_receive(&mut self, bytes: usize);
 
-    /// Bytes that [`Link::send`] may be given for `channel` now.
+    /// Bytes that [`Link::send`] accepts for `channel` now.
     fn room(&self, channel: ChannelId) -> usize;
 
-    /// Packets are lost on the way: asks for a congestion control that bears it. False where it
-    /// is not to be had.
+    /// Requests a congestion control that tolerates packet loss. Returns false if none is
+    /// available.
     fn bear_losses(&mut self) -> bool {
         false
     }
 
-    /// The far end is this machine, as far as can be told.
+    /// True if the far end is this machine, as far as can be told.
     fn is_one_machine(&self) -> bool {
         false
     }
 
-    /// How the connection beneath does.
+    /// Counters and TCP state of the underlying connection.
     fn sample(&self) -> LinkSample {
         LinkSample::default()
     }
 
-    /// What the far end's window lets through on `channel`.
+    /// State of the far end's window on `channel`.
     fn send_window(&mut self, _channel: ChannelId) -> SendWindow {
         SendWindow::default()
     }
 
-    /// The lane on `channel` may ask for `bytes` at once: no window of this end may be smaller.
+    /// Announces that the lane on `channel` may request `bytes` at once, so that no receive window
+    /// is smaller.
     fn expect(&mut self, _channel: ChannelId, _bytes: u64) {}
 
     /// Queues bytes for `channel`.
     fn send(&mut self, channel: ChannelId, output: Output);
 
-    /// Writes what the descriptors take; true when a queue became shorter and room may have
-    /// grown.
+    /// Writes queued data as far as the descriptors accept it. Returns true if a queue became
+    /// shorter and room may have grown.
     fn flush(&mut self, now: Instant) -> Result<bool, LinkError>;
 
-    /// When [`Link::handle_timeout`] must be called next.
+    /// Time at which [`Link::handle_timeout`] must be called next.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Time has passed.
+    /// Handles the passage of time.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), LinkError>;
 
-    /// Ends it in the way it should end (disconnect message, waiting for a child), briefly.
+    /// Closes the link properly (disconnect message, waiting for a child) within a short time.
     fn finish(self: Box<Self>);
 
-    /// Whether [`Link::cut`] is to be had. Else what was written arrives whatever is done here.
+    /// True if [`Link::cut`] can discard unsent data. Otherwise data that was written arrives in
+    /// any case.
     fn cuts(&self) -> bool {
         false
     }
 
-    /// Ends it at once: nothing more of what was written leaves.
+    /// Closes the link at once and discards unsent data.
     fn cut(self: Box<Self>) {
         self.finish();
     }
 }
 
-/// Makes more connections to the host of a session, from threads of their own.
+/// Opens more connections to the host of a session, on threads of their own.
 pub trait ConnectionSource: Send + Sync {
-    /// Whether another login is to be had now without asking the person.
+    /// True if another login is possible now without a prompt.
     fn is_open(&self) -> bool;
 
-    /// The most connections there should be, where each costs others something too: a login at
-    /// each host on the way.
+    /// Largest number of connections, if each one has a further cost such as a login at every jump
+    /// host.
     fn most(&self) -> Option<u32> {
         None
     }
 
-    /// One more connection, authenticated. Blocks as long as that takes. With `brief` what it is for is over so soon
-    /// that a round trip is worth more than 0.4 % of the rate, or nothing comes that would be slower.
+    /// Opens and authenticates one more connection, blocking meanwhile. `brief` says that a round
+    /// trip costs more than 0.4 % of the transfer, or that the data received is too little to be
+    /// slowed down.
     fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections>;
 
-    /// Whether [`ConnectionSource::again`] asks the person, once.
+    /// True if [`ConnectionSource::again`] may prompt the user once.
     fn asks(&self) -> bool {
         false
     }
 
-    /// One in place of those that were lost, or silent. Gives up within seconds, to be tried
-    /// again.
+    /// Opens a replacement for lost or silent connections. Gives up within seconds, and the caller
+    /// tries again.
     fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         self.another(false)
     }
 
-    /// A connection was lost that had something which nobody had asked for ([`Link::has_own_choice`]):
-    /// further ones are made without. `at_fault`: so soon that it is probably the reason, which is
-    /// remembered.
+    /// Turns off optional features ([`Link::has_own_choice`]) for further connections after one
+    /// that used them was lost. `at_fault` means that it was lost so early that the feature is
+    /// probably the reason, which is remembered.
     fn choose_nothing(&self, _at_fault: bool) {}
 
-    /// How connections are made that go beside the server's own logins; [`ConnectionSource::another`] makes
-    /// them from the time on that their server listens.
+    /// Source of direct connections. [`ConnectionSource::another`] makes them once their server
+    /// listens.
     fn straight(&self) -> Option<Arc<dyn DirectConnect>> {
         None
     }
 
-    /// It was found out what serves files there: a longhaul that a command starts, or the stock server.
+    /// Notes which server handles the lanes: a longhaul that a command starts, or the stock server.
     fn note_serving(&self, _ours: bool) {}
 
-    /// What is known of a longhaul there comes from this, where it was not asked for.
+    /// Origin of the knowledge about a remote longhaul if it was not probed.
     fn far_origin(&self) -> Origin {
         Origin::Default
     }
 
-    /// What an earlier run learned of this host, for a transfer this way.
+    /// Values learned from this host by an earlier run, for a transfer in this direction.
     fn learned(&self, _: Direction) -> Option<Learned> {
         None
     }
 
-    /// Worth knowing the next time.
+    /// Stores learned values for the next run.
     fn learn(&self, _: Learned) {}
 
-    /// Operations that the host's own SFTP server was found to refuse.
+    /// Requests that the host's own SFTP server was found to refuse.
     fn refusals(&self) -> Refusals {
         Refusals::default()
     }
 
-    /// More of them were found.
+    /// Adds further refused requests.
     fn note_refusals(&self, _: Refusals) {}
 
-    /// Whether what was sent to this path the last time took its name, where the path says nothing
-    /// of whether it is a directory's.
+    /// True if an earlier copy to this path created a file of that name, for paths that do not say
+    /// if they are a directory.
     fn was_file(&self, _path: &[u8]) -> bool {
         false
     }
 
-    /// It was guessed wrong whether this path is a directory; the next time `file` is to be right.
+    /// Notes that the guess about this path was wrong. `file` is the right answer for the next run.
     fn note_place(&self, _path: &[u8], _file: bool) {}
 }
 
-/// Connections that go beside the server's own logins, to a server that a command starts over one
-/// of them. The session runs the command and carries what the two ends of it say.
+/// Starts a longhaul server at the host over one connection, to which further connections are made
+/// directly. The session runs the command and carries the messages of both ends.
 pub trait DirectConnect: Send + Sync {
-    /// What starts the server, and what it is told first; `None` where that is not to be tried.
-    /// What it is told later goes out by `outlet`.
+    /// Returns the command that starts the server and its first input, or `None` if direct
+    /// connections should not be tried. Later input goes through `outlet`.
     fn begin(&self, outlet: ControlMessage) -> Option<(Vec<u8>, Vec<u8>)>;
 
-    /// Data wait until it is known what comes of it.
+    /// True if data should wait until the outcome is known.
     fn insists(&self) -> bool;
 
-    /// The server has said something; `rtt` is the round trip to the host.
+    /// Handles output of the server; `rtt` is the round trip to the host.
     fn heard(&self, bytes: &[u8], rtt: Duration) -> Heard;
 
-    /// It has ended, or does not answer: why, one sentence.
+    /// Handles the end or silence of the server; `why` is one sentence.
     fn over(&self, why: &str);
 
-    /// The connection that it was started over is gone: it may be begun again over another one.
+    /// Handles the loss of the control connection. The server may be started again over another
+    /// one.
     fn lost(&self);
 
-    /// A message that means nothing.
+    /// Keepalive message without further meaning.
     fn life_sign(&self) -> Vec<u8>;
 
-    /// Why nothing more comes of it.
+    /// Reason for the failure, if direct connections have failed.
     fn failed(&self) -> Option<String>;
 
-    /// The version of its server, once that has answered.
+    /// Version of the server, once it has answered.
     fn software(&self) -> Option<String>;
 }
 
-/// Why there is no further connection, one sentence.
+/// Reason that no further connection could be made, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoMoreConnections {
-    /// It was refused, or broke before the login: MaxStartups, a penalty, a firewall.
+    /// The connection was refused or broke before the login, for example by MaxStartups, a penalty
+    /// or a firewall.
     Connection(String),
-    /// The login was refused, or would take the person.
+    /// The login was refused or would need a prompt.
     Login(String),
 }
 
@@ -307,63 +313,63 @@ impl fmt::Display for NoMoreConnections {
     }
 }
 
-/// How the connection under a [`Link`] does.
+/// Counters and TCP state of the connection under a [`Link`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkSample {
-    /// Bytes written to its socket.
+    /// Bytes written to the socket.
     pub sent: u64,
-    /// Bytes that are sealed and not written to it.
+    /// Encrypted bytes not yet written to the socket.
     pub unwritten: u64,
-    /// Bytes read from it.
+    /// Bytes read from the socket.
     pub received: u64,
-    /// What the kernel says, where there is a kernel's TCP under it.
+    /// The kernel's TCP_INFO, if the link runs over a TCP socket of this machine.
     pub tcp: Option<sys::TcpInfo>,
 }
 
-/// A channel's window towards the far end.
+/// State of a channel's window at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendWindow {
-    /// The most that was open at once, in bytes; 0 while nothing is known.
+    /// Largest window seen, in bytes; 0 while unknown.
     pub largest: u64,
-    /// Data wait for it and for nothing else.
+    /// Data waits for the window and for nothing else.
     pub stalled: bool,
-    /// Bytes that wait for it, or for the socket.
+    /// Bytes that wait for the window or for the socket.
     pub queued: u64,
 }
 
-/// What a link received.
+/// Event received from a link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// Bytes of a channel.
+    /// Data of a channel.
     Data(ChannelId, Bytes),
-    /// A channel ended, or what it was to be for was refused; why, when that is known.
+    /// A channel ended or its request was refused, with the reason if known.
     Closed(ChannelId, Option<String>),
-    /// The server has no further channel, and why.
+    /// The server refused another channel, with the reason.
     Refused(ChannelId, String),
-    /// All channels are gone: the connection begins again without predictions. A `Closed` for each
-    /// follows.
+    /// All channels are gone and the connection starts over without predictions. A `Closed` event
+    /// follows for each channel.
     Restarted,
-    /// The other side has ended a channel that this one had closed before: what was at work on it
-    /// there is over.
+    /// The other side closed a channel that this side had closed before, so no request on it can
+    /// still run there.
     Over(ChannelId),
-    /// A command has ended, with its exit status where there is one, or was not run, and why.
+    /// A command ended with this exit status, if there is one, or could not run for this reason.
     Exited(ChannelId, Result<Option<u32>, String>),
-    /// A line for the user from the other side (stderr, a banner); not escaped yet.
+    /// Line for the user from the other side (stderr or a banner), not escaped yet.
     Says(String),
 }
 
-/// Why a link is over: one sentence, without the host, which whoever shows it puts in front.
+/// Reason that a link ended: one sentence without the host name, which the caller prepends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkError {
-    /// It was lost, or there never was one.
+    /// The connection was lost or never established.
     Lost(String),
-    /// It was ended from here, in the middle of a message: a file became shorter while it was sent from where
-    /// the kernel has it. Nothing is wrong with the path or the host.
+    /// This end closed the connection in the middle of a message because a source file became
+    /// shorter while it was sent from a mapping. Path and host are fine.
     Torn(String),
 }
 
 impl LinkError {
-    /// The sentence.
+    /// Returns the sentence.
     pub fn into_words(self) -> String {
         match self {
             Self::Lost(words) | Self::Torn(words) => words,

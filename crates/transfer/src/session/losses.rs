@@ -8,10 +8,11 @@ use super::SessionEvent;
 use super::driver::{Driver, STALLED};
 use crate::report::Name;
 
-/// Lanes begun anew before the session is given up: each time the server ended the only one.
+/// Number of times that the last lane may be replaced after the server closed it, before the
+/// session is given up.
 const RESTARTS: u32 = 4;
 
-/// A lane that has ended, while the disk still owes it something.
+/// Ended lane that still has requests at the disk.
 #[derive(Debug)]
 pub(super) struct Ending {
     lane: LaneId,
@@ -19,9 +20,9 @@ pub(super) struct Ending {
     why: String,
 }
 
-/// What the loop does when a lane or a whole connection is lost.
+/// Handles the loss of lanes and connections.
 impl Driver {
-    /// A lane's channel is gone: what it had to do is done on another.
+    /// Handles the end of a lane's channel: another lane takes over its work.
     pub(super) fn lane_ended(&mut self, now: Instant, at: usize, mut error: LaneError) {
         let ours = matches!(&error, LaneError::Closed(why) if why == STALLED);
         let falls_back = self.lanes[at].served && !ours && self.served_ended(at, &error);
@@ -46,7 +47,7 @@ impl Driver {
         self.lane_gone(now, at, error.clone());
         self.restarts += u32::from(last);
         if refused && !last {
-            // Others work: this one was one too many.
+            // Other lanes work, so this channel was one too many.
             self.note_channel_refused(now, id.connection);
         }
         if self.restarts > RESTARTS || matches!(error, LaneError::Protocol(_)) {
@@ -65,7 +66,7 @@ impl Driver {
         self.recover(now);
     }
 
-    /// The last lane of one connection of several has ended.
+    /// Handles the end of the last lane on one of several connections.
     fn without_lanes(
         &mut self,
         now: Instant,
@@ -87,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// Takes a lane out; the spreader hears of it once the disk has let go of its files.
+    /// Removes a lane. The scheduler is told once the disk has released the lane's files.
     pub(super) fn lane_gone(&mut self, now: Instant, at: usize, error: LaneError) {
         self.drain_events(now, at);
         let mut on = self.lanes.remove(at);
@@ -110,7 +111,7 @@ impl Driver {
         });
     }
 
-    /// Jobs of lost lanes wait again, once the disk has let go of them.
+    /// Returns the jobs of lost lanes to the scheduler once the disk has released their files.
     pub(super) fn recover(&mut self, now: Instant) {
         let mut at = 0;
         while at < self.ending.len() {
@@ -127,13 +128,14 @@ impl Driver {
         }
     }
 
-    /// The session is over.
+    /// Ends the session with an error.
     pub(super) fn lose(&mut self, why: String) {
         if self.over {
             return;
         }
         let now = Instant::now();
-        // Before what fails by it: whoever has nothing left then waits for no more.
+        // Sent before the failures that follow from it, so that a receiver without other work stops
+        // waiting.
         self.telling.tell(SessionEvent::Losing(why.clone()));
         let mut left = BTreeMap::new();
         for at in 0..self.lanes.len() {

@@ -1,6 +1,6 @@
 //! A session with a host: a loop on its own thread that drives lanes over a link.
 //!
-//! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and gives a
+//! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and returns a
 //! handle: [`schedule::Job`]s go in, [`SessionEvent`]s come out.
 
 mod ask;
@@ -57,45 +57,47 @@ pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
 pub use send_queue::SendQueue;
 
-/// Jobs and held items that a copy has under way before sources are asked for more. The path of a gigabit
-/// at 114 ms holds some 3,500 files of 4 KiB, and each is on it twice, the second time for its name.
-/// With 4,096, a quarter of them on lanes that had not begun them, 100,000 went at 10,500 a second; with
-/// 8,192 ten lanes in slow start held what the quick ones had no more of.
+/// Jobs and held items of a copy in flight before its sources are asked for more.
+///
+/// A path of 1 Gbit/s at 114 ms holds some 3,500 files of 4 KiB, each of which needs two passes,
+/// one of them for the rename. With 4,096 jobs, a quarter of them on lanes that had not started
+/// them, 100,000 files went at 10,500 per second. With 8,192 jobs, ten lanes in slow start held
+/// jobs that the fast lanes could have done.
 pub const MOST_JOBS: usize = 16384;
 
-/// Choices of a session.
+/// Options of a session.
 #[derive(Clone)]
 pub struct SessionOptions {
     /// Threads for local files. Two overlap reading with opening; more help only on disks that
-    /// take several requests at once.
+    /// serve several requests at once.
     pub disk_threads: usize,
-    /// Bytes a second of all connections, both directions together.
+    /// Rate limit in bytes per second for all connections and both directions together.
     pub limit: Option<u64>,
-    /// Predict handles where the server allows it.
+    /// Predict handles if the server allows it.
     pub predict: bool,
-    /// How more connections to the host are made; without it there is one.
+    /// Source of further connections to the host; `None` limits the session to one.
     pub reach: Option<Arc<dyn ConnectionSource>>,
-    /// So many connections, and not as many as pay.
+    /// Fixed number of connections, instead of as many as pay.
     pub connections: Option<u32>,
-    /// So many channels on each, and not as many as pay.
+    /// Fixed number of channels on each connection, instead of as many as pay.
     pub channels: Option<u32>,
-    /// Most requests in flight on a channel (`-X nrequests=`).
+    /// Largest number of requests in flight on a channel (`-X nrequests=`).
     pub requests: Option<u64>,
-    /// Most bytes of a READ and a WRITE (`-X buffer=`).
+    /// Largest READ and WRITE in bytes (`-X buffer=`).
     pub buffer: Option<u32>,
-    /// Where packets are lost, ask for a congestion control that bears it.
+    /// Switch to a congestion control that tolerates losses when packets are lost.
     pub bear_losses: bool,
-    /// Silence after which the user is told what is waited for, and requests are repeated that a server may have
-    /// dropped.
+    /// Silence after which the user is told what the session waits for, and after which requests
+    /// are repeated if the server may have dropped them.
     pub patience: Duration,
-    /// Yield to all other traffic ([`schedule::Background`]). One connection is meant to go with it:
-    /// each further one would take a share of its own.
+    /// Yield to all other traffic ([`schedule::Background`]). Use it with one connection: each
+    /// further one would take its own share of the path.
     pub background: bool,
-    /// Make data smaller for the way.
+    /// Compress data for the transfer.
     pub pack: PackingMode,
-    /// Takes the sums of all files that pass.
+    /// Takes checksums of all files that pass.
     pub ledger: Option<Arc<Ledger>>,
-    /// What a longhaul at the far end is to tell of files beside what SFTP does.
+    /// File properties beyond SFTP that a longhaul at the far end should report.
     pub told: Told,
 }
 
@@ -131,66 +133,68 @@ impl Default for SessionOptions {
     }
 }
 
-/// What a session tells, in the order it happened.
+/// Event of a session, in the order in which it happened.
 #[derive(Debug)]
 pub enum SessionEvent {
-    /// Of a job.
+    /// Event of a job.
     Lane(LaneEvent),
-    /// The job's channel was lost: it is done again from its beginning.
+    /// The job's channel was lost, and the job starts over.
     Restarted(JobId),
-    /// Of a command at the far end.
+    /// Event of a command at the far end.
     Exec(RemoteCommandId, RemoteCommandEvent),
-    /// Connected again after all connections were lost or had fallen silent: what comes now comes
-    /// over another one, perhaps from a machine that has started anew.
+    /// A new connection replaced all earlier ones, which were lost or silent. The far end may have
+    /// restarted.
     Rejoined,
-    /// It is known what serves at the far end ([`Session::far_info`]).
+    /// The server that handles the lanes is known from now on ([`Session::far_info`]).
     Settled,
-    /// A line from the other side for the user, not escaped.
+    /// Line for the user from the other side, not escaped.
     Says(String),
-    /// Nothing moves: a line for the user that says what is waited for.
+    /// The transfer stalls: a line for the user that says what it waits for.
     Stalled(String),
-    /// It will be lost, for this reason: what was under way fails next, and [`SessionEvent::Lost`] follows.
+    /// The session is about to be lost for this reason. Jobs in flight fail next, and
+    /// [`SessionEvent::Lost`] follows.
     Losing(String),
-    /// The session is over, one sentence why; a `Failed` for each unfinished job came before.
+    /// The session is over, with the reason in one sentence. A `Failed` event for each unfinished
+    /// job came before.
     Lost(String),
 }
 
-/// How a session went.
+/// Summary of a finished session.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// How the bytes went, where files were copied long enough to measure.
+    /// Rate and limiter, if files were copied long enough to measure.
     pub report: Option<SessionReport>,
-    /// What served at the far end.
+    /// Server that handled the lanes at the far end.
     pub far: FarEnd,
-    /// What was decided on the way.
+    /// Decisions of the session and their origins.
     pub decisions: Vec<Decision>,
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
 enum Command {
     Push(Job, Hint),
-    /// A further connection that was asked for.
+    /// Result of opening a further connection.
     Joined(Result<Box<dyn Link>, NoMoreConnections>),
-    /// The same after all were lost, or have fallen silent.
+    /// Result of connecting again after all connections were lost or fell silent.
     Rejoined(Result<Box<dyn Link>, NoMoreConnections>),
     Bind(JobId, Arc<Relay>),
     Check(JobId, Arc<Check>),
     Exec(exec::Order),
-    /// For the far end of what starts connections that go straight.
+    /// Message to the direct server over its control channel.
     Straight(Vec<u8>),
     Cancel(String),
-    /// So many files with so many bytes will follow.
+    /// Announces this many files and bytes.
     Expect(Direction, u64, u64),
     Foresee(Direction, u64, u64),
     Leave(String),
-    /// Nothing more is asked for of trees, or again.
+    /// Pauses or resumes tree listings.
     HoldLists(bool),
-    /// The handle is gone.
+    /// The handle was dropped.
     End,
 }
 
-/// A session with a host. When it is dropped, jobs end where they are, temporaries at this end
-/// are removed, and the link is closed.
+/// A session with a host. Dropping it ends jobs where they are, removes temporaries at this end and
+/// closes the link.
 pub struct Session {
     commands: Sender<Command>,
     events: Receiver<SessionEvent>,
@@ -203,15 +207,15 @@ pub struct Session {
     thread: Option<JoinHandle<Ended>>,
 }
 
-/// What serves at the far end, once that is known.
+/// Server that handles the lanes at the far end, once known.
 #[derive(Debug, Default)]
 pub(super) struct RemoteServerInfo {
-    /// A longhaul.
+    /// Version and extensions of a remote longhaul.
     pub(super) ours: OnceLock<ServerInfo>,
     pub(super) settled: AtomicBool,
 }
 
-/// Wakes the loop, once however often it is rung before the loop looks.
+/// Wakes the loop. Further calls before the loop looks have no effect.
 struct LoopWaker {
     waker: Waker,
     rung: AtomicBool,
@@ -230,7 +234,11 @@ impl LoopWaker {
 }
 
 impl Session {
-    /// Starts the loop on `link`.
+    /// Starts the session's loop on `link`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the poll or the thread cannot be created, or the link cannot be registered.
     pub fn start(link: Box<dyn Link>, options: SessionOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
         let bell = Arc::new(LoopWaker {
@@ -271,14 +279,14 @@ impl Session {
         })
     }
 
-    /// Resolves the targets of its jobs on this machine.
+    /// Cache that resolves the targets of this session's jobs on this machine.
     pub(crate) fn directories(&self) -> &Arc<DirectoryCache> {
         &self.directories
     }
 
-    /// Gives the session a job. It never blocks: how many jobs are under way is for the caller
-    /// to bound. Their events come from [`Session::events`], ending in `Done` or `Failed`. `size`
-    /// is that of the file it is about, where that is known: a large one is cut over lanes.
+    /// Submits a job. Never blocks: the caller bounds the number of jobs in flight. Events of the
+    /// job arrive through [`Session::events`] and end with `Done` or `Failed`. `size` is the size
+    /// of the file in bytes, if known; a large file is divided among lanes.
     pub fn submit(&self, job: Job, size: Option<u64>) {
         let hint = Hint {
             size,
@@ -287,8 +295,8 @@ impl Session {
         self.command(Command::Push(job, hint));
     }
 
-    /// Gives the session a job whose local file is `relay`: the target of a Get, or the source
-    /// of a Put. Such a job is not done again when its channel is lost, but fails.
+    /// Submits a job whose local file is `relay`: the target of a Get, or the source of a Put. Such
+    /// a job fails when its channel is lost, instead of starting over.
     pub fn submit_relayed(&self, job: Job, relay: Arc<Relay>) {
         self.command(Command::Bind(job.id, relay));
         let hint = Hint {
@@ -298,8 +306,8 @@ impl Session {
         self.command(Command::Push(job, hint));
     }
 
-    /// Gives the session a Get whose bytes are compared and written nowhere. It is not done again
-    /// when its channel is lost, but fails.
+    /// Submits a Get whose data is compared and not stored. Such a job fails when its channel is
+    /// lost, instead of starting over.
     pub(crate) fn submit_check(&self, job: Job, check: Arc<Check>) {
         self.command(Command::Check(job.id, check));
         let hint = Hint {
@@ -309,88 +317,92 @@ impl Session {
         self.command(Command::Push(job, hint));
     }
 
-    /// Runs `command` at the far end, by the account's shell. What it says comes as
-    /// [`SessionEvent::Exec`], ending in [`RemoteCommandEvent::Over`].
+    /// Runs `command` at the far end with the account's shell. Output arrives as
+    /// [`SessionEvent::Exec`], ending with [`RemoteCommandEvent::Over`].
     pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
         self.command(Command::Exec(exec::Order::Run(id, command)));
     }
 
-    /// More for the standard input of a command. What was not read yet is held: how much that is,
-    /// is for the caller to bound.
+    /// Sends bytes to the standard input of a command. Unread bytes are held in memory, so the
+    /// caller bounds their number.
     pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
         self.command(Command::Exec(exec::Order::Input(id, bytes)));
     }
 
-    /// A command's standard input ends.
+    /// Ends the standard input of a command.
     pub(crate) fn exec_end(&self, id: RemoteCommandId) {
         self.command(Command::Exec(exec::Order::End(id)));
     }
 
-    /// Closes a command's channel; nothing more is told of it.
+    /// Closes the channel of a command; no more events of it arrive.
     pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
         self.command(Command::Exec(exec::Order::Stop(id)));
     }
 
-    /// Announces `files` with `bytes` in all before their jobs are there, so that further
-    /// connections can be begun in time.
+    /// Announces `files` with `bytes` in all before their jobs are submitted, so that further
+    /// connections can be opened in time.
     pub fn expect(&self, direction: Direction, files: u64, bytes: u64) {
         self.command(Command::Expect(direction, files, bytes));
     }
 
-    /// The same of what there probably is, which has to be known to be begun with, and may be wrong.
+    /// Announces an estimate of the copy's files and bytes, which may be wrong, early enough to
+    /// decide about connections.
     pub fn foresee(&self, direction: Direction, files: u64, bytes: u64) {
         self.command(Command::Foresee(direction, files, bytes));
     }
 
-    /// Asks for no more of the trees that are being listed, or goes on: what they bring is for the
-    /// caller to hold.
+    /// Pauses or resumes the tree listings in progress. The caller must hold the names that still
+    /// arrive.
     pub fn hold_lists(&self, hold: bool) {
         self.command(Command::HoldLists(hold));
     }
 
-    /// Fails every job with `reason`, removing temporaries at both ends; each is told.
+    /// Fails every job with `reason` and removes temporaries at both ends. Each job reports a
+    /// `Failed` event.
     pub fn cancel(&self, reason: &str) {
         self.command(Command::Cancel(reason.to_owned()));
     }
 
-    /// The same, but temporaries of large files whose copies are written down stay.
+    /// Fails every job with `reason`, but keeps temporaries of large files that the journal can
+    /// resume.
     pub fn leave(&self, reason: &str) {
         self.command(Command::Leave(reason.to_owned()));
     }
 
-    /// What happens. Disconnected when the loop has ended.
+    /// Receiver of the session's events. Disconnected when the loop has ended.
     pub fn events(&self) -> &Receiver<SessionEvent> {
         &self.events
     }
 
-    /// What the SFTP server said of itself, once it has; worth remembering for the next time.
+    /// Version and extensions of the SFTP server, once received; worth storing for the next run.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.server.get()
     }
 
-    /// What more connections to the host are made with, if they can be.
+    /// Source of further connections to the host, if there is one.
     pub(crate) fn reach(&self) -> Option<&Arc<dyn ConnectionSource>> {
         self.reach.as_ref()
     }
 
-    /// What the server said on which new lanes are opened, a longhaul at the far end where there is
-    /// one. Does not change once [`Session::is_settled`], unless a longhaul is asked for later.
+    /// Version and extensions of the server that new lanes use: the remote longhaul if there is
+    /// one. Stable once [`Session::is_settled`], unless a longhaul is probed later.
     pub(crate) fn far_info(&self) -> Option<&ServerInfo> {
         self.far.ours.get().or_else(|| self.server.get())
     }
 
-    /// Whether the server lists whole trees, or is expected to before it has said anything.
+    /// True if the server lists whole trees, or is expected to before it has answered.
     pub(crate) fn lists_trees(&self) -> bool {
         self.far_info()
             .map_or(self.expects_trees, |info| info.has("list-tree@longhaul"))
     }
 
-    /// Whether it is known what serves at the far end; [`SessionEvent::Settled`] tells.
+    /// True once it is known which server handles the lanes ([`SessionEvent::Settled`]).
     pub(crate) fn is_settled(&self) -> bool {
         self.far.settled.load(Ordering::Acquire)
     }
 
-    /// Ends it, as dropping does, and tells how it went. The host's name is left to the caller.
+    /// Ends the session as dropping does, and returns its summary. The caller fills in the host
+    /// name.
     pub fn finish(mut self) -> Ended {
         self.end().unwrap_or_default()
     }
@@ -402,7 +414,7 @@ impl Session {
     }
 
     fn command(&self, command: Command) {
-        // A loop that has ended said so by an event.
+        // A loop that has ended has already sent its last event.
         let _ = self.commands.send(command);
         self.bell.ring();
     }

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::{DiskReply, JobId, LaneId};
 
-/// What the disk owes, and to whom: a lane, or the spreader.
+/// Disk requests in flight, with their requester: a lane or the scheduler.
 #[derive(Debug, Default)]
 pub(super) struct PendingDiskOps {
     jobs: BTreeMap<JobId, (u32, Option<LaneId>)>,
@@ -11,7 +11,7 @@ pub(super) struct PendingDiskOps {
 }
 
 impl PendingDiskOps {
-    /// `lane` asked for something of `job`, or the spreader did.
+    /// Counts a request for `job` by `lane`, or by the scheduler if `None`.
     pub(super) fn asked(&mut self, job: JobId, lane: Option<LaneId>) {
         let job = self.jobs.entry(job).or_insert((0, lane));
         *job = (job.0 + 1, lane);
@@ -20,7 +20,7 @@ impl PendingDiskOps {
         }
     }
 
-    /// Counts a reply and says who asked; `None` when nobody did.
+    /// Counts a reply and returns the requester; `None` if there was no such request.
     pub(super) fn replied(&mut self, reply: &DiskReply) -> Option<Option<LaneId>> {
         let job = reply.job();
         let (owed, lane) = self.jobs.get_mut(&job)?;
@@ -40,17 +40,17 @@ impl PendingDiskOps {
         Some(lane)
     }
 
-    /// Whether everything that the lane asked for was answered.
+    /// True if all disk requests of the lane were answered.
     pub(super) fn is_quit(&self, lane: LaneId) -> bool {
         !self.lanes.contains_key(&lane)
     }
 
-    /// The job's local file is a relay.
+    /// Marks a job whose local file is a relay.
     pub(super) fn set_relayed(&mut self, id: JobId) {
         self.relayed.insert(id);
     }
 
-    /// A job is over; true if its relay has to be let go.
+    /// Ends a job. Returns true if its relay must be released.
     pub(super) fn ended(&mut self, id: JobId) -> bool {
         self.relayed.remove(&id)
     }

@@ -16,18 +16,19 @@ use super::{ChannelId, Link, LinkError, LinkEvent, Peer, SendQueue};
 
 /// Bytes queued for the child, so that one writev fills its pipe.
 const QUEUE: usize = 1 << 20;
-/// What pipes are enlarged to where the system allows (pipe-max-size of Linux).
+/// Size in bytes to which pipes are enlarged where the system allows it (pipe-max-size of Linux).
 const PIPE: usize = 1 << 20;
-/// One whole WRITE of 255 KiB in one piece: there are no packets on a pipe.
+/// Size in bytes of a memory slot: one WRITE of 255 KiB in one piece, because a pipe has no
+/// packets.
 const SLOT: usize = 257 << 10;
-/// How long a child may take to end once its input is closed.
+/// Time that a child may take to exit once its input is closed.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(3);
-/// A line of stderr longer than this is shown in parts.
+/// Longest line of stderr in bytes; longer ones are shown in parts.
 const LONGEST_LINE: usize = 4096;
 const CHANNEL: ChannelId = ChannelId(0);
 
-/// A program whose standard input and output are an SFTP session: `sftp-server`, or an ssh that
-/// was told `-s host sftp`. One channel.
+/// Program whose standard input and output carry an SFTP session: `sftp-server`, or an ssh with `-s
+/// host sftp`. Carries one channel.
 pub struct RawLink {
     child: Child,
     name: String,
@@ -47,14 +48,14 @@ pub struct RawLink {
 }
 
 impl RawLink {
-    /// Starts `program`. It ignores SIGINT, so that a run that is interrupted can still remove
-    /// what it left at the other side.
+    /// Starts `program`. The child ignores SIGINT, so that an interrupted run can still remove its
+    /// temporaries at the other side.
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
         let name = program.to_string_lossy().into_owned();
         let failed = |e: io::Error| {
             LinkError::Lost(format!("cannot run {name}: {}", crate::disk::os_words(&e)))
         };
-        // An ignored signal stays ignored over exec; sh sets that without unsafe code here.
+        // An ignored signal stays ignored across exec. Doing it in sh avoids unsafe code here.
         let mut child = Command::new("/bin/sh")
             .args(["-c", "trap '' INT; exec \"$@\"", "sh"])
             .arg(program)
@@ -184,14 +185,14 @@ impl Link for RawLink {
 
     fn receive(&mut self, _: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.read_says(events);
-        // Before there is a lane, nobody could be told how it ended.
+        // Without a lane there is no receiver for the reason of the end.
         if !self.opened || !self.readable || self.ended {
             return Ok(false);
         }
         match self.segments.read(&self.from_child, 0) {
             Ok(0) => {
                 self.ended = true;
-                // stderr and the end of stdout come in no order.
+                // Output on stderr and the end of stdout arrive in no fixed order.
                 wait_for_exit(&self.child);
                 self.says_readable = true;
                 self.read_says(events);
@@ -242,7 +243,7 @@ impl Link for RawLink {
                 Ok(written > 0)
             }
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                // How it ended is told by the end of its output.
+                // The end of the child's output gives the reason.
                 self.to_child = None;
                 Ok(true)
             }
@@ -267,7 +268,7 @@ impl Link for RawLink {
 
 impl Drop for RawLink {
     fn drop(&mut self) {
-        // The end of its input ends an SFTP server; what does not follow is killed.
+        // Closing its input ends an SFTP server; a child that does not exit is killed.
         self.to_child = None;
         wait_for_exit(&self.child);
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -277,7 +278,7 @@ impl Drop for RawLink {
     }
 }
 
-/// Waits, not for ever, until the child has ended.
+/// Waits until the child has exited, at most `LONGEST_GOODBYE`.
 fn wait_for_exit(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let Some(Ok(pidfd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {

@@ -4,23 +4,23 @@ use super::{RawLink, Session, SessionOptions};
 use crate::cancel::CancelToken;
 use crate::copy::{Connect, HostId, TransferEstimate};
 
-/// A host that a program connects to.
+/// A host that is reached through a program.
 #[derive(Clone, Debug)]
 pub struct RawHost {
-    /// As the user wrote it.
+    /// Host name as the user wrote it.
     pub name: String,
-    /// The program whose standard input and output are the SFTP session.
+    /// Program whose standard input and output carry the SFTP session.
     pub program: OsString,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<OsString>,
 }
 
 /// Connects by running programs: an SFTP server itself (`-D`), or an ssh (`-S`).
 #[derive(Clone, Debug)]
 pub struct RawConnect {
-    /// By [`HostId`].
+    /// Hosts, indexed by [`HostId`].
     pub hosts: Vec<RawHost>,
-    /// For every session.
+    /// Options for every session.
     pub options: SessionOptions,
 }
 
@@ -49,8 +49,8 @@ impl Connect for RawConnect {
     }
 }
 
-/// Arguments for an ssh that shall carry an SFTP session to `host`, as scp gives them; `options`
-/// are the user's own (`-F`, `-i`, `-o`, ...), which come first since ssh takes the first value.
+/// Arguments for an ssh that carries an SFTP session to `host`, as scp passes them. The user's own
+/// `options` (`-F`, `-i`, `-o`, ...) come first, since ssh uses the first value.
 pub fn ssh_arguments(
     options: &[OsString],
     user: Option<&OsStr>,

@@ -1,4 +1,5 @@
-//! The last connection is lost, or nothing is heard on any: connects again, and goes on.
+//! Connects again when the last connection is lost or all connections are silent, and continues the
+//! copy.
 
 use std::time::{Duration, Instant};
 
@@ -7,43 +8,45 @@ use schedule::ConnectionId;
 use super::driver::Driver;
 use super::{Command, Link, LinkError, NoMoreConnections, SessionEvent};
 
-/// Nothing heard for so long while answers are awaited: the path may be dark. A TCP that waits for
-/// an acknowledgement looks again after twice as long as before, a minute too late in the end.
+/// Silence while answers are due after which the path may be down. TCP doubles its retransmission
+/// timeout each time and would find a restored path up to a minute late.
 const DARK: Duration = Duration::from_secs(12);
-/// The first wait before another try, and the longest.
+/// First and longest wait between attempts.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);
-/// How long without any connection before the session is given up.
+/// Time without a connection after which the session is given up.
 const GIVEN_UP: Duration = Duration::from_secs(120);
-/// A session that has moved less is begun again by whoever wants it.
+/// Bytes moved below which a lost session is not resumed, since starting over costs little.
 const WORTH: u64 = 4 << 20;
-/// Logins refused one after the other: one may only have been cut off.
+/// Consecutive refused logins before giving up; a single one may be a cut connection.
 const REFUSED: u32 = 3;
-/// Under a lower limit a request may take longer than that to leave.
+/// Rate limit in bytes per second below which silence is not taken as an outage, because a request
+/// may take longer than `DARK` to send.
 const LIMIT: u64 = 256_000;
-/// Connections lost one after the other with next to nothing moved on them.
+/// Consecutive lost connections with less than 1 MiB moved on them before giving up.
 const FRUITLESS: u32 = 4;
 
-/// How it stands with connecting again.
+/// State of connecting again.
 #[derive(Debug, Default)]
 pub(super) struct Reconnecting {
-    /// Since when there is no connection, and why.
+    /// Time and reason of the loss, while there is no connection.
     lost: Option<(Instant, String)>,
-    /// Tries since then.
+    /// Number of attempts since the loss.
     tries: u32,
-    /// When to try next.
+    /// Time of the next attempt.
     at: Option<Instant>,
-    /// A try is under way.
+    /// An attempt is in progress.
     trying: bool,
-    /// When the last one began.
+    /// Start time of the last attempt.
     tried: Option<Instant>,
-    /// What had been moved when the last connection was lost, and how often nothing more was.
+    /// Bytes moved when the last connection was lost, and the number of consecutive losses since
+    /// which little moved.
     moved: u64,
     fruitless: u32,
 }
 
-/// How long to wait before try number `tries`, from 0 on: twice as long each time, less up to a
-/// half of it as `jitter` says, so that many clients of a server do not come at once.
+/// Wait before attempt number `tries`, counted from 0. Doubles each time up to `LONGEST`, minus a
+/// random part of up to a half (`jitter`), so that many clients of a server do not connect at once.
 fn backoff(tries: u32, jitter: u8) -> Duration {
     let most = FIRST.saturating_mul(1 << tries.min(16)).min(LONGEST);
     most - most.mul_f64(f64::from(jitter) / 512.0)
@@ -51,13 +54,14 @@ fn backoff(tries: u32, jitter: u8) -> Duration {
 
 fn jitter() -> u8 {
     let mut byte = [0];
-    // Without randomness nobody else is kept apart from us, and that is all.
+    // Without randomness only the spreading of clients is lost.
     let _ = aws_lc_rs::rand::fill(&mut byte);
     byte[0]
 }
 
 impl Driver {
-    /// The last connection is gone: connects again where that may help.
+    /// Handles the loss of the last connection: connects again if that can help, otherwise ends the
+    /// session.
     pub(super) fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
         let torn = matches!(error, LinkError::Torn(_));
         let why = error.into_words();
@@ -72,7 +76,7 @@ impl Driver {
         if let Some(reach) = reach.filter(|_| own_choice) {
             reach.choose_nothing(moved < WORTH);
         }
-        // A file that became shorter is a warning about that file, however little was moved before.
+        // A shortened source file is a problem of that file, even if little was moved before.
         let worth = (moved >= WORTH || torn || own_choice)
             && self.ends.server.get().is_some()
             && !self.leaving;
@@ -94,26 +98,27 @@ impl Driver {
         while !self.lanes.is_empty() {
             self.lane_gone(now, 0, schedule::LaneError::Closed(why.clone()));
         }
-        // A kernel that went on sending would have it written when the path is light again.
+        // Cut the old connections, so that the kernel does not deliver their unsent data when the
+        // path recovers.
         for on in std::mem::take(&mut self.connections) {
             on.link.cut();
         }
         self.recover(now);
-        // What was found out holds for those connections.
+        // The measurements describe the lost connections.
         self.growing.start_anew();
         self.reconnecting.lost = Some((now, why));
         self.reconnecting.tries = 0;
         self.reconnecting.at = Some(now + backoff(0, jitter()));
     }
 
-    /// When something is to be done about it.
+    /// Time at which reconnecting needs attention.
     pub(super) fn next_reconnect(&self) -> Option<Instant> {
         let dark = self.is_awaiting().then(|| self.heard + DARK);
         let next = self.reconnecting.at.or(dark);
         next.filter(|_| !self.reconnecting.trying)
     }
 
-    /// Answers are awaited, and another connection may bring them.
+    /// True if answers are due and another connection may deliver them.
     fn is_awaiting(&self) -> bool {
         let reach = self.options.reach.as_ref().is_some_and(|r| r.is_open());
         let in_flight = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;
@@ -143,7 +148,7 @@ impl Driver {
         let (orders, bell) = (self.ends.orders.clone(), self.ends.bell.clone());
         let thread = std::thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
-            // Nobody waits for it any more when the session has ended; the link is dropped then.
+            // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(Command::Rejoined(reach.again()));
             bell.ring();
         });
@@ -152,7 +157,7 @@ impl Driver {
         }
     }
 
-    /// A try has ended.
+    /// Handles the result of an attempt.
     pub(super) fn rejoined(
         &mut self,
         now: Instant,
@@ -189,7 +194,8 @@ impl Driver {
             Err(why) => {
                 tracing::debug!("no connection: {why}");
                 let tries = self.reconnecting.tries;
-                // A try into the dark takes as long as the wait: the next follows at once then.
+                // An attempt on a dead path takes as long as the wait, so the next one follows at
+                // once.
                 let since = self.reconnecting.tried.unwrap_or(now);
                 self.reconnecting.at = Some(now.max(since + backoff(tries, jitter())));
                 if let Some((since, first)) = &self.reconnecting.lost
@@ -205,14 +211,15 @@ impl Driver {
         }
     }
 
-    /// The run ends while there is no connection: nothing is cleaned up.
+    /// Ends the session if there is no connection when the run ends; nothing is cleaned up at the
+    /// far end.
     pub(super) fn stop_waiting(&mut self, reason: &str) {
         if self.reconnecting.lost.is_some() {
             self.lose(reason.to_owned());
         }
     }
 
-    /// Something came from the other side.
+    /// Notes that data came from the other side.
     pub(super) fn note_heard(&mut self, now: Instant) {
         let lasted = now.saturating_duration_since(self.heard);
         let awaited = |on: &super::lanes::LaneOnChannel| on.lane.stats().bytes_in_flight > 0;

@@ -1,8 +1,9 @@
-//! Which SFTP server the lanes have: the stock one, or a longhaul that a command starts there.
+//! Selects the SFTP server for the lanes: the stock one, or a longhaul that a command starts at the
+//! far end.
 //!
-//! Where nothing is known of it, the stock server begins, and the longhaul is asked for on a
-//! channel beside it; when it answers, lanes move there. Where one answered the last time, lanes
-//! begin there. Whatever fails, the stock server goes on. docs/design/0008-both-ends.md.
+//! If nothing is known about the host, lanes start on the stock server and the longhaul is probed
+//! on a channel beside it; lanes move there when it answers. If one answered in an earlier session,
+//! lanes start there. On any failure the stock server continues. docs/design/0008-both-ends.md.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,63 +19,64 @@ use super::lanes::LaneOnChannel;
 use super::{ChannelId, Known, Seen, SessionEvent};
 use crate::report::{Depth, FarEnd};
 
-/// Where relative paths begin: a question of the session's own. The copy's ids count from 0 on, the
-/// spreader's from 2^63.
+/// Job id of the session's own REALPATH request for the directory at which relative paths begin.
+/// Ids of the copy count from 0, those of the scheduler from 2^63.
 pub(super) const STARTS: JobId = JobId(1 << 62);
 
-/// Fewer jobs and bytes than this are done before an answer would come.
+/// Jobs and bytes below which a copy ends before an answer would arrive.
 const JOBS: usize = 3;
 const BYTES: u64 = 256 << 10;
-/// How long a shell may take to start what was asked for, beside the lanes that work.
+/// Time in which the remote longhaul must answer while other lanes work.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same where everything waits for it, on top of round trips.
+/// Time in which the remote longhaul must answer while all work waits for it, in addition to
+/// `ROUND_TRIPS`.
 const HURRY: Duration = Duration::from_secs(2);
 const ROUND_TRIPS: u32 = 4;
 
-/// How it stands with the longhaul at the far end.
+/// State of the longhaul at the far end.
 #[derive(Debug)]
 enum State {
-    /// The server has not said yet what it is.
+    /// The server has not identified itself yet.
     New,
-    /// The stock server, and why.
+    /// The stock server is used, for this reason.
     Stock(String),
-    /// The SSH server is longhaul's own.
+    /// The SSH server itself is longhaul.
     Server,
-    /// It may be asked for, at once if the user insists.
+    /// A longhaul may be probed; at once if true (the user insists).
     Unknown(bool),
-    /// It was asked for.
+    /// A longhaul is being probed.
     Asking,
-    /// It was begun with, since the user says that there is one.
+    /// Lanes started on a longhaul because the user says that there is one.
     Hoped,
-    /// It answered the last time.
+    /// A longhaul answered in an earlier session.
     Expected(ServerInfo),
-    /// It has answered.
+    /// A longhaul has answered in this session.
     Serves(ServerInfo),
 }
 
-/// What the session knows of it.
+/// Knowledge of the session about the longhaul at the far end.
 #[derive(Debug)]
 pub(super) struct RemoteServer {
     state: State,
     asked: Vec<Asked>,
-    /// Its version.
+    /// Software version of the longhaul.
     software: Option<String>,
-    /// Where paths begin on the stock server's lanes.
+    /// Directory at which paths begin on the stock server's lanes.
     stock_starts: Option<Vec<u8>>,
-    /// What the stock server announced.
+    /// Version and extensions of the stock server.
     stock: Option<ServerInfo>,
-    /// More was to be expected than came of it.
+    /// The outcome fell short of the expectation, which the user is told.
     less: bool,
-    /// It was asked for in this run.
+    /// A longhaul was probed in this run.
     was_asked: bool,
 }
 
-/// A lane to it that has not answered yet, and of which the spreader does not know.
+/// Lane to the longhaul that has not answered yet and that the scheduler does not know.
 struct Asked {
     on: LaneOnChannel,
-    /// The lane whose place it takes.
+    /// Lane that it will replace.
     replaces: Option<LaneId>,
-    /// Where paths begin there; asked once.
+    /// Directory at which paths begin there; asked once.
     starts: Option<Vec<u8>>,
     since: Instant,
 }
@@ -103,12 +105,12 @@ impl Default for RemoteServer {
 }
 
 impl RemoteServer {
-    /// Whether lanes are to be opened to it.
+    /// True if new lanes go to the longhaul.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self.state, State::Hoped) || self.announced().is_some()
     }
 
-    /// What it announced, where lanes are to be opened to it.
+    /// Version and extensions of the longhaul, if new lanes go to it.
     pub(super) fn announced(&self) -> Option<&ServerInfo> {
         match &self.state {
             State::Expected(info) | State::Serves(info) => Some(info),
@@ -116,22 +118,22 @@ impl RemoteServer {
         }
     }
 
-    /// Whether it has answered in this session.
+    /// True if the longhaul has answered in this session.
     pub(super) fn answered(&self) -> bool {
         matches!(self.state, State::Serves(_))
     }
 
-    /// Whether it answered the last time, and has not in this session yet.
+    /// True if the longhaul answered in an earlier session and not yet in this one.
     pub(super) fn is_expected(&self) -> bool {
         matches!(self.state, State::Expected(_))
     }
 
-    /// Whether it was asked for in this run.
+    /// True if the longhaul was probed in this run.
     pub(super) fn was_asked(&self) -> bool {
         self.was_asked
     }
 
-    /// What the stock server announced.
+    /// Version and extensions of the stock server.
     pub(super) fn stock(&self) -> Option<&ServerInfo> {
         self.stock.as_ref()
     }
@@ -140,7 +142,7 @@ impl RemoteServer {
         self.asked.iter().any(|a| a.on.id.connection == connection)
     }
 
-    /// Lanes to it that have not answered yet.
+    /// Lanes to the longhaul that have not answered yet.
     pub(super) fn asked_lanes(&self) -> impl Iterator<Item = &LaneOnChannel> {
         self.asked.iter().map(|asked| &asked.on)
     }
@@ -150,7 +152,7 @@ impl RemoteServer {
         self.asked.iter().position(is)
     }
 
-    /// The connection begins again, and what was counted on with it.
+    /// Resets the state when the connection starts over without predictions.
     pub(super) fn begin_again(&mut self) {
         if !matches!(self.state, State::Stock(_) | State::Server) {
             self.state = State::Unknown(false);
@@ -159,14 +161,14 @@ impl RemoteServer {
         self.stock_starts = None;
     }
 
-    /// A lane has told where paths begin.
+    /// Notes a lane's answer to the question at which directory paths begin.
     pub(super) fn note_starts(&mut self, event: LaneEvent) {
         if let LaneEvent::Path(_, path) = event {
             self.stock_starts = Some(path);
         }
     }
 
-    /// What there was, for the end.
+    /// Describes the far end at the end of the session.
     pub(super) fn account(&self) -> FarEnd {
         let too_little = "too little was copied to ask for a longhaul there";
         let (depth, reason) = match &self.state {
@@ -190,7 +192,7 @@ impl RemoteServer {
     }
 }
 
-/// Why what came is no longhaul's.
+/// Error text for output that is not a longhaul's greeting.
 pub(super) fn not_ours(what: NotOurs) -> String {
     match what {
         NotOurs::PlainSftp => "the server runs its own SFTP server whatever is asked for",
@@ -199,7 +201,11 @@ pub(super) fn not_ours(what: NotOurs) -> String {
     .to_owned()
 }
 
-/// Whether what it speaks is understood here.
+/// Checks that the greeting is one that this version understands.
+///
+/// # Errors
+///
+/// One sentence that says why the longhaul cannot be used.
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
@@ -226,7 +232,7 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
 }
 
 impl Driver {
-    /// Takes over what the first connection knows.
+    /// Takes over the first connection's knowledge about a longhaul.
     pub(super) fn learn_far(&mut self) {
         if !matches!(self.far.state, State::New) {
             return;
@@ -251,7 +257,7 @@ impl Driver {
         };
     }
 
-    /// Asks for it beside a lane that works, where there is enough to do.
+    /// Probes for a longhaul beside a working lane if there is enough work.
     pub(super) fn ask_far(&mut self, now: Instant) {
         let State::Unknown(insists) = self.far.state else {
             return;
@@ -263,7 +269,7 @@ impl Driver {
         let Some(at) = self.lanes.iter().position(|on| !on.listing && !on.retiring) else {
             return;
         };
-        // One that goes straight is to it already.
+        // A direct connection already leads to it.
         let straight = self.straight.is_open() || self.goes_straight(self.lanes[at].id.connection);
         if self.over || straight || !(insists || enough()) {
             return;
@@ -284,7 +290,7 @@ impl Driver {
         self.drain_asked(now);
     }
 
-    /// Opens a lane to it that takes the place of another once it has answered.
+    /// Opens a lane to the longhaul that replaces another lane once it has answered.
     fn ask_on(&mut self, now: Instant, on: ConnectionId, replaces: Option<LaneId>) -> bool {
         let listing = replaces
             .and_then(|id| self.lane_at(id))
@@ -301,7 +307,7 @@ impl Driver {
         true
     }
 
-    /// Sends what those that were asked are to be sent.
+    /// Sends the output of lanes that have not answered yet, and gives up late ones.
     pub(super) fn drain_asked(&mut self, now: Instant) {
         let late = |a: &Asked| now.saturating_duration_since(a.since) > PATIENCE;
         while let Some(at) = self.far.asked.iter().position(late) {
@@ -318,7 +324,8 @@ impl Driver {
         }
     }
 
-    /// Something came on a channel of those that were asked; false if it is none of them.
+    /// Handles data on the channel of a lane that has not answered yet. Returns false for any other
+    /// channel.
     pub(super) fn asked_said(
         &mut self,
         now: Instant,
@@ -350,7 +357,7 @@ impl Driver {
         true
     }
 
-    /// Those that have answered become lanes.
+    /// Turns lanes that have answered into working lanes.
     pub(super) fn take_over(&mut self, now: Instant) {
         while let Some(at) = self.ready_to_take_over() {
             let first = matches!(self.far.state, State::Asking);
@@ -391,7 +398,7 @@ impl Driver {
         self.far.asked.iter().position(ready)
     }
 
-    /// The other lanes' places are taken as well.
+    /// Replaces the other stock lanes too.
     fn move_lanes(&mut self, now: Instant) {
         let stays = self.lanes.iter().filter(|on| !on.served && !on.retiring);
         let stock: Vec<LaneId> = stays.map(|on| on.id).collect();
@@ -401,7 +408,7 @@ impl Driver {
         self.drain_asked(now);
     }
 
-    /// It has answered, with this.
+    /// Notes that the longhaul has answered with this version and these extensions.
     fn far_serves(&mut self, info: ServerInfo) {
         let software = self.far.software.clone().unwrap_or_default();
         info!("the far end runs longhaul {software}: lanes go there");
@@ -415,7 +422,7 @@ impl Driver {
         self.note_serving(true);
     }
 
-    /// Tells, once, that it is known what serves there.
+    /// Sends [`SessionEvent::Settled`] once, as soon as it is known which server handles the lanes.
     pub(super) fn tell_settled(&self) {
         let far = &self.ends.far;
         if far.settled.load(Ordering::Relaxed) {
@@ -426,7 +433,7 @@ impl Driver {
             state,
             State::Stock(_) | State::Server | State::Unknown(false)
         );
-        // Lanes of the stock server whose places are being taken get jobs until they are.
+        // Stock lanes that are about to be replaced still get jobs until then.
         let moved = far.ours.get().is_some() && self.far.asked.is_empty();
         if moved || stays && self.ends.server.get().is_some() {
             far.settled.store(true, Ordering::Release);
@@ -434,7 +441,7 @@ impl Driver {
         }
     }
 
-    /// Further connections open their first lane to it, or to the stock server.
+    /// Tells the connection source which server the first lane of further connections should use.
     fn note_serving(&self, ours: bool) {
         if let Some(reach) = &self.options.reach {
             reach.note_serving(ours);
@@ -447,7 +454,7 @@ impl Driver {
         }
     }
 
-    /// The stock server it is from now on.
+    /// Falls back to the stock server.
     fn far_fails(&mut self, why: String, absent: bool) {
         let expected = self.far.is_ours();
         info!("the server's own SFTP server is used: {why}");
@@ -459,7 +466,8 @@ impl Driver {
         }
     }
 
-    /// One that was asked will not answer. `absent` where it need not be asked again soon.
+    /// Gives up a lane that will not answer. `absent` is remembered, so that the host is not probed
+    /// again soon.
     fn asked_gone(&mut self, now: Instant, at: usize, why: String, absent: bool) {
         let Asked { on, .. } = self.far.asked.remove(at);
         debug!("no lane to a longhaul there: {why}");
@@ -474,7 +482,8 @@ impl Driver {
         }
     }
 
-    /// Its channel is over, or was refused; false if it is none of those that were asked.
+    /// Handles the end or refusal of the channel of a lane that has not answered yet. Returns false
+    /// for any other channel.
     pub(super) fn asked_closed(
         &mut self,
         now: Instant,
@@ -489,8 +498,8 @@ impl Driver {
         true
     }
 
-    /// A connection is lost, or will be: with it go those that were asked on it. The server may
-    /// have ended it for the question.
+    /// Drops the unanswered lanes of a lost connection. The server may have closed it because of
+    /// the probe.
     pub(super) fn asked_lost(&mut self, connection: ConnectionId) {
         let before = self.far.asked.len();
         self.far.asked.retain(|a| a.on.id.connection != connection);
@@ -499,7 +508,7 @@ impl Driver {
         }
     }
 
-    /// What came on a lane to it that is one already.
+    /// Handles the answer on a lane that already works.
     pub(super) fn far_heard(&mut self, at: usize, greeting: Option<Greeting>) {
         if let Some(Greeting::Serves { software, .. }) = greeting {
             self.far.software = Some(software);
@@ -507,7 +516,7 @@ impl Driver {
         let on = &self.lanes[at];
         let info = on.lane.server_info();
         if self.goes_straight(on.id.connection) {
-            // Nothing of it is remembered as the stock server's.
+            // Facts about a direct server must not be remembered as the stock server's.
             if let Some(info) = info {
                 let _ = self.ends.server.set(info.clone());
                 let _ = self.ends.far.ours.set(info.clone());
@@ -528,7 +537,7 @@ impl Driver {
                 }
                 let _ = self.ends.server.set(info);
                 if ours && matches!(self.far.state, State::Unknown(_) | State::Asking) {
-                    // It is the server's own already.
+                    // The server's own SFTP server is already longhaul.
                     self.far.state = State::Server;
                     while !self.far.asked.is_empty() {
                         self.drop_asked(0);
@@ -546,13 +555,14 @@ impl Driver {
         }
     }
 
-    /// A lane to it has ended: whether the stock server goes on from here.
+    /// Handles the end of a lane to the longhaul. Returns true if the stock server takes over.
     pub(super) fn served_ended(&mut self, at: usize, error: &LaneError) -> bool {
         let on = &self.lanes[at];
         let greeted = on.preamble.is_none();
         let works = matches!(self.far.state, State::Serves(_));
         match error {
-            // What it announces has changed, or its handles are others: it is asked differently.
+            // The announced extensions or the handles differ from the prediction, so the next lane
+            // asks without it.
             LaneError::Surprise(_) if greeted => return false,
             _ if !greeted && works => return false,
             _ => {}
@@ -567,7 +577,7 @@ impl Driver {
         true
     }
 
-    /// When those are given up for which everything waits.
+    /// Time at which an unanswered lane is given up.
     pub(super) fn far_deadline(&self) -> Option<Instant> {
         let lanes = self.lanes.iter().filter_map(|on| self.hurries(on));
         let asked = self.far.asked.iter().map(|a| a.since + PATIENCE);
@@ -582,7 +592,7 @@ impl Driver {
         Some(since + HURRY + ROUND_TRIPS * rtt)
     }
 
-    /// Gives up lanes to it that keep everything waiting.
+    /// Gives up unanswered lanes to the longhaul that hold up all work.
     pub(super) fn hurry_far(&mut self, now: Instant) {
         if !self.lanes.iter().any(|on| on.preamble.is_some()) {
             return;
@@ -597,7 +607,7 @@ impl Driver {
         }
         let late = |on: &LaneOnChannel| self.hurries(on).is_some_and(|at| at <= now);
         if let Some(at) = self.lanes.iter().position(late) {
-            // A shell may be slow: it is asked for once more, beside lanes that work.
+            // The shell may be slow: probe again beside working lanes.
             if matches!(self.far.state, State::Hoped) {
                 self.far.state = State::Unknown(true);
             }
@@ -607,7 +617,7 @@ impl Driver {
     }
 }
 
-/// Without saying that it was a channel.
+/// Error text without the mention of a channel.
 fn in_words(error: &LaneError) -> String {
     match error {
         LaneError::Closed(why) => why.clone(),

@@ -8,7 +8,7 @@ use wire::PacketBuf;
 /// Slices given to one writev; 1,024 is IOV_MAX, and pipes and sockets take far less at once.
 const SLICES: usize = 256;
 
-/// Bytes that wait for a descriptor, gathered into one writev without being copied together.
+/// Bytes that wait for a descriptor, gathered into one writev without copying them together.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     pieces: VecDeque<Piece>,
@@ -38,17 +38,17 @@ impl Piece {
 }
 
 impl SendQueue {
-    /// Bytes that wait.
+    /// Number of bytes that wait.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// True if no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Queues what a lane sends.
+    /// Queues the output of a lane.
     pub fn push(&mut self, output: Output) {
         match output {
             Output::Bytes(bytes) => self.push_piece(Piece::Bytes(bytes, 0)),
@@ -67,8 +67,8 @@ impl SendQueue {
         }
     }
 
-    /// Writes until `fd` would block or all is written; returns the bytes written and whether it
-    /// would block.
+    /// Writes until `fd` would block or the queue is empty. Returns the bytes written, and true if
+    /// `fd` would block.
     pub fn write_to(&mut self, fd: impl AsFd) -> io::Result<(usize, bool)> {
         let mut written = 0;
         while !self.pieces.is_empty() {

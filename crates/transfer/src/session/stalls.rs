@@ -1,10 +1,11 @@
-//! Lanes on which nothing is answered: the user is told what is waited for, and requests that a server has
-//! dropped are repeated.
+//! Silent lanes: tells the user what the session waits for, and repeats requests that a server has
+//! dropped.
 //!
-//! OpenSSH and longhaul answer every request in order, however long a disk takes: with them there is nothing
-//! to repeat. Other servers have been seen to forget what exceeds a queue of theirs. A lane to one of those
-//! that stands still is closed and its jobs begin again on a new channel, with half as many requests at once
-//! as were in flight when the first forgotten one was sent. That number holds for all lanes of the session.
+//! OpenSSH and longhaul answer every request in order, however long a disk takes, so nothing is
+//! repeated with them. Other servers were seen to drop requests that exceed a queue of theirs. A
+//! stalled lane to such a server is closed and its jobs start over on a new channel, with half as
+//! many requests at once as were in flight when the first dropped one was sent. This limit applies
+//! to all lanes of the session.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,30 +15,31 @@ use schedule::{ConnectionId, LaneError, LaneId, Waiting};
 use super::SessionEvent;
 use super::driver::Driver;
 
-/// Requests are not repeated sooner than after so many times the lowest latency of one.
+/// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
-/// A connection that has moved so many bytes since the mark carries a long request, and no keepalives.
+/// Bytes moved since the mark from which a connection is seen to carry a long request rather than
+/// keepalives.
 const MOVES: u64 = 4096;
 
-/// What is known of silent lanes.
+/// State of the silent lanes.
 #[derive(Debug)]
 pub(super) struct Stalls {
-    /// Silence after which the user is told and requests are repeated; twice as long after each time.
+    /// Silence after which the user is told and requests are repeated; doubles each time.
     patience: Duration,
     lanes: BTreeMap<LaneId, Silence>,
-    /// When the user was last told.
+    /// Time of the last notice to the user.
     told: Option<Instant>,
-    /// Lanes that were closed so that requests are repeated.
+    /// Number of lanes that were closed to repeat requests.
     repeated: u32,
-    /// Requests that the server is known to bear at once on a channel.
+    /// Number of requests at once on a channel that the server is known to handle.
     most_requests: Option<u64>,
 }
 
-/// A lane on which nothing is answered.
+/// Silence of one lane.
 #[derive(Debug)]
 struct Silence {
     since: Instant,
-    /// Bytes that the connection had moved after half of that silence.
+    /// Bytes that the connection had moved at half of the silence.
     mark: Option<u64>,
     told: u32,
 }
@@ -67,23 +69,23 @@ impl Stalls {
         }
     }
 
-    /// Silence after which it is noted how much the connection has moved.
+    /// Silence after which the connection's byte count is recorded.
     fn mark_after(&self) -> Duration {
         self.patience / 2
     }
 
-    /// Requests that may be in flight on a lane, of `most`.
+    /// Largest number of requests in flight on a lane, at most `most`.
     pub(super) fn limit(&self, most: Option<u64>) -> Option<u64> {
         [self.most_requests, most].into_iter().flatten().min()
     }
 
-    /// How long a lane may be silent before its requests are repeated.
+    /// Silence of a lane after which its requests are repeated.
     fn repeat_after(&self, latency: Duration) -> Duration {
         self.patience.max(latency * LATENCIES) * (1 << self.repeated.min(10))
     }
 }
 
-/// What a lane waits for, for the user.
+/// Describes the request that a lane waits for, for the user.
 fn shown(waiting: &Waiting) -> String {
     match &waiting.path {
         Some(path) => {
@@ -95,7 +97,7 @@ fn shown(waiting: &Waiting) -> String {
 }
 
 impl Driver {
-    /// When a silent lane has to be looked at.
+    /// Time at which a silent lane must be checked.
     pub(super) fn next_stall(&self) -> Option<Instant> {
         if !self.watches_stalls() {
             return None;
@@ -117,12 +119,12 @@ impl Driver {
         self.lanes.iter().filter_map(next).min()
     }
 
-    /// Where this end holds data back silence means nothing.
+    /// True if silence is meaningful; false while this end itself holds data back.
     fn watches_stalls(&self) -> bool {
         self.yielding.is_none() && !self.throttled && !self.leaving && !self.spread.is_idle()
     }
 
-    /// When the lane's requests are repeated, where that may help.
+    /// Time at which the lane's requests are repeated, if repeating can help.
     fn repeat_at(
         &self,
         on: &super::lanes::LaneOnChannel,
@@ -136,7 +138,7 @@ impl Driver {
         (forgets && !waiting.takes_time).then(|| silence.since + after)
     }
 
-    /// Looks for lanes that are silent.
+    /// Checks all lanes for silence.
     pub(super) fn look_for_stalls(&mut self, now: Instant) {
         if self.next_stall().is_none_or(|at| at > now) {
             return;
@@ -197,7 +199,7 @@ impl Driver {
         }
     }
 
-    /// Tells what is waited for; one line for all lanes.
+    /// Tells the user which request the session waits for, in one line for all lanes.
     fn tell_stall(&mut self, now: Instant, waiting: &Waiting, since: Instant) {
         let patience = self.stalls.patience;
         let recent = |at: Instant| now.saturating_duration_since(at) < patience / 2;
@@ -213,7 +215,7 @@ impl Driver {
         self.telling.tell(SessionEvent::Stalled(text));
     }
 
-    /// Closes a lane whose requests the server has dropped, so that they are repeated on another.
+    /// Closes a lane whose requests the server has dropped, so that another lane repeats them.
     fn repeat(&mut self, now: Instant, at: usize, waiting: &Waiting, since: Instant) {
         let silent = now.saturating_duration_since(since).as_secs();
         let most = (waiting.ahead / 2).max(1);
@@ -235,7 +237,8 @@ impl Driver {
         self.lane_ended(now, at, LaneError::Closed(why));
     }
 
-    /// Bytes that a connection has moved, as far as the kernel knows; else as far as this program does.
+    /// Bytes that a connection has moved: acknowledged bytes from the kernel if available,
+    /// otherwise bytes written, plus bytes received.
     fn moved_on(&self, id: ConnectionId) -> u64 {
         let on = self.connections.iter().find(|on| on.id == id);
         on.map_or(0, |on| {

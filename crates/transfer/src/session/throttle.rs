@@ -1,19 +1,21 @@
 use std::time::{Duration, Instant};
 
-/// How much may be taken at once after a pause.
+/// Time's worth of the rate that may pass at once after a pause.
 const BURST: Duration = Duration::from_millis(100);
-/// The same where a burst is a queue that others feel.
+/// Time's worth of the rate that may pass at once during a background copy, where a burst is a
+/// queue that other traffic feels.
 const FINE: Duration = Duration::from_millis(20);
 
 /// Holds the bytes of a session, both directions together, to a rate (`-l`).
 #[derive(Debug)]
 pub(super) struct RateLimiter {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     rate: f64,
     burst: Duration,
     credit: f64,
     at: Instant,
-    /// Time in which something waited, since when it does, and from when on it is counted.
+    /// Total waiting time, start of the current wait, and start of the interval over which it is
+    /// counted.
     held: Duration,
     held_since: Option<Instant>,
     counted_from: Instant,
@@ -32,7 +34,7 @@ impl RateLimiter {
         }
     }
 
-    /// One that lets through little at a time.
+    /// Creates a limiter that lets only short bursts through.
     pub(super) fn fine(rate: u64, now: Instant) -> Self {
         Self {
             burst: FINE,
@@ -40,18 +42,18 @@ impl RateLimiter {
         }
     }
 
-    /// From now on.
+    /// Sets the rate in bytes per second from now on.
     pub(super) fn set_rate(&mut self, now: Instant, rate: u64) {
         self.credit(now);
         self.rate = rate.max(1) as f64;
     }
 
-    /// Whether something waits for credit.
+    /// True if something waits for credit.
     pub(super) fn is_waiting(&self) -> bool {
         self.held_since.is_some()
     }
 
-    /// Whether something waits for credit from now on.
+    /// Notes that something waits for credit, or no longer does.
     pub(super) fn note(&mut self, now: Instant, waits: bool) {
         match self.held_since {
             Some(since) if !waits => {
@@ -63,7 +65,7 @@ impl RateLimiter {
         }
     }
 
-    /// The share of the time since this was last asked in which something waited.
+    /// Share of the time since the last call in which something waited, 0 to 1.
     pub(super) fn take_share(&mut self, now: Instant) -> f64 {
         let waits = self.held_since.is_some();
         self.note(now, false);
@@ -82,12 +84,12 @@ impl RateLimiter {
         self.credit.max(0.0) as usize
     }
 
-    /// Bytes have passed, perhaps more than there was credit for.
+    /// Deducts bytes that have passed, perhaps more than there was credit for.
     pub(super) fn spend(&mut self, bytes: usize) {
         self.credit -= bytes as f64;
     }
 
-    /// When there is credit again.
+    /// Time at which there is credit again.
     pub(super) fn ready_at(&self) -> Instant {
         let wait = (self.burst.as_secs_f64() / 4.0).max((1.0 - self.credit) / self.rate);
         self.at + Duration::from_secs_f64(wait.min(3600.0))

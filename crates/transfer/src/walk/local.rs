@@ -12,32 +12,31 @@ use super::{DirId, Entry, Found, NOT_REGULAR};
 use crate::disk::{attributes, identity, os_words};
 use crate::report::Name;
 
-/// Directories kept open at once. Those above are read to their end into memory, so that a deep
-/// tree does not use up the descriptors.
+/// Number of directories kept open at once. The entries of directories further up are read into
+/// memory, so that a deep tree does not use up the descriptors.
 const OPEN: usize = 200;
-/// Directories that are told of before what is in them or beside them, and names that are read to
-/// find them.
+/// Directories reported ahead of their contents and siblings, and names read to find them.
 const DIRS_AHEAD: usize = 64;
 const NAMES_AHEAD: usize = 4096;
 
-/// Walks a local tree in the order of readdir, as scp does, without recursion, but for directories,
-/// of which up to [`DIRS_AHEAD`] come before the files beside them: they can be made at once then. Of
-/// 100,000 files those of the first directory alone were on their way for half a second, since behind
-/// them in slow start the next could not be made.
+/// Walks a local tree in the order of readdir, as scp does, without recursion.
 ///
-/// Plain paths and not descriptors of directories: every file is opened by path again on the
-/// disk threads, the target at the other end has the same PATH_MAX, and scp's users expect a
-/// symlink that changes under them to be followed.
+/// Up to [`DIRS_AHEAD`] directories are reported before the files beside them, so that they can be
+/// made early. Of 100,000 files, those of the first directory alone occupied the path for half a
+/// second, because the requests for the next directory were queued behind them in slow start.
+///
+/// Plain paths are used instead of directory descriptors: disk threads open every file by path
+/// again, the target has the same PATH_MAX, and scp's users expect a symlink that changes during
+/// the walk to be followed.
 #[derive(Debug)]
 pub struct LocalWalk {
     follow: bool,
     root: Option<PathBuf>,
-    /// The root, once it was told of.
+    /// The root, once it was reported.
     below: VecDeque<Below>,
     stack: Vec<Frame>,
     next: u64,
-    /// A directory that must not be walked into: where the copy goes, which may not be there
-    /// yet.
+    /// Directory not to enter: the target of the copy, which may not exist yet.
     avoid: Option<PathBuf>,
     avoided: Option<(u64, u64)>,
 }
@@ -47,15 +46,15 @@ struct Frame {
     id: DirId,
     path: PathBuf,
     entries: Entries,
-    /// Device and inode, to know it when a symlink leads back.
+    /// Device and inode number, to detect a symlink loop.
     identity: (u64, u64),
-    /// Names that were read, directories first.
+    /// Names already read, directories first.
     ahead: VecDeque<io::Result<OsString>>,
-    /// Directories in it that were told of.
+    /// Subdirectories that were reported.
     below: VecDeque<Below>,
 }
 
-/// A directory that was told of and is not walked into yet.
+/// Directory that was reported and not entered yet.
 #[derive(Debug)]
 struct Below {
     id: DirId,
@@ -65,7 +64,7 @@ struct Below {
 #[derive(Debug)]
 enum Entries {
     Open(ReadDir),
-    /// With whether it is a directory.
+    /// Name, and true if it is a directory.
     Read(std::vec::IntoIter<io::Result<(OsString, bool)>>),
 }
 
@@ -83,7 +82,7 @@ fn named(entry: io::Result<fs::DirEntry>) -> io::Result<(OsString, bool)> {
 }
 
 impl Frame {
-    /// Reads names ahead; false where there are no more.
+    /// Reads names ahead. Returns false if there are no more.
     fn read_ahead(&mut self) -> bool {
         let mut dirs = VecDeque::new();
         while dirs.len() < DIRS_AHEAD && dirs.len() + self.ahead.len() < NAMES_AHEAD {
@@ -100,8 +99,8 @@ impl Frame {
 }
 
 impl LocalWalk {
-    /// A walk of `root` that follows symlinks, or keeps them (the root itself is followed
-    /// always).
+    /// Creates a walk of `root` that follows symlinks or keeps them. The root itself is always
+    /// followed.
     pub fn new(root: PathBuf, follow: bool) -> Self {
         Self {
             follow,
@@ -114,17 +113,17 @@ impl LocalWalk {
         }
     }
 
-    /// Does not walk into the directory at this path, and says so.
+    /// Skips the directory at this path and reports it as a problem.
     pub fn avoid(&mut self, path: PathBuf) {
         self.avoid = Some(path);
     }
 
-    /// Leaves out what is in directory `id`, the last that was told of.
+    /// Leaves out the contents of directory `id`, which must be the last one reported.
     pub fn skip(&mut self, id: DirId) {
         self.told_here().retain(|below| below.id != id);
     }
 
-    /// Where what is told of now waits to be walked into.
+    /// Queue for directories reported at the current level.
     fn told_here(&mut self) -> &mut VecDeque<Below> {
         match self.stack.last_mut() {
             Some(frame) => &mut frame.below,
@@ -177,7 +176,7 @@ impl LocalWalk {
         }
     }
 
-    /// A directory is told of, if it can be walked into.
+    /// Reports a directory that can be entered.
     fn told(&mut self, path: &Path, meta: &Metadata) -> Result<DirId, String> {
         if let (Some(path), None) = (&self.avoid, self.avoided) {
             let meta = fs::metadata(path).ok();
@@ -211,7 +210,7 @@ impl LocalWalk {
         }
     }
 
-    /// Goes on with what is in a directory that was told of. What it is may have changed since.
+    /// Enters a reported directory, which may have changed since.
     fn enter(&mut self, below: Below) -> Option<Found> {
         let Below { id, path } = below;
         let entered = self
@@ -224,7 +223,7 @@ impl LocalWalk {
             });
         let (identity, entries, what) = match entered {
             Ok((identity, entries)) => (identity, entries, None),
-            // It comes to its end all the same.
+            // Add an empty frame, so that the end of the directory is reported too.
             Err(what) => ((0, 0), Entries::Read(Vec::new().into_iter()), Some(what)),
         };
         self.close_far_above();
@@ -295,7 +294,7 @@ fn problem(path: &Path, what: String) -> Found {
     }
 }
 
-/// A path from bytes.
+/// Converts bytes to a path.
 pub(crate) fn local_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

@@ -1,5 +1,5 @@
-//! Trees, walked as a stream: memory grows with the depth and the widest directory at hand, not
-//! with the tree.
+//! Walks trees as a stream: memory grows with the depth and the widest directory being read, not
+//! with the size of the tree.
 
 mod local;
 mod remote;
@@ -13,55 +13,55 @@ pub use local::LocalWalk;
 pub(crate) use local::local_path;
 pub use remote::{Answer, RemoteWalk, Request};
 
-/// A directory found by a walk.
+/// Identifies a directory found by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirId(pub u64);
 
-/// What a walk found. A directory comes before what is in it.
+/// Entry found by a walk. A directory comes before its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A directory that will be walked into.
+    /// Directory that will be entered.
     Directory {
-        /// Names it in what follows.
+        /// Identifies the directory in later items.
         id: DirId,
-        /// Where it is.
+        /// Entry of the directory.
         at: Entry,
     },
-    /// A regular file.
+    /// Regular file.
     File(Entry),
-    /// A symlink, where symlinks are kept.
+    /// Symlink, if symlinks are kept.
     Symlink(Entry),
-    /// No more entries of this directory follow.
+    /// The directory has no more entries.
     Listed(DirId),
-    /// Something that will not be copied: a sentence without the path.
+    /// Entry that will not be copied.
     Problem {
-        /// What.
+        /// Path of the entry.
         path: Vec<u8>,
-        /// Why.
+        /// Reason, in one sentence without the path.
         what: String,
     },
 }
 
-/// An entry of a directory, or the root of the walk.
+/// Entry of a directory, or the root of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The directory it is in; `None` for the root.
+    /// Parent directory; `None` for the root.
     pub parent: Option<DirId>,
-    /// Its name there; empty for the root.
+    /// Name in the parent directory; empty for the root.
     pub name: Vec<u8>,
-    /// How it is reached.
+    /// Path by which it is reached.
     pub path: Vec<u8>,
-    /// Of what it is, or points to where symlinks are followed.
+    /// Attributes of the entry, or of a symlink's target if symlinks are followed.
     pub attributes: Attributes,
-    /// What makes it the same file as before, of one on this machine.
+    /// Identity of a local file, to detect changes.
     pub identity: Option<SourceId>,
 }
 
-/// What [`Found::Problem`] says of sockets, FIFOs and devices, in scp's words.
+/// Reason in [`Found::Problem`] for sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
 
-/// Why an entry of a listing is not copied if its name is one of longhaul's own: a server could
-/// plant journals of older versions, and temporaries.
+/// Returns the reason not to copy an entry whose name is reserved for longhaul. A server could
+/// otherwise plant temporaries, and journals in the format of older versions.
 pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
     const JOURNAL: &str = "not copied: longhaul keeps names that begin with .longhaul- for its own \
                            files; rename it at the source";
@@ -73,7 +73,7 @@ pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
     schedule::is_temp_name(name).then_some(TEMPORARY)
 }
 
-/// `dir/name`, without doubling the slash.
+/// Joins `dir` and `name` with exactly one slash.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() {
         return name.to_vec();

@@ -8,34 +8,36 @@ use super::tree::Tree;
 use super::{DirId, Entry, Found, NOT_REGULAR, join, refused_name};
 use crate::report::Name;
 
-/// Directories listed at the same time, until it is known how much they bring: few enough for what they
-/// return to be held.
+/// Directories listed at the same time until it is known how many entries they return; few enough
+/// to hold their entries in memory.
 const LISTS: usize = 16;
-/// The same once they have brought little: each takes up to three round trips. 2,400 directories of six
-/// files each took 53 s over 114 ms, 16 at a time.
+/// Directories listed at the same time once they have returned few entries. A listing takes up to
+/// three round trips: 2,400 directories of six files each, listed 16 at a time, took 53 s over 114
+/// ms.
 const MOST_LISTS: usize = 256;
-/// Symlinks looked at at the same time.
+/// Symlinks queried at the same time.
 const STATS: usize = 256;
-/// No further listing is begun while this many entries wait to be taken.
+/// Entries waiting to be taken from which no further listing starts.
 const WAITING: usize = 2048;
-/// Trees are held while there are more, and go on when there are half as many: a round trip of
-/// entries at the pace at which small files are copied.
+/// Entries waiting to be taken from which tree listings pause; they resume at half as many, which
+/// is one round trip of entries at the rate at which small files are copied.
 const HELD: usize = 4 * WAITING;
-/// Names of a listing that are remembered while it goes on: more than come in one flight, after
-/// which a longer directory is listed anew.
+/// Names of a listing that are remembered to skip repeats: more than arrive in the one flight after
+/// which a lane that predicts handles abandons a longer directory and another lane lists it again.
 const NAMES: usize = 4096;
-/// Symlinks on the way from the root to a directory before it counts as a loop, as in the
+/// Number of symlinks between the root and a directory from which it counts as a loop, as in the
 /// kernel (MAXSYMLINKS).
 const MAX_SYMLINKS: u32 = 40;
-/// Longest path in bytes. Linux takes 4,096; nothing leads deeper but directories without end.
+/// Longest path in bytes. Linux accepts 4,096, so only an endless tree is deeper.
 const LONGEST_PATH: usize = 16 << 10;
-/// Memory for directories that wait to be listed, in bytes: two million of the usual kind.
+/// Bytes of memory for directories that wait to be listed; enough for two million of the usual
+/// size.
 const MOST_WAITING: usize = 512 << 20;
-/// What one of them takes beside its path.
+/// Bytes that a waiting directory takes beyond its path.
 const DIRECTORY: usize = 200;
 
-/// Walks a remote tree: asks with [`RemoteWalk::poll_request`], is told by
-/// [`RemoteWalk::handle`], and tells with [`RemoteWalk::poll_found`].
+/// Walks a remote tree: [`RemoteWalk::poll_request`] returns requests, [`RemoteWalk::handle`] takes
+/// answers, and [`RemoteWalk::poll_found`] returns entries.
 #[derive(Debug)]
 pub struct RemoteWalk {
     follow: bool,
@@ -43,30 +45,31 @@ pub struct RemoteWalk {
     pub(super) trees: bool,
     next_tag: u64,
     next_dir: u64,
-    /// Directories to be listed, deepest first: breadth would hold the whole tree.
+    /// Directories to list, deepest first: breadth first would hold the whole tree.
     to_list: Vec<Arc<Dir>>,
-    /// Bytes that those in `to_list` take.
+    /// Bytes that the directories in `to_list` take.
     waiting: usize,
     most_waiting: usize,
-    /// The walk was ended since more would have to wait.
+    /// The walk was ended because too many directories waited.
     pub(super) overrun: bool,
-    /// Those of which something was told before trees could be listed no more, with its names.
+    /// Partly listed directories, with the names reported so far, for which tree listing has become
+    /// unavailable.
     pub(super) to_list_on: Vec<(Arc<Dir>, Names)>,
     to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) lists: usize,
-    /// Listings that are over, and the entries that listings have brought.
+    /// Number of finished listings, and of the entries they returned.
     listed: (usize, usize),
     pub(super) sample: Sample,
-    /// Trees that are being listed, and whether another one may be.
+    /// Number of trees being listed, and true if another one may start.
     pub(super) trees_asked: usize,
     trees_may: bool,
-    /// The server has said that it lists no trees after all.
+    /// The server turned out not to list trees.
     pub(super) no_trees: bool,
-    /// Listings that are over but whose symlinks are still being looked at.
+    /// Finished listings whose symlinks are still being queried.
     pub(super) closing: BTreeMap<DirId, (bool, usize)>,
     pub(super) found: VecDeque<Found>,
-    /// Directories of trees of which nothing more is wanted.
+    /// Directories of trees whose contents are not wanted.
     pub(super) skipped: BTreeSet<DirId>,
     holds: bool,
     avoid: Option<Vec<u8>>,
@@ -77,7 +80,7 @@ pub(super) struct Dir {
     pub(super) id: DirId,
     pub(super) path: Vec<u8>,
     parent: Option<Arc<Self>>,
-    /// The canonical path, where a symlink was on the way.
+    /// Canonical path, if a symlink was on the way.
     pub(super) real: Option<Vec<u8>>,
     pub(super) symlinks: u32,
 }
@@ -89,7 +92,7 @@ pub(super) enum Asked {
     Look(Look, Arc<Dir>, Vec<u8>, Attributes),
 }
 
-/// The names that a listing has brought: one that was begun anew brings some again.
+/// Names that a listing has returned, because a restarted listing repeats some.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeSet<Vec<u8>>);
 
@@ -106,41 +109,41 @@ impl Names {
     }
 }
 
-/// What is asked about a symlink: first what it leads to, then, if that is a directory, where.
+/// Query about a symlink: first its target's attributes, then, for a directory, its canonical path.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Look {
     Stat,
     Real,
 }
 
-/// A question to the server.
+/// Request to the server.
 #[derive(Debug)]
 pub struct Request {
-    /// For [`RemoteWalk::handle`].
+    /// Tag for [`RemoteWalk::handle`].
     pub tag: u64,
-    /// A List, ListTree, Stat or RealPath.
+    /// A List, ListTree, Stat or RealPath job.
     pub kind: JobKind,
 }
 
-/// What came of a [`Request`]; entries may come in several parts before `Done`, and the first of
-/// them again where a listing had to be begun anew.
+/// Answer to a [`Request`]. Entries may arrive in several parts before `Done`, and the first ones
+/// again if a listing restarted.
 #[derive(Debug)]
 pub enum Answer {
     /// Part of a listing.
     Entries(Vec<(Vec<u8>, Attributes)>),
-    /// A name in a listing that no file can have.
+    /// Name in a listing that no file can have.
     LeftOut(Vec<u8>),
     /// Part of a tree.
     Tree(Vec<TreeStep>),
-    /// It is done again from its beginning.
+    /// The listing starts over.
     Restarted,
-    /// Of a Stat; `Done` follows.
+    /// Answer to a Stat; `Done` follows.
     Attributes(Attributes),
-    /// Of a RealPath; `Done` follows.
+    /// Answer to a RealPath; `Done` follows.
     Path(Vec<u8>),
-    /// That was all.
+    /// The request is complete.
     Done,
-    /// It failed.
+    /// The request failed, for this reason.
     Failed(String),
 }
 
@@ -154,9 +157,9 @@ impl Answer {
 }
 
 impl RemoteWalk {
-    /// A walk of the directory `root`, whose canonical path is `real`, that follows symlinks or
-    /// keeps them. It does not walk into the directory whose canonical path is `avoid`, and says
-    /// so.
+    /// Creates a walk of the directory `root`, whose canonical path is `real`, that follows
+    /// symlinks or keeps them. The directory with the canonical path `avoid` is not entered but
+    /// reported as a problem.
     pub fn new(
         root: Vec<u8>,
         real: Option<Vec<u8>>,
@@ -194,28 +197,29 @@ impl RemoteWalk {
         walk
     }
 
-    /// Asks for whole trees, which the server must be able to list. Not where a directory is to be
-    /// avoided, which the server would walk into. What is being listed already goes on as it is.
+    /// Switches to listing whole trees, which the server must support. Has no effect if a directory
+    /// must be avoided, since the server would enter it. Listings in progress continue unchanged.
     pub fn list_in_trees(&mut self) {
         self.trees |= self.may_list_in_trees();
     }
 
-    /// Whether [`RemoteWalk::list_in_trees`] would change anything.
+    /// True if [`RemoteWalk::list_in_trees`] would change anything.
     pub fn may_list_in_trees(&self) -> bool {
         !self.trees && self.avoid.is_none() && !self.no_trees
     }
 
-    /// Trees that are being listed.
+    /// Number of trees being listed.
     pub fn trees_asked(&self) -> usize {
         self.trees_asked
     }
 
-    /// Whether [`RemoteWalk::poll_request`] may ask for another tree: a server lists so many.
+    /// Sets if [`RemoteWalk::poll_request`] may request another tree; a server lists a limited
+    /// number at once.
     pub fn allow_tree(&mut self, may: bool) {
         self.trees_may = may;
     }
 
-    /// Whether another listing may be begun.
+    /// True if another listing may start.
     fn may_list(&self) -> bool {
         let most = match self.listed {
             (0, _) => LISTS,
@@ -228,19 +232,19 @@ impl RemoteWalk {
             }
     }
 
-    /// Files and bytes that there probably are, as far as is known by now.
+    /// Estimated number of files and bytes, as far as known.
     pub fn foreseen(&self) -> (u64, u64) {
         self.sample.of_all(self.to_list.len() as u64)
     }
 
-    /// Whether so much waits to be taken that nothing more shall be told of trees for now.
+    /// True if so many entries wait to be taken that tree listings should pause.
     pub fn holds(&mut self) -> bool {
         let bound = if self.holds { HELD / 2 } else { HELD };
         self.holds = self.found.len() + self.to_look.len() > bound;
         self.holds
     }
 
-    /// Whether nothing will be found any more.
+    /// True if nothing more will be found.
     pub fn is_over(&self) -> bool {
         self.found.is_empty()
             && self.to_list.is_empty()
@@ -249,7 +253,7 @@ impl RemoteWalk {
             && self.asked.is_empty()
     }
 
-    /// Leaves out what is in directory `id`, if its listing has not begun.
+    /// Leaves out the contents of directory `id`, if its listing has not started.
     pub fn skip(&mut self, id: DirId) {
         let before = self.to_list.len();
         let waiting = &mut self.waiting;
@@ -263,12 +267,12 @@ impl RemoteWalk {
         }
     }
 
-    /// What was found.
+    /// Returns the next entry found.
     pub fn poll_found(&mut self) -> Option<Found> {
         self.found.pop_front()
     }
 
-    /// The next question, if one may be asked now.
+    /// Returns the next request, if one may be sent now.
     pub fn poll_request(&mut self) -> Option<Request> {
         if self.asked.len() - self.lists < STATS
             && let Some((look, dir, name, attributes)) = self.to_look.pop_front()
@@ -312,7 +316,7 @@ impl RemoteWalk {
         Request { tag, kind }
     }
 
-    /// Takes an answer.
+    /// Handles an answer.
     pub fn handle(&mut self, tag: u64, answer: Answer) {
         let Some(asked) = self.asked.remove(&tag) else {
             return;
@@ -350,7 +354,7 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
-            // The first entries come once more.
+            // The first entries are sent again.
             Answer::Restarted => {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
@@ -367,7 +371,7 @@ impl RemoteWalk {
         self.close(dir.id);
     }
 
-    /// Notes that `dir` is to be listed. Where too many wait, the walk ends with an error.
+    /// Adds `dir` to the directories to list. If too many wait, the walk ends with an error.
     fn list_later(&mut self, dir: Arc<Dir>) {
         self.waiting += weight(&dir);
         if self.waiting <= self.most_waiting {
@@ -418,7 +422,7 @@ impl RemoteWalk {
                 return;
             }
             EntryKind::Symlink if !self.follow => Found::Symlink(entry(name, path)),
-            // What the server did not tell is asked for as well.
+            // Query entries whose type the server did not report, too.
             EntryKind::Symlink => return self.look(Look::Stat, dir, name, attributes),
             EntryKind::Other if attributes.mode.is_none() => {
                 return self.look(Look::Stat, dir, name, attributes);
@@ -454,7 +458,7 @@ impl RemoteWalk {
                 return;
             }
             (Look::Stat, Answer::Attributes(attributes)) => {
-                // `Done` follows with the attributes of what the link leads to.
+                // `Done` follows with the attributes of the symlink's target.
                 self.asked
                     .insert(tag, Asked::Look(look, dir, name, attributes));
                 return;
@@ -483,7 +487,7 @@ impl RemoteWalk {
                         }
                     }
                 }
-                // Its `Done` finds nothing to do.
+                // The `Done` that follows finds no request.
             }
             (_, Answer::Failed(what)) => self.found.push_back(Found::Problem { path, what }),
             (_, _) => self.found.push_back(Found::Problem {
@@ -512,7 +516,7 @@ impl RemoteWalk {
         None
     }
 
-    /// Tells of a directory, which is to be listed unless it is to be avoided.
+    /// Reports a directory and queues it for listing, unless it must be avoided.
     pub(super) fn enter(
         &mut self,
         parent: Option<&Arc<Dir>>,

@@ -103,7 +103,8 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
     );
 }
 
-/// The most listings at a time of a root with 1,000 directories of so many files each.
+/// Returns the peak number of concurrent listings for a root with 1,000 directories of `files`
+/// files each.
 fn most_at_a_time(files: usize) -> usize {
     let name = |n: usize| n.to_string().into_bytes();
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
@@ -130,7 +131,7 @@ fn most_at_a_time(files: usize) -> usize {
     most
 }
 
-/// 2,400 directories of six files each took 53 s over 114 ms.
+/// Performance bug: 2,400 directories of six files each took 53 s over 114 ms.
 #[test]
 fn directories_that_bring_little_are_listed_many_at_a_time() {
     assert_eq!(most_at_a_time(2), MOST_LISTS);
@@ -138,7 +139,7 @@ fn directories_that_bring_little_are_listed_many_at_a_time() {
     assert_eq!(most_at_a_time(500), LISTS);
 }
 
-/// A first contact begins with the stock server; a longhaul is found on the way.
+/// The first visit to a host starts on the stock server and finds a longhaul later.
 #[test]
 fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
@@ -166,7 +167,7 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     walk.handle(last.tag, Answer::Tree(vec![file.clone(), TreeStep::Leave]));
     walk.handle(last.tag, Answer::Done);
     assert_eq!(walk.trees_asked(), 1);
-    // That server is gone: the rest is listed plainly, and stays so.
+    // The longhaul is gone: the rest is listed directory by directory until the end.
     let first = trees.pop().expect("one");
     walk.handle(first.tag, Answer::Failed(schedule::NO_TREES.to_owned()));
     walk.list_in_trees();
@@ -186,7 +187,7 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert!(walk.is_over());
 }
 
-/// A server could plant what a later run believes.
+/// Security: a server could plant files that a later run trusts.
 #[test]
 fn names_of_our_own_are_not_copied() {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), true, None);
@@ -224,7 +225,7 @@ fn names_of_our_own_are_not_copied() {
             Found::Listed(_) => {}
         }
     }
-    // The second of one name is the same entry.
+    // A repeated name is the same entry.
     assert_eq!(refused.len(), own.len() - 1);
     assert_eq!(found, others.map(|(name, _)| name.as_bytes().to_vec()));
     assert!(walk.is_over());

@@ -1,36 +1,36 @@
-//! What a walk may still find.
+//! Estimates the rest of a walk.
 
-/// Files found, in how many directories. With what is known of the tree further connections can be begun while
-/// its first directories are listed.
+/// Files found so far, and their directories. The estimate lets further connections start while the
+/// first directories of the tree are listed.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     dirs: u64,
     files: u64,
     bytes: u64,
-    /// What the server says that there is.
+    /// Files and bytes that the server has counted.
     counted: (u64, u64),
 }
 
 impl Sample {
-    /// The first entries of a directory have come.
+    /// Notes the first entries of a directory.
     pub(super) fn directory(&mut self) {
         self.dirs += 1;
     }
 
-    /// A file of so many bytes is in one of them.
+    /// Notes a file of `size` bytes.
     pub(super) fn file(&mut self, size: u64) {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(size);
     }
 
-    /// The server has counted so many files and bytes.
+    /// Adds a count of files and bytes by the server.
     pub(super) fn counted(&mut self, files: u64, bytes: u64) {
         self.counted.0 = self.counted.0.saturating_add(files);
         self.counted.1 = self.counted.1.saturating_add(bytes);
     }
 
-    /// Files and bytes in all: as many as were counted, or more, if there is as much in each of the `unseen` directories as there was so far
-    /// in one.
+    /// Estimates files and bytes of the whole tree: the server's count, or more if each of the
+    /// `unseen` directories has as much as those seen have on average.
     pub(super) fn of_all(&self, unseen: u64) -> (u64, u64) {
         let all = |seen: u64| {
             let more = u128::from(seen) * u128::from(unseen) / u128::from(self.dirs.max(1));

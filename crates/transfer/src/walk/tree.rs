@@ -1,4 +1,4 @@
-//! The parts of a remote walk that the server lists in one stream.
+//! Parts of a remote walk that the server lists in one stream.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use schedule::{Attributes, NO_TREES, TreeStep};
 use super::remote::{Answer, Asked, Dir, Names, RemoteWalk};
 use super::{Found, join};
 
-/// A tree that is being listed.
+/// Tree that is being listed.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The directories from its topmost to the current one.
+    /// Directories from the topmost to the current one.
     open: Vec<Open>,
-    /// So many levels further down are of no interest.
+    /// Number of levels below the current directory whose contents are ignored.
     ignored: usize,
-    /// Those that were open when the listing began again, the next one last.
+    /// Directories that were open when the listing restarted, the next one last.
     again: Vec<Open>,
 }
 
-/// A directory that is being listed, and what it has brought.
+/// Directory that is being listed, and the names it has returned.
 #[derive(Debug)]
 struct Open {
     dir: Arc<Dir>,
@@ -35,7 +35,7 @@ impl Tree {
         }
     }
 
-    /// The lane was lost: all of it comes once more.
+    /// Prepares for the restart of the listing after its lane was lost.
     fn begin_again(&mut self) {
         let before = self.open.drain(..).rev();
         self.again.extend(before);
@@ -80,7 +80,8 @@ impl RemoteWalk {
         }
     }
 
-    /// The lane that lists trees is gone, and another server has taken over what is left.
+    /// Switches to listing directory by directory after the lane that lists trees was lost and
+    /// another server took over.
     fn list_one_by_one(&mut self, mut tree: Tree) {
         (self.trees, self.no_trees) = (false, true);
         self.lists -= 1;
@@ -118,7 +119,7 @@ impl RemoteWalk {
             }
             TreeStep::Leave => {
                 let Some(left) = tree.open.pop() else { return };
-                // What was open below it before is not there any more.
+                // Directories below it that were open before no longer exist.
                 for gone in tree.again.drain(..) {
                     self.end(&gone.dir);
                 }
@@ -151,12 +152,12 @@ impl RemoteWalk {
         } else if tree.again.last().is_some_and(|open| open.dir.path == path) {
             tree.open.extend(tree.again.pop());
         } else {
-            // All of it was told before.
+            // Its contents were reported before.
             tree.ignored = 1;
         }
     }
 
-    /// All of `dir` was told.
+    /// Notes that all entries of `dir` were reported.
     fn end(&mut self, dir: &Dir) {
         match self.skipped.remove(&dir.id) {
             true => {

@@ -28,7 +28,8 @@ fn walk() -> (RemoteWalk, u64) {
     (walk, asked.tag)
 }
 
-/// What was found, each once, and no directory closed before what is in it was told.
+/// Returns the entries found. Asserts that each is found once and that no directory ends before its
+/// contents.
 fn found(walk: &mut RemoteWalk) -> Vec<String> {
     let mut seen = Vec::new();
     let mut open = BTreeSet::new();
@@ -100,7 +101,7 @@ fn a_tree_is_found_as_it_is_told() {
     }
 }
 
-/// Wherever the lane is lost, and however often.
+/// Repeats the loss of the lane at every position, twice.
 #[test]
 fn what_is_told_again_is_found_once() {
     for first in 0..=13 {
@@ -114,7 +115,7 @@ fn what_is_told_again_is_found_once() {
             walk.handle(tag, Answer::Tree(steps()));
             walk.handle(tag, Answer::Done);
             let mut found = found(&mut walk);
-            // What could not be listed may be told as often as it was tried.
+            // A directory that cannot be listed is reported for each attempt.
             found.dedup();
             assert_eq!(found, ALL, "{first} {second}");
             assert!(walk.is_over());
@@ -173,7 +174,8 @@ fn what_is_skipped_is_left_out_with_all_below() {
     assert!(walk.is_over());
 }
 
-/// What the server does not walk into, a directory too deep or reached by a symlink, is asked for.
+/// The walk requests directories that the server does not enter: those too deep or behind a
+/// symlink.
 #[test]
 fn what_was_not_entered_is_listed_by_itself() {
     let (mut walk, tag) = walk();
@@ -190,7 +192,7 @@ fn what_was_not_entered_is_listed_by_itself() {
     assert_eq!(found(&mut walk), ["d r", "d r/deep", "f r/deep/f"]);
 }
 
-/// The longhaul at the far end was killed in the middle, and the stock SFTP server goes on.
+/// The longhaul at the far end was killed during the listing, and the stock SFTP server takes over.
 #[test]
 fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_more() {
     let (mut walk, tag) = walk();

@@ -1,4 +1,4 @@
-//! Files are written down before they are begun.
+//! Writes a file's journal record before the file starts.
 
 use std::fs;
 
@@ -12,14 +12,14 @@ use crate::disk::os_words;
 use crate::journal::{Log, SyncBatch, boot_here};
 use crate::walk::local_path;
 
-/// A copy of less is sent again rather than written down.
+/// Bytes below which a copy is sent again rather than recorded in the journal.
 const LEAST_BYTES: u64 = 16 << 20;
-/// The same for files.
+/// Number of files below which a copy is sent again rather than recorded in the journal.
 const LEAST_FILES: u64 = 256;
 const SECOND: u64 = 1_000_000_000;
 
 impl Engine<'_> {
-    /// Decides how a file is begun.
+    /// Decides how a file starts: copied, resumed, or checked first.
     pub(in crate::copy) fn keep(&mut self, id: FileId) -> Start {
         if !self.keeper.is_on() {
             return Start::Now;
@@ -89,7 +89,7 @@ impl Engine<'_> {
 
     pub(super) fn begin_kept(&mut self, id: FileId, target: Vec<u8>, source: SourceId) -> Start {
         let mut letters = [0; 8];
-        // Names only have to differ from each other; O_EXCL decides.
+        // Random tags only avoid collisions; O_EXCL guarantees unique names.
         let _ = aws_lc_rs::rand::fill(&mut letters);
         let tag = u64::from_be_bytes(letters);
         let of = self.keeper.next;
@@ -126,8 +126,8 @@ impl Engine<'_> {
         Start::Later
     }
 
-    /// There is enough to be worth it: what is begun waits until it is written down. Returns the
-    /// number of the last record; 0 if it cannot be.
+    /// Opens the journal of a copy that is large enough: files wait from now on until their records
+    /// are written. Returns the number of the last record, or 0 if there is no journal.
     pub(super) fn open_journal(&mut self) -> u64 {
         if self.keeper.log.is_none() {
             self.create_journal();
@@ -142,7 +142,7 @@ impl Engine<'_> {
         number
     }
 
-    /// Makes the journal and writes down what was kept in mind.
+    /// Creates the journal and writes the records collected so far.
     pub(super) fn create_journal(&mut self) {
         let Some(place) = &self.keeper.place else {
             return;
@@ -154,8 +154,8 @@ impl Engine<'_> {
         match log {
             Ok(mut log) => {
                 log.write(&Record::Copy { identity });
-                // A server is not waited for: what is done before it answers is taken for lost
-                // should it start anew.
+                // Do not wait for a server's boot ID. If the server restarts before it answers,
+                // what was done until then counts as lost.
                 let boot = match self.keeper.target.is_some() {
                     true => boot_here(),
                     false => Vec::new(),
@@ -179,7 +179,7 @@ impl Engine<'_> {
         self.warn_of_journal(&os_words(e));
     }
 
-    /// Begins files whose names are written down.
+    /// Starts the files whose records are durable.
     pub(in crate::copy) fn start_written(&mut self) {
         let Some(log) = &self.keeper.log else { return };
         let _ = log.bell().try_recv();
@@ -196,7 +196,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What of a source must be the same.
+    /// Properties of a source that must be unchanged for resuming.
     pub(super) fn source_id(
         &self,
         path: &[u8],

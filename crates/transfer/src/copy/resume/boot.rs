@@ -1,4 +1,5 @@
-//! Since when the receiving machine's kernel runs: what it had in memory only is lost with it.
+//! Boot ID of the receiving machine: data that was only in memory is lost when the machine
+//! restarts.
 
 use std::fs;
 use std::io::Read;
@@ -10,13 +11,14 @@ use schedule::{Attributes, JobKind, RemotePath};
 use super::super::engine::{End, Engine, Purpose};
 use super::Claims;
 
-/// Where Linux names the start of its kernel.
+/// File with the boot ID of a Linux kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
-/// A UUID and a line feed.
+/// Length in bytes of a UUID and a line feed.
 const BOOT_LEN: u64 = 37;
 
 impl Engine<'_> {
-    /// The target's session stands: what its machine had in memory only may be lost.
+    /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
+    /// only in its memory may be lost.
     pub(in crate::copy) fn ask_for_boot(&mut self) {
         if self.keeper.log.is_none() || self.target.is_none() {
             return;
@@ -31,21 +33,23 @@ impl Engine<'_> {
         let Some((kind, file)) = self.boot_job() else {
             return Vec::new();
         };
-        // Where it cannot be read nobody knows.
+        // If the file cannot be read, the boot ID stays unknown.
         let _ = self.ask(End::Target, kind);
         read_boot(&file)
     }
 
-    /// Asks for the start of the target's kernel, into a file beside the journal.
+    /// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns
+    /// `None` without a journal.
     pub(super) fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
         let mut file = self.keeper.log()?.path().as_os_str().to_owned();
         file.push(".boot");
-        // A run that was killed may have left it: an answer that does not come must not be its.
+        // Remove a leftover of a killed run, which must not be taken for the answer.
         let _ = fs::remove_file(&file);
         let kind = JobKind::Get {
             source: RemotePath(BOOT.to_vec()),
             target: PathBuf::from(file.clone()).into(),
-            // No look before it is opened: each round trip may come behind data.
+            // Known attributes save a query before the OPEN, whose round trip may queue behind
+            // data.
             known: Some(Attributes {
                 size: Some(BOOT_LEN),
                 mode: Some(0o100_444),
@@ -70,7 +74,7 @@ impl Engine<'_> {
         let boot = read_boot(file);
         if !boot.is_empty() {
             self.keeper.boot.clone_from(&boot);
-            // Of a lane that was lost nobody knows whether its machine stood meanwhile.
+            // If the lane was lost, the machine may have restarted in between.
             self.keeper.write(match self.keeper.boot_lost {
                 true => Record::Run { boot },
                 false => Record::Boot { boot },
@@ -78,8 +82,9 @@ impl Engine<'_> {
         }
     }
 
-    /// A machine that has started anew has lost what was answered and not synced, and a sync that
-    /// it answers now says nothing of that: nothing is claimed before it is known.
+    /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
+    /// machine has lost data that was answered and not synced, and a later sync would not reveal
+    /// it.
     pub(in crate::copy) fn on_rejoined(&mut self, end: End) {
         let under_way = !matches!(self.keeper.claims, Claims::Written);
         if end != End::Target || self.keeper.boot.is_empty() || under_way {
@@ -117,7 +122,7 @@ impl Engine<'_> {
     }
 }
 
-/// The server's answer, as far as it is one: a server may have sent anything.
+/// Reads the downloaded boot ID, limited to its length because a server may send anything.
 fn read_boot(file: &Path) -> Vec<u8> {
     let mut text = Vec::new();
     let read = fs::File::open(file).and_then(|file| file.take(BOOT_LEN).read_to_end(&mut text));

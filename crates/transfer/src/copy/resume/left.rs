@@ -1,4 +1,4 @@
-//! What an earlier run has left: files that are done, temporaries, and where sources go.
+//! Leftovers of an earlier run: finished files, temporaries, and the target paths of sources.
 
 use rustix::fs::FileType;
 use schedule::journal::{Entry, ExistingFile, Record};
@@ -15,9 +15,9 @@ use crate::walk::local_path;
 const SECOND: u64 = 1_000_000_000;
 
 impl Engine<'_> {
-    /// Where sources go, for the target that the command names, as the first run found it: a
-    /// directory that it has made is none that stood there. Nothing outside the target is gone on
-    /// with, nor cleared, whatever the journal says.
+    /// Target of the sources as the first run resolved the command's target: a directory made by
+    /// that run does not count as existing before. Confines the journal to this target, so that it
+    /// can neither resume nor remove anything outside.
     pub(in crate::copy) fn onto_before(&mut self, target: &[u8]) -> Option<TargetPath> {
         self.keeper.state.confine(target);
         let into = self.keeper.state.onto()?;
@@ -34,27 +34,27 @@ impl Engine<'_> {
         let into = match onto {
             TargetPath::Into(_) => true,
             TargetPath::Exactly(_) => false,
-            // Tried again in the same way.
+            // The next run guesses again in the same way.
             TargetPath::Guess(_) => return,
         };
         self.keeper.write(Record::Onto { into });
-        // The first thing that such a copy makes is a directory of that name. Were it not known
-        // whose that is, the same command would go into it the next time.
+        // Such a copy first makes a directory of that name. Without a record of that, the same
+        // command would copy into it the next time.
         let makes = !into && (self.options.recursive || self.options.archive);
         if makes && self.keeper.log.is_none() {
             self.create_journal();
-            // Behind hundreds of files the answer would come after much that it is needed for.
+            // Ask now: later the answer would queue behind hundreds of files.
             self.learn_boot();
         }
     }
 
-    /// The earlier run gave it its name: whether it still has it.
+    /// Checks if a file that the earlier run finished is unchanged.
     pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
         self.look(id, Looking::Name, entry.target.clone())
     }
 
-    /// The earlier run had all of it: whether it was stopped between giving it its name and
-    /// writing that down. Its temporary is not there then.
+    /// Checks if the earlier run, which had received all of the file, was interrupted between the
+    /// rename and its record. The temporary does not exist then.
     pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> Start {
         let tag = entry.tag;
         let keep = Keep {
@@ -155,7 +155,7 @@ impl Engine<'_> {
         self.start_file(id);
     }
 
-    /// Removes what an earlier run may have left of a file.
+    /// Removes leftovers of a file from an earlier run.
     pub(super) fn clear(&mut self, entry: &Entry) {
         if self.target.is_none() {
             let path = self.target_path(&entry.target);
@@ -169,7 +169,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What is left of files that are no sources any more.
+    /// Removes leftovers of files that are no longer sources.
     pub(in crate::copy) fn clear_leftovers(&mut self) {
         let left: Vec<Entry> = self
             .keeper
@@ -185,7 +185,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Says what is taken over.
+    /// Reports what is taken from the earlier run.
     pub(in crate::copy) fn tell_resumed(&mut self) {
         let done = self.keeper.state.done() as u64;
         let parts = self

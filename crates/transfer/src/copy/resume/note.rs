@@ -1,4 +1,4 @@
-//! What has come of files is written down.
+//! Writes the progress of files to the journal.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,9 +11,10 @@ use super::super::engine::{End, Engine, Purpose};
 use super::super::file::FileTask;
 use crate::walk::local_path;
 
-/// How often a server's clock is looked at, by the time of a file that it has just got.
+/// Interval at which a server's clock is read, from the modification time of a file it has just
+/// stored.
 const CLOCK: Duration = Duration::from_secs(1);
-/// Such files are looked at each.
+/// Size in bytes from which the modification time of every file is read.
 const LARGE: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
@@ -45,7 +46,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A file that was copied in this run has its name.
+    /// Records that a file copied by this run was renamed to its final name.
     pub(in crate::copy) fn note_done(&mut self, task: &FileTask) {
         let Some(id) = task.entry else { return };
         let size = task.confirmed;
@@ -72,7 +73,7 @@ impl Engine<'_> {
             mtime,
         });
         let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
-        // Behind the last file nothing is gone on with, and its answer would be waited for.
+        // After the last file nothing needs resuming, and the run would wait for the answer.
         let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
         if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(Instant::now());
@@ -92,14 +93,15 @@ impl Engine<'_> {
         }
     }
 
-    /// Nothing was written down yet, so nobody would find the temporaries here again.
+    /// Removes local temporaries for which no journal was written, since no later run would find
+    /// them.
     pub(super) fn clear_unwritten(&mut self) {
         for record in std::mem::take(&mut self.keeper.early) {
             let Record::Begun { target, tag, .. } = record else {
                 continue;
             };
             for name in Keep::names(&target, tag) {
-                // Most of them never were.
+                // Most of these temporaries were never created.
                 let _ = self.temporary_of(&target, &name).map(|at| at.remove());
             }
         }

@@ -1,29 +1,29 @@
 use std::time::Duration;
 
-/// A process that was killed releases its locks when its memory is gone, which takes up to a
-/// second where it had much mapped.
+/// Longest wait for a lock. A killed process releases its locks once its memory is freed, which
+/// takes up to a second if it had mapped much.
 const LONGEST: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
-/// A wait that is shorter is not worth a line.
+/// Wait after which the user is told.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
 
-/// How long to go on waiting for a lock.
+/// Limits the wait for a lock.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waited: Duration,
 }
 
-/// The next step of waiting.
+/// Next step of waiting for a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wait {
-    /// To wait before the lock is tried again.
+    /// Pause before the lock is tried again.
     pub(super) pause: Duration,
-    /// It is time to tell the user, once.
+    /// True once, when the user should be told.
     pub(super) tell: bool,
 }
 
 impl Patience {
-    /// The next step; `None` when the wait was long enough.
+    /// Returns the next step, or `None` when the wait was long enough.
     pub(super) fn next(&mut self) -> Option<Wait> {
         let before = self.waited;
         if before >= LONGEST {

@@ -2,19 +2,20 @@ use std::collections::BTreeSet;
 
 use schedule::journal::{Record, State};
 
-/// Whether a journal has anything that the same command could go on with.
+/// Tells if a journal has anything that the same command could resume.
 #[derive(Debug, Default)]
 pub(super) struct Worth {
-    /// Files that have their names.
+    /// Some files have their final names.
     done: bool,
     /// Files of which some bytes have arrived.
     parts: BTreeSet<u64>,
-    /// A directory was made for the copy: without the journal the same command would go into it.
+    /// The run made a directory for the copy. Without the journal the same command would copy into
+    /// it.
     directory: bool,
 }
 
 impl Worth {
-    /// Of what an earlier run has left.
+    /// Worth of the state that an earlier run has left.
     pub(super) fn of(state: &State) -> Self {
         let parts = state.unfinished().filter(|(_, e)| !e.proven().is_empty());
         Self {
@@ -24,7 +25,7 @@ impl Worth {
         }
     }
 
-    /// Takes what is written down.
+    /// Takes a record that is written to the journal.
     pub(super) fn note(&mut self, record: &Record) {
         match record {
             Record::Done { id, .. } => {
@@ -42,8 +43,8 @@ impl Worth {
         }
     }
 
-    /// Whether there is nothing to go on with; `made` says whether the target is there as a
-    /// directory, of a copy that makes one.
+    /// True if there is nothing to resume. `made` says that the target exists as a directory that
+    /// such a copy makes.
     pub(super) fn is_nothing(&self, made: bool) -> bool {
         !self.done && self.parts.is_empty() && !(self.directory && made)
     }

@@ -1,4 +1,5 @@
-//! What is known of a file that stands under its name, and what is still to be asked of the far end.
+//! Checksums of a file with its final name: those that are known, and those to request from the far
+//! end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,42 +8,42 @@ use super::early::{Of, OfWhole, Told};
 use crate::disk::Check;
 use crate::sums::{Algorithm, Digest, Seen};
 
-/// A file that is being compared.
+/// File that is being compared.
 pub(super) struct Checking {
-    /// At the far end, or here where both ends are.
+    /// Path at the far end, or the local path if both ends are local.
     pub(super) path: Vec<u8>,
     pub(super) seen: Seen,
-    /// Which copy of it; what is asked says so, too.
+    /// Number of the copy attempt, which requests carry too.
     pub(super) attempt: u64,
-    /// What is known of its sums.
+    /// Answers for ranges so far.
     told: BTreeMap<usize, Told>,
     whole: OfWhole,
-    /// Ranges that differ there.
+    /// Some ranges differ at the far end.
     pub(super) differs: bool,
     stage: Stage,
     pub(super) was_read_back: bool,
 }
 
-/// What a file waits for.
+/// State of a file's comparison.
 enum Stage {
-    /// Nobody has looked at what is known of it yet.
+    /// Known answers have not been evaluated yet.
     Queued,
-    /// These sums, of which at least one is not as it should be where `failed`.
+    /// Waits for these checksums; `failed` if at least one answer did not match.
     Asked { waits: BTreeSet<Of>, failed: bool },
-    /// Being read back.
+    /// The file is being read back.
     ReadBack(Arc<Check>),
 }
 
-/// What follows from an answer.
+/// Consequence of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing yet.
+    /// Wait for more answers.
     Wait,
-    /// The file had another name when it was asked for.
+    /// The file still had its temporary name when the checksum was requested; request it again.
     AskAgain,
-    /// Something differs, or cannot be read there.
+    /// A checksum differs, or the far end could not read the file.
     ReadBack,
-    /// Every byte is proven.
+    /// Every byte is verified.
     Right,
 }
 
@@ -66,14 +67,15 @@ impl Checking {
         }
     }
 
-    /// The sums to be asked for now, by the program's algorithm; `None` where reading back alone
-    /// can tell.
+    /// Checksums to request now, by the program's algorithm; `None` if only reading back can
+    /// decide.
     pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<Of>> {
         let by_whole = self.judge_whole(by);
         self.ask(by, by_whole)
     }
 
-    /// The same where the far end makes sums of ranges alone, of those that `fits` says.
+    /// Checksums to request from a far end that sums only ranges, and only those whose length
+    /// `fits`; `None` if only reading back can decide.
     pub(super) fn ask_for_runs(
         &mut self,
         by: Algorithm,
@@ -112,11 +114,12 @@ impl Checking {
         Some(asks)
     }
 
-    /// Whether the sum of the whole is compared, and of runs those that share bytes: where the far
-    /// end was asked for that, or for not much of the file yet.
+    /// Decides if the checksum of the whole file is compared, plus those of overlapping ranges.
+    /// That is the case if it was requested already, or if few ranges were.
     fn judge_whole(&mut self, by: Algorithm) -> bool {
         let sums = &self.seen.sums;
-        // What passed before the algorithm was known may have that of the whole alone.
+        // Data that passed before the algorithm was known may only have the checksum of the whole
+        // file.
         let needed = sums.len() > 1 || sums.iter().any(|sum| sum.by(by).is_none());
         let expected = self.seen.all.by(by).filter(|_| needed);
         let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
@@ -135,8 +138,8 @@ impl Checking {
         by_whole
     }
 
-    /// The far end's sum, `None` where it could not read the file. `early` says that it was asked
-    /// for before the file had its name.
+    /// Evaluates a checksum of the far end, `None` if it could not read the file. `early` means
+    /// that it was requested before the rename.
     pub(super) fn answer(
         &mut self,
         sum: Of,
@@ -150,12 +153,12 @@ impl Checking {
         };
         let right = digest.is_some() && seen.and_then(|s| s.by(by)) == digest.as_ref();
         let Stage::Asked { waits, failed } = &mut self.stage else {
-            // Not looked at yet: it is one answer of those that it needs. The whole of a file was
-            // once taken for proven by the first of them.
+            // The file is not evaluated yet, and this is one of several answers that it needs. Bug:
+            // the first one was once taken as proof of the whole file.
             self.note(sum, digest, right);
             return Verdict::Wait;
         };
-        // Of a file whose whole is compared, runs may be answered that were asked for before.
+        // If the whole file is compared, answers for ranges requested earlier may still arrive.
         if !waits.contains(&sum) {
             return Verdict::Wait;
         }
@@ -163,7 +166,8 @@ impl Checking {
             return Verdict::AskAgain;
         }
         waits.remove(&sum);
-        // What cannot be read there is read back, which says why.
+        // A file that the far end's program cannot read is read back over SFTP, whose error gives
+        // the reason.
         *failed |= !right;
         self.differs |= digest.is_some() && !right;
         match (waits.is_empty(), *failed) {
@@ -186,12 +190,12 @@ impl Checking {
         }
     }
 
-    /// Nothing is left to be asked.
+    /// True if no answer is awaited any more.
     pub(super) fn is_right(&self) -> bool {
         matches!(&self.stage, Stage::Asked { waits, .. } if waits.is_empty())
     }
 
-    /// It waits for the sum of a single run, of which nothing was asked before.
+    /// True if the file waits for a single range of which nothing was requested before.
     pub(super) fn is_one_sum(&self) -> bool {
         let one = |waits: &BTreeSet<Of>| waits.len() == 1 && waits.contains(&Of::Run(0));
         self.seen.sums.len() == 1
@@ -199,7 +203,7 @@ impl Checking {
             && matches!(&self.stage, Stage::Asked { waits, .. } if one(waits))
     }
 
-    /// What was told of it counts no more.
+    /// Discards all answers, for a comparison that starts over.
     pub(super) fn begin_anew(&mut self) {
         self.stage = Stage::Queued;
         self.told.clear();
@@ -207,7 +211,7 @@ impl Checking {
         self.differs = false;
     }
 
-    /// Reading it back begins, by an algorithm that all its sums have.
+    /// Starts reading back, with an algorithm that all known checksums have.
     pub(super) fn begin_check(&mut self) -> Option<Arc<Check>> {
         let all = [Algorithm::Xxh128, Algorithm::Blake3, Algorithm::Sha256];
         let sums = &self.seen.sums;
@@ -251,8 +255,8 @@ mod tests {
         }
     }
 
-    /// Two runs of 1000 bytes, of which `told` was asked for while it was being copied; the sum of
-    /// the whole is known where `all`.
+    /// Creates a file with two ranges of 1000 bytes, of which `told` were requested during the
+    /// copy. With `all`, the checksum of the whole file is known.
     fn checking(told: &[usize], all: bool) -> Checking {
         let seen = Seen {
             sums: vec![sum(0, 1000, 1), sum(1000, 1000, 2)],
@@ -293,7 +297,7 @@ mod tests {
         file.answer(Of::Run(0), digest(7), true, BY);
         assert_eq!(file.ask_for(BY), None);
         assert!(file.begin_check().is_some());
-        // Once it was read back twice at a time, and each read spoilt what the other had.
+        // Bug: the file was once read back by two readers, each of which spoilt the other's result.
         assert_eq!(file.answer(Of::Run(1), digest(2), true, BY), Verdict::Wait);
         assert!(file.is_read_back());
     }

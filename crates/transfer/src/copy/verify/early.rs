@@ -1,5 +1,5 @@
-//! Sums that are asked for while the file is still being copied, so that little is left to ask
-//! when it is there.
+//! Requests checksums while a file is still being copied, so that few are left to request at its
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,62 +11,62 @@ use crate::copy::engine::{End, Engine, Purpose};
 use crate::copy::file::FileId;
 use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
 
-/// Where no more than this was asked for in parts, or a quarter, the whole is asked for instead: by
-/// a pipe 64 MiB cost what 400 MiB do without.
+/// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole
+/// file is requested instead. Through a pipe, 64 MiB cost as much as 400 MiB without one.
 const LITTLE: u64 = 64 << 20;
 
-/// A file that is being copied, of which sums are asked for.
+/// File that is being copied and whose checksums are requested.
 pub(super) struct Moving {
     sums: Arc<FileSums>,
     attempt: u64,
-    /// The temporary that the far end writes.
+    /// Temporary that the far end writes.
     temporary: Option<Vec<u8>>,
-    /// What has passed, in the order in which it ended.
+    /// Completed ranges, in the order in which they ended.
     ended: Vec<Sum>,
     told: BTreeMap<usize, Told>,
     whole: OfWhole,
 }
 
-/// What the far end was asked of a whole source while it is being copied.
+/// State of the request for the checksum of a whole source during its copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum OfWhole {
     #[default]
     NotAsked,
     Asked,
     Told(Digest),
-    /// It is that of what passed.
+    /// The checksum matches the data that passed.
     Right,
 }
 
-/// What is known of one of a file's sums.
+/// State of one of a file's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// It was asked for.
+    /// The checksum was requested.
     Asked,
     Right,
     Differs,
 }
 
-/// A sum of a file.
+/// Selects a checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::copy) enum Of {
     Whole,
-    /// Which one of those that passed.
+    /// Index of a range, in the order in which they passed.
     Run(usize),
 }
 
-/// What is asked for: which sum of which copy of a file.
+/// Request for a checksum of one copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::copy) struct Ask {
     pub(super) file: FileId,
     pub(super) sum: Of,
     pub(super) attempt: u64,
-    /// Before the file had its name.
+    /// Requested before the rename.
     pub(super) early: bool,
 }
 
 impl Ask {
-    /// Of a file that has its name.
+    /// Request for a file that has its final name.
     pub(super) fn new(file: FileId, sum: Of, attempt: u64) -> Self {
         Self {
             file,
@@ -78,18 +78,18 @@ impl Ask {
 }
 
 impl Verify {
-    /// Another copy begins.
+    /// Number for a new copy attempt.
     fn attempt(&mut self) -> u64 {
         self.next_attempt += 1;
         self.next_attempt
     }
 
-    /// The file is not being copied any more.
+    /// Drops a file that is no longer being copied.
     pub(in crate::copy) fn forget(&mut self, id: FileId) {
         self.moving.remove(&id);
     }
 
-    /// A file whose `sums` these are has its name: which copy of it that is, and what is known.
+    /// Ends the copy phase of a file with these `sums`. Returns its attempt and the answers so far.
     pub(super) fn copied(
         &mut self,
         id: FileId,
@@ -103,8 +103,8 @@ impl Verify {
         }
     }
 
-    /// The far end's sum of a range of a file that is still being copied; `None` where it could
-    /// not be read, and is asked for again later.
+    /// Stores the far end's checksum of a range of a file that is still being copied. `None` means
+    /// that the file could not be read, and the checksum is requested again later.
     pub(super) fn on_moving_sum(&mut self, ask: Ask, digest: Option<&Digest>, by: Algorithm) {
         let moving = self.moving.get_mut(&ask.file);
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
@@ -131,7 +131,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What passes of `job`, if sums of it can be asked for.
+    /// Returns the data that has passed for `job`, if checksums can be requested.
     fn moving(&mut self, job: JobId) -> Option<(FileId, &mut Moving)> {
         if !self.verify.wanted || self.verify.far.is_given_up() {
             return None;
@@ -153,18 +153,19 @@ impl Engine<'_> {
         Some((id, self.verify.moving.get_mut(&id)?))
     }
 
-    /// The far end writes `job` into this.
+    /// Notes the temporary that the far end writes for `job`.
     pub(in crate::copy) fn note_temporary(&mut self, job: JobId, path: &[u8]) {
         if let Some((_, moving)) = self.moving(job) {
             moving.temporary = Some(path.to_vec());
         }
     }
 
-    /// Of a file under way these bytes are where they belong, and nothing that was written there
-    /// is unanswered.
+    /// Requests checksums of bytes that are stored at the target, with no unanswered writes to
+    /// their range.
     pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
         let upload = self.far_end() == Some(End::Target);
-        // What ends in a hole has its length last: a program there would find less than was skipped.
+        // A file that ends in a hole gets its length last, and a program would find less than was
+        // skipped.
         if upload && self.options.sparse {
             return;
         }
@@ -183,7 +184,8 @@ impl Engine<'_> {
         moving.sums.settle(from, to);
         let asked: u64 = moving.told.keys().map(|at| moving.ended[*at].len).sum();
         if by_whole && asked <= LITTLE.max(size / 4) {
-            // A source is there as a whole; a target is asked for when it is.
+            // A source is complete from the start. A target's whole checksum is requested at its
+            // end.
             if !upload && moving.whole == OfWhole::NotAsked {
                 moving.whole = OfWhole::Asked;
                 let sum = Of::Whole;
@@ -220,7 +222,7 @@ impl Engine<'_> {
         self.verify.far.todo.extend(asks);
     }
 
-    /// The sum of a file that is being copied, and where its bytes are now.
+    /// Current path of a file that is being copied, and its range number `at`.
     pub(super) fn moving_range(&self, ask: Ask, at: usize) -> Option<(Vec<u8>, &Sum)> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
@@ -229,7 +231,7 @@ impl Engine<'_> {
         Some((path.clone(), moving.ended.get(at)?))
     }
 
-    /// The request for a sum of a file that is being copied, and of how many bytes that is.
+    /// Request line for a checksum of a file that is being copied, and the number of bytes to sum.
     pub(super) fn line_of_moving(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;

@@ -1,5 +1,5 @@
-//! Sums by a longhaul at the far end, on the channels that are there (hash@longhaul): no command
-//! and none of the file's bytes on the path.
+//! Checksums by a longhaul at the far end over the existing channels (hash@longhaul): needs no
+//! command, and no file data crosses the path.
 
 use schedule::{ByteRange, JobId, JobKind, RemotePath};
 use sftp::blocks::MOST_HASHED;
@@ -9,25 +9,25 @@ use super::remote_sums::State;
 use crate::copy::engine::{Engine, Purpose};
 use crate::sums::{Algorithm, Digest, Program};
 
-/// What makes sums there, in the place of a program.
+/// Stands for the remote longhaul in place of a checksum program.
 const OURS: Program = Program {
     command: "",
     name: "longhaul",
     algorithm: Algorithm::Blake3,
 };
-/// Questions in flight: of small files many are needed to keep a long path full.
+/// Number of checksum requests in flight; small files need many to keep a long path full.
 const ASKED: usize = 256;
 
 impl Program {
-    /// It is asked by requests, for ranges of files alone.
+    /// True for the remote longhaul, which sums only ranges and is asked by SFTP requests.
     pub(super) fn is_ours(&self) -> bool {
         self.command.is_empty()
     }
 }
 
 impl Engine<'_> {
-    /// Where a longhaul serves at the far end, it makes the sums: unless those of whole files are
-    /// made here by now, which it does not make.
+    /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
+    /// here, which a longhaul does not make.
     pub(super) fn find_ours(&mut self) {
         let undecided = matches!(self.verify.far.state, State::Unknown | State::Asking { .. });
         let whole = self.verify.ledger.as_ref().is_none_or(|l| l.is_whole());
@@ -37,12 +37,12 @@ impl Engine<'_> {
         let info = self.far_session().and_then(|session| session.far_info());
         if info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data")) {
             self.stop_workers();
-            // One processor: the requests of a channel are done one after the other.
+            // One processor, because a channel's requests are done one after the other.
             self.has_program(OURS, 1);
         }
     }
 
-    /// Asks for the sums that there are to ask for.
+    /// Submits the pending checksum requests.
     pub(super) fn ask_ours(&mut self) {
         while self.verify.far.asked_ours < ASKED
             && let Some(ask) = self.verify.far.todo.pop_front()
@@ -61,7 +61,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Which bytes of which file a sum is of, and how long that file is to be.
+    /// Path and range of a checksum, and the expected file size.
     fn range_of(&self, ask: Ask) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
         let Of::Run(at) = ask.sum else { return None };
         let span = |from, len| ByteRange {
@@ -79,7 +79,7 @@ impl Engine<'_> {
         Some((path, span(sum.from, sum.len), None))
     }
 
-    /// The far end has made a sum.
+    /// Handles a checksum from the remote longhaul.
     pub(in crate::copy) fn on_our_sum(&mut self, job: JobId, sum: &[u8]) {
         let Some((_, Purpose::Sum(ask))) = self.jobs.get(&job) else {
             return;
@@ -92,7 +92,7 @@ impl Engine<'_> {
         self.on_sum(ask, Some(digest));
     }
 
-    /// It was asked for a sum, and has made one or not.
+    /// Handles the end of a request; `made` means that a checksum arrived.
     pub(in crate::copy) fn on_our_sum_over(&mut self, ask: Ask, made: bool) {
         let far = &mut self.verify.far;
         far.asked_ours = far.asked_ours.saturating_sub(1);
@@ -102,7 +102,7 @@ impl Engine<'_> {
     }
 }
 
-/// Whether one request makes the sum of so many bytes.
+/// True if one request can sum `len` bytes.
 pub(super) fn fits(len: u64) -> bool {
     len <= u64::from(MOST_HASHED)
 }

@@ -1,4 +1,4 @@
-//! The commands that make sums at the far end.
+//! Commands that make checksums at the far end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,36 +16,35 @@ use crate::sums::{
     whole_request,
 };
 
-/// How long the far end may take to say which program it has.
+/// Time in which the far end must report its checksum program.
 const LONGEST_FIND: Duration = Duration::from_secs(15);
-/// Commands that make sums side by side, if the far end has processors for them; sshd takes ten
-/// channels of a connection (MaxSessions), most of them for lanes.
+/// Largest number of checksum commands side by side, if the far end has enough processors. sshd
+/// allows ten channels on a connection (MaxSessions), and lanes use most of them.
 const MOST_WORKERS: u32 = 4;
-/// Requests that a command has at once, so that it need not wait for the next: a part of a large
-/// file takes it a few milliseconds, and the next request a round trip. With four of them 512 MiB
-/// took two seconds longer over a path of 114 ms.
+/// Requests sent ahead to one command. Summing a range takes a few milliseconds, the next request a
+/// round trip: with four requests, 512 MiB took two seconds longer over a path of 114 ms.
 const AHEAD: usize = 64;
-/// Whole files of at most this size go to a program many at a time.
+/// Size in bytes up to which whole files are passed to a program in a list.
 const SMALL: u64 = 8 << 20;
-/// So many files, or bytes of them, are enough for one.
+/// Files, and bytes of files, that fill a list.
 const LIST: usize = 1000;
 const LIST_BYTES: u64 = 64 << 20;
-/// Fewer are asked for one by one.
+/// Number of files below which they are requested one by one.
 const FEW: usize = 4;
 
-/// What is known of the far end, and what it is asked.
+/// State of the far end's checksum programs and of the requests to them.
 #[derive(Default)]
 pub(super) struct Far {
     workers: Vec<Worker>,
     list: Option<List>,
-    /// Files that nobody was asked about.
+    /// Files without any request.
     queue: VecDeque<FileId>,
-    /// Of them, those for a list.
+    /// Files among these that are collected for a list.
     small: VecDeque<FileId>,
     small_bytes: u64,
-    /// Sums that nobody was asked for.
+    /// Checksums not requested yet.
     pub(super) todo: VecDeque<Ask>,
-    /// Sums that a longhaul there was asked for.
+    /// Number of checksums requested from a remote longhaul.
     pub(super) asked_ours: usize,
     pub(super) state: State,
 }
@@ -54,23 +53,23 @@ pub(super) struct Far {
 pub(super) enum State {
     #[default]
     Unknown,
-    /// It was asked, for the second time or not.
+    /// The program was requested; `again` for the second time.
     Asking { until: Instant, again: bool },
-    /// It has this, and so many processors.
+    /// The far end has this program and this many processors.
     Has(Program, u32),
-    /// Files are read back.
+    /// All files are read back.
     ReadBack,
 }
 
 struct Worker {
     exec: RemoteCommandId,
     answers: Answers,
-    /// And of how many bytes each is.
+    /// Open requests, with the number of bytes to sum.
     asked: VecDeque<(Ask, u64)>,
     watch: Watch,
 }
 
-/// A program that was given many whole files.
+/// Program that sums a list of whole files.
 struct List {
     exec: RemoteCommandId,
     answers: Answers,
@@ -92,7 +91,7 @@ impl Far {
         workers.chain(self.list.as_ref().map(|l| &l.watch))
     }
 
-    /// What makes sums there is known.
+    /// Checksum program of the far end, if known.
     pub(super) fn program(&self) -> Option<Program> {
         match self.state {
             State::Has(program, _) => Some(program),
@@ -100,7 +99,7 @@ impl Far {
         }
     }
 
-    /// Of the far end, as far as it is known.
+    /// Processors of the far end; two if unknown.
     pub(super) fn processors(&self) -> u32 {
         match self.state {
             State::Has(_, processors) => processors.max(1),
@@ -116,13 +115,13 @@ impl Far {
         self.queue.push_back(id);
     }
 
-    /// Files are read back from now on.
+    /// Switches to reading files back.
     pub(super) fn give_up(&mut self, why: &str) {
         tracing::info!("no sums from the far end: {why}");
         self.state = State::ReadBack;
     }
 
-    /// Whatever was asked is to be asked otherwise.
+    /// Takes back all open requests and returns their files.
     fn take_back(&mut self) -> Vec<FileId> {
         let workers = self.workers.iter_mut();
         let mut ids: Vec<FileId> = workers
@@ -142,7 +141,7 @@ impl Far {
 }
 
 impl Worker {
-    /// One more request is answered.
+    /// Removes the request that was answered.
     fn answered(&mut self) -> Option<(Ask, u64)> {
         let asked = self.asked.pop_front();
         self.watch.answered(self.asked.front().map(|(_, len)| *len));
@@ -156,14 +155,14 @@ impl Engine<'_> {
         self.side(end).map(|side| &side.session)
     }
 
-    /// Asks the far end for what there is to ask.
+    /// Submits all possible requests to the far end.
     pub(in crate::copy) fn go_on_verifying(&mut self) {
         if !self.verify.wanted || self.stopped() || self.far_end().is_none() {
             return;
         }
         self.find_ours();
         match self.verify.far.state {
-            // Before it is known what serves there nothing has been copied.
+            // Nothing is copied before the server at the far end is known.
             State::Unknown if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             State::Unknown => self.ask_for_program(false),
             State::Asking { until, .. } if Instant::now() >= until => {
@@ -220,7 +219,7 @@ impl Engine<'_> {
     }
 
     pub(super) fn no_program(&mut self, why: &str) {
-        // What was begun by the algorithm of a program goes on so.
+        // Checksums that use a program's algorithm already continue with it.
         if let Some(ledger) = &self.verify.ledger
             && ledger.algorithm().is_none()
         {
@@ -231,7 +230,7 @@ impl Engine<'_> {
         self.stop_asking();
     }
 
-    /// What was asked of programs is read back.
+    /// Takes all files from the programs, to be read back.
     fn stop_asking(&mut self) {
         self.verify.moving.clear();
         for id in self.verify.far.take_back() {
@@ -245,7 +244,7 @@ impl Engine<'_> {
         self.stop_workers();
     }
 
-    /// The commands there are done with.
+    /// Stops the commands at the far end.
     pub(super) fn stop_workers(&mut self) {
         let far = &mut self.verify.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
@@ -255,7 +254,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Files become sums to ask for, or names for a list.
+    /// Turns queued files into checksum requests or list entries.
     fn sort_queue(&mut self, program: Program) {
         while let Some(id) = self.verify.far.queue.pop_front() {
             let Some(checking) = self.verify.files.get_mut(&id) else {
@@ -320,7 +319,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A file of a single sum, which no list has.
+    /// Requests the checksum of a file of one range that no list contains.
     fn ask_singly(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.get(&id) {
             let ask = Ask::new(id, Of::Run(0), checking.attempt);
@@ -328,7 +327,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The request for a sum, and of how many bytes that is; `None` where nobody waits for it.
+    /// Request line for a checksum, and the number of bytes to sum; `None` if it is no longer
+    /// needed.
     fn line_of(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
         if let Some(checking) = self.verify.files.get(&ask.file)
             && checking.attempt == ask.attempt
@@ -367,7 +367,7 @@ impl Engine<'_> {
                 input.extend_from_slice(&name);
                 input.push(0);
                 if let Some(same) = names.insert(name, id) {
-                    // Only one of two files of a name can be asked for in a list.
+                    // A list can contain only one of two files with the same path.
                     twice.push(same);
                 }
             }
@@ -391,7 +391,7 @@ impl Engine<'_> {
         });
     }
 
-    /// A command at the far end has news.
+    /// Handles an event of a command at the far end.
     pub(in crate::copy) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
         if self.verify.far.list.as_ref().is_some_and(|l| l.exec == id) {
             return self.on_list(event);
@@ -405,7 +405,7 @@ impl Engine<'_> {
                 self.take_answers(id);
             }
             RemoteCommandEvent::Over(how) => {
-                // Without a status the connection began anew under it.
+                // No exit status means that the connection started over during the command.
                 let asks = matches!(self.verify.far.state, State::Asking { again: false, .. });
                 if asks && how == Ok(None) {
                     self.verify.far.workers.clear();
@@ -461,7 +461,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A command is over, or says what it should not.
+    /// Handles a command that ended or sent invalid output.
     fn worker_over(&mut self, exec: RemoteCommandId, why: String) {
         let far = &mut self.verify.far;
         let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
@@ -477,7 +477,7 @@ impl Engine<'_> {
         match self.verify.far.state {
             State::Asking { .. } => self.no_program(&why),
             State::Has(..) if self.verify.far.workers.is_empty() => self.no_program(&why),
-            // There is no channel for more of them.
+            // The server grants no channel for more commands.
             State::Has(program, _) => self.verify.far.state = State::Has(program, 1),
             _ => {}
         }
@@ -504,7 +504,7 @@ impl Engine<'_> {
                 }
             }
             RemoteCommandEvent::Over(_) => {
-                // Those it said nothing of are asked for one by one.
+                // Request the files without an answer one by one.
                 let list = self.verify.far.list.take();
                 for id in list.map(|l| l.names).unwrap_or_default().into_values() {
                     self.ask_singly(id);
@@ -513,7 +513,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The far end's sum of a range; `None` where it could not read the file.
+    /// Handles the far end's checksum of a range; `None` if it could not read the file.
     pub(super) fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
         let Some(program) = self.verify.far.program() else {
             return;

@@ -1,32 +1,33 @@
 use std::time::{Duration, Instant};
 
-/// How long a command that was asked for something may say nothing.
+/// Longest silence of a checksum command with an open request.
 const SILENT: Duration = Duration::from_secs(20);
-/// Bytes a second that it makes sums of at least: where it is slower than that, the file is read
-/// back as fast.
+/// Minimum rate in bytes per second of a checksum command. Reading the file back is as fast as a
+/// slower one.
 const SLOWEST: u64 = 4 << 20;
 
-/// Whether a command that makes sums goes on: it may be waiting for something that never comes.
+/// Detects a checksum command that has stopped answering.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     until: Option<Instant>,
 }
 
 impl Watch {
-    /// A sum of `len` bytes was asked for, which it can begin with `now` or later.
+    /// Notes a request for a checksum of `len` bytes. `now` means that the command can start on it
+    /// at once.
     pub(super) fn asked(&mut self, len: u64, now: bool) {
         if now {
             self.answered(Some(len));
         }
     }
 
-    /// It has answered, and still owes a sum of `next` bytes.
+    /// Notes an answer; the next open request is for `next` bytes.
     pub(super) fn answered(&mut self, next: Option<u64>) {
         let most = |len: u64| SILENT + Duration::from_secs(len / SLOWEST);
         self.until = next.map(|len| Instant::now() + most(len));
     }
 
-    /// When it has to have answered.
+    /// Time by which the command must answer.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }

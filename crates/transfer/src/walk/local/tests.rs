@@ -69,7 +69,7 @@ fn directories_come_before_what_is_beside_them_and_in_them() -> io::Result<()> {
     }
     let found: Vec<Found> = LocalWalk::new(root.to_path_buf(), true).collect();
     let is_dir = |found: &&Found| matches!(found, Found::Directory { .. });
-    // The root, and as many as are told of ahead.
+    // The root, plus the directories reported ahead.
     let first = found.iter().take_while(is_dir).count();
     assert_eq!(first, 1 + DIRS_AHEAD);
     assert_eq!(found.iter().filter(is_dir).count(), 101);
@@ -77,7 +77,7 @@ fn directories_come_before_what_is_beside_them_and_in_them() -> io::Result<()> {
     assert_eq!(files.count(), 200);
     let listed = found.iter().filter(|f| matches!(f, Found::Listed(_)));
     assert_eq!(listed.count(), 101);
-    // Each is told of once, before what is in it, and over once, behind it.
+    // Each directory is reported once, before its contents, and ends once, after them.
     let mut open = std::collections::BTreeSet::new();
     let mut over = std::collections::BTreeSet::new();
     for found in &found {
