@@ -196,7 +196,7 @@ mod tests {
         }
         use std::os::unix::process::ExitStatusExt as _;
         let this = std::env::current_exe().unwrap();
-        let name = "torn::tests::a_sigbus_of_others_goes_where_it_would_have_gone";
+        let name = "sigbus::tests::a_sigbus_of_others_goes_where_it_would_have_gone";
         let mut child = Command::new(this);
         let status = child.args(["--exact", name]).env(ASKED, "1").output();
         assert_eq!(status.unwrap().status.signal(), Some(libc::SIGBUS));

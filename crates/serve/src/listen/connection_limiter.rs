@@ -399,7 +399,8 @@ mod tests {
         bob.count_for("bob", Claim::Account, &limits)
             .expect("a share");
         bob.known();
-        let mut root = from(201).expect("a stranger makes room");
+        let root = IpAddr::from([192, 0, 2, 201]);
+        let mut root = placed(&crowd, root, later, &limits).expect("a stranger makes room");
         root.count_for("root", Claim::Root, &limits)
             .expect("a place");
     }

@@ -178,7 +178,11 @@ fn a_fifo_is_waited_for_by_nobody() {
 fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
     let mut scp = started(export, command);
     scp.files.fails = Some(fails);
-    scp.handle(&mut Bytes::from_static(b"T7 0 1 0\nC0644 3 x\nnew\0"));
+    // A turn ends after some milliseconds, with something left of what was received.
+    let mut received = Bytes::from_static(b"T7 0 1 0\nC0644 3 x\nnew\0");
+    while !received.is_empty() {
+        scp.handle(&mut received);
+    }
     let mut said = Vec::new();
     let taken = scp.take_answers(|answer| {
         if let Answer::Bytes(bytes) = answer {
