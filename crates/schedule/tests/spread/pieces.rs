@@ -142,9 +142,9 @@ fn two_gib_at(rate: u64) -> Moved {
     moved
 }
 
-/// On loopback a copy was 800 opened and closed pieces a second, and as many records of the journal; and for
-/// 250 ms both ends waited for each other, since there was one piece at a time. No more is at stake than before
-/// where a machine stops.
+/// On loopback a copy used to be 800 opened and closed pieces per second, with as many journal
+/// records; and for 250 ms both ends waited for each other, with one piece at a time. The loss if a
+/// machine stops must not grow.
 #[test]
 fn a_fast_lane_has_pieces_that_last_and_is_told_of_less_often() {
     let fast = two_gib_at(2 << 30);
@@ -160,8 +160,8 @@ fn a_fast_lane_has_pieces_that_last_and_is_told_of_less_often() {
     assert!(slow.told > 450, "{slow:?}");
 }
 
-/// The first lane had 64 files of 256 KiB at once, and more whenever one was through: of a tree over
-/// 114 ms it had 40 MB to send when all other connections had nothing to do any more.
+/// The first lane used to get 64 files of 256 KiB at once, and more as they finished: of a tree
+/// over 114 ms it had 40 MB left when all other connections were idle.
 #[test]
 fn whole_files_do_not_pile_up_on_one_lane() {
     let now = testkit::sftp_model::epoch();
