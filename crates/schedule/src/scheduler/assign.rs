@@ -198,7 +198,7 @@ impl Scheduler {
         piece.next_multiple_of(self.options.unit.max(1))
     }
 
-    /// Returns each lane's share, in bytes, of one piece of the large files' remainder.
+    /// Returns the bytes left of large files, divided by the number of lanes and by [`PIECES`].
     fn share(&self) -> u64 {
         let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
         let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));

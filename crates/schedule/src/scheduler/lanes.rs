@@ -11,7 +11,7 @@ pub(super) struct LaneState {
     pub(super) report: LaneReport,
     /// The lane is for listings only.
     pub(super) listing: bool,
-    /// Share of the remaining bytes of large files, split evenly over the lanes.
+    /// Bytes of large files that the lane may take in one piece if all lanes get equal shares.
     pub(super) share: u64,
     /// The lane gets no further jobs.
     pub(super) retiring: bool,

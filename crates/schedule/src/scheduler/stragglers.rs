@@ -162,8 +162,8 @@ impl Scheduler {
             || now.saturating_duration_since(lane.heard) > may_be_silent)
     }
 
-    /// Returns true if the lane has needless parts, and otherwise only work that other lanes finish
-    /// sooner.
+    /// Returns true if the lane has needless parts, and otherwise only small jobs that other lanes
+    /// can do.
     fn is_losing(&self, lane: &LaneState) -> bool {
         lane.jobs.keys().any(|job| self.is_lost_cause(*job))
             && lane

@@ -39,7 +39,8 @@ fn restricted(rng: &mut Rng) -> Restrictions {
     let code = |rng: &mut Rng| CODES[rng.below(CODES.len() as u64) as usize];
     for name in REFUSED {
         if rng.below(3) == 0 {
-            // A server that reports an existing file as missing is believed.
+            // REMOVE never gets NO_SUCH_FILE, since a server that reports a file as missing is
+            // believed.
             let code = match (name, code(rng)) {
                 ("REMOVE", StatusCode::NO_SUCH_FILE) => StatusCode::FAILURE,
                 (_, code) => code,

@@ -1,4 +1,4 @@
-//! When a lane gets its next piece.
+//! Time at which a lane gets its next piece.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn pushed(spread: &mut Scheduler) -> Vec<JobId> {
         .collect()
 }
 
-/// A file of `size` bytes is to be read over one lane, and its target is there.
+/// Starts the download of a file of `size` bytes over one lane, up to its open target.
 fn a_download(
     now: Instant,
     options: SchedulerOptions,
@@ -66,8 +66,8 @@ fn a_download(
     (spread, lane)
 }
 
-/// Nothing but progress: a lane that waited for the end of its last piece stood still for a round
-/// trip between any two.
+/// Reports progress only: a lane that waited for the end of its last piece was idle for a round
+/// trip between pieces.
 #[test]
 fn the_next_piece_is_there_while_the_former_still_moves() {
     let now = testkit::sftp_model::epoch();
@@ -80,11 +80,12 @@ fn the_next_piece_is_there_while_the_former_still_moves() {
     assert_ne!(pushed(&mut spread), [], "the lane has room again");
 }
 
-/// What a lane that moves `rate` bytes a second does with a file of 2 GiB that is kept.
+/// Work of a lane with a journaled file of 2 GiB.
 #[derive(Debug, Default)]
 struct Moved {
     pieces: usize,
-    /// Milliseconds at whose beginning it had less than 3 MiB to move, once it had moved 5 MiB.
+    /// Milliseconds that started with less than 3 MiB on the lane, except during the first and last
+    /// 5 MiB of the file.
     short: u64,
     syncs: usize,
     told: usize,
