@@ -233,10 +233,11 @@ impl ConcurrencyController {
         }
     }
 
-    /// Returns true if this machine has processor time for more connections. On a long path a load
-    /// by other programs does not matter, since filling the path costs little: a satellite path
-    /// took a tenth of a core, and stayed half empty beside a compiler. On a short path the far end
-    /// may be this machine, and the idle time has to suffice for another connection at both ends.
+    /// Returns true if this machine has processor time for more connections. On a long path the
+    /// load of other programs does not matter, since filling the path costs little: a satellite
+    /// path needed a tenth of a core, and used to stay half empty beside a compiler. On a short
+    /// path the far end may be this machine, and the idle time has to suffice for another
+    /// connection at both ends.
     pub(super) fn has_cpu(&self) -> bool {
         let shown = &self.figures.shown;
         let processors = f64::from(self.config.processors);
@@ -321,8 +322,8 @@ impl ConcurrencyController {
             return changes;
         }
         let channel_pays = lasts > 6 * rtt + Duration::from_millis(50) + 2 * self.start_up;
-        // All channels of a connection wait for its lost packet, another connection does not. Of
-        // the 100 MB/s that BBR reaches with eight connections over 1 % loss, six had 70.
+        // All channels of a connection wait for its lost packet, another connection does not. BBR
+        // reached 100 MB/s with eight connections over 1 % loss, and 70 with six.
         let borne = self.figures.bears_losses();
         let open = self.config.connections.is_none() && self.may_connect(now);
         if bound == Limiter::ServerWindow && channel_pays && !(borne && open) {
@@ -340,8 +341,8 @@ impl ConcurrencyController {
                     | Limiter::FarSendBuffer
                     | Limiter::ServerWindow
             );
-            // The slow start of more connections overfills a path that is nearly full: adding six
-            // to ten connections that tolerate losses cost half a second.
+            // The slow start of more connections overfills a path that is nearly full: six more
+            // beside ten connections that tolerate losses cost half a second.
             let step = match buffers && !borne {
                 true if self.bold || have < CAUTIOUS => have,
                 true => have / 3,

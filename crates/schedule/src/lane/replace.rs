@@ -8,9 +8,9 @@ use crate::{Fault, JobId};
 
 /// The renames that put a temporary in place of an existing file.
 ///
-/// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails where the new name
-/// exists: the old file is moved aside, the new one renamed, and only then the old one removed. When
-/// the second rename fails, the old file is put back.
+/// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails if the new name exists:
+/// the old file is moved aside, the new one renamed, and only then the old one removed. If the
+/// second rename fails, the old file is put back.
 #[derive(Debug)]
 pub(super) struct Replace {
     from: Vec<u8>,

@@ -79,7 +79,7 @@ impl Asides {
         }
     }
 
-    /// Removes all waiting jobs and returns their ids.
+    /// Removes the jobs that wait to be queued and returns their ids.
     pub(super) fn drain(&mut self) -> Vec<JobId> {
         let queued = |w: &mut Waiting| matches!(w.work, Work::Queue(_));
         let drained = self.waiting.extract_if(.., queued);

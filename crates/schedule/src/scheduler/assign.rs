@@ -16,8 +16,8 @@ const OPENING: usize = 4;
 const MAKING: usize = 64;
 /// Number of pieces per lane into which the remaining bytes are cut.
 const PIECES: u64 = 3;
-/// Minimum duration of a piece in seconds, if that exceeds the largest piece size otherwise. Pieces
-/// of 4 MiB are 800 per second on loopback, each of which is opened, closed and logged.
+/// Seconds of data in a piece on a lane so fast that this exceeds the largest piece size. Pieces of
+/// 4 MiB are 800 per second on loopback, each of which is opened, closed and logged.
 const LASTS: f64 = 0.1;
 
 impl Scheduler {
