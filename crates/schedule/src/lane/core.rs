@@ -46,7 +46,7 @@ pub(super) struct LaneContext {
     pub(super) streams: VecDeque<JobId>,
     /// Number of the next tree listing.
     pub(super) next_tree: u32,
-    /// Tree listings are paused.
+    /// Listings are paused: no further parts are requested.
     pub(super) lists_held: bool,
     pub(super) stalls_depth: u64,
     pub(super) stalls_disk: u64,

@@ -189,7 +189,7 @@ impl Lane {
         self.pump();
     }
 
-    /// Pauses tree listings (`hold`) or resumes them, since the owner has to store the entries.
+    /// Pauses listings (`hold`) or resumes them, since the owner has to store their entries.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
         let held = std::mem::replace(&mut self.core.lists_held, hold);
         if held && !hold {

@@ -247,7 +247,7 @@ impl Scheduler {
         };
         let had = file.part_over(part, false);
         if file.is_put() && file.temp.is_none() {
-            // No bytes of the file have been written.
+            // Without a temporary, no bytes count as written.
             file.headed = false;
             file.end = None;
             if file.stage == Stage::Moving {
