@@ -1,16 +1,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How much may be in flight: twice the bandwidth-delay product, found the way BBR does
-/// (draft-cardwell-iccrg-bbr-congestion-control section 4), from the highest rate of answers
-/// and the lowest latency seen.
+/// Limits the amount in flight on a lane to twice the bandwidth-delay product, estimated as BBR
+/// does (draft-cardwell-iccrg-bbr-congestion-control section 4) from the highest answer rate and
+/// the lowest latency seen.
 ///
-/// Too little starves a long path; too much on a short one queues in the server, where OpenSSH's
-/// sftp-server collapses (20,000 small files over pipes: 21,000 a second with 256 requests in
-/// flight, 1,250 with 16,384). Twice the product doubles each round trip while the path takes
-/// it, since the rate is then what was in flight, and stops by itself when answers queue; a
-/// startup that doubles whatever the product says runs into the collapse.
-/// The unit is the caller's: bytes, or requests.
+/// A small limit starves a long path. A large limit on a short path queues in the server, where
+/// OpenSSH's sftp-server collapses (20,000 small files over pipes: 21,000 per second with 256
+/// requests in flight, 1,250 with 16,384). Twice the product doubles in each round trip as long as
+/// the path keeps up, and stops growing by itself when answers queue; a startup that doubles
+/// regardless of the product runs into the collapse. The caller chooses the unit: bytes or
+/// requests.
 #[derive(Debug)]
 pub struct Depth {
     limits: DepthLimits,
@@ -18,33 +18,33 @@ pub struct Depth {
     in_flight: u64,
     delivered: u64,
     delivered_at: Option<Instant>,
-    /// When the request answered last was sent.
+    /// Send time of the request that was answered last.
     answered_sent_at: Option<Instant>,
-    /// Highest rates of the last rounds, falling: (round, units a second).
+    /// Highest rates of the recent rounds in falling order: (round, units per second).
     rates: VecDeque<(u64, f64)>,
-    /// The lowest latency of the whole session. It never expires: under a load of twice the
-    /// product every later sample holds queueing, and believing it would double the queue.
+    /// Lowest latency of the session. The value never expires: under a load of twice the product
+    /// every later sample includes queueing, and using it would double the queue.
     latency: Option<Duration>,
     trips: ResponseTimes,
     round: u64,
     round_end: u64,
-    /// The sender ran into the target in this round or the last, so the path was offered all it
-    /// may get.
+    /// True for this round or the previous one if the sender reached the target in it, so the path
+    /// was offered everything that it may get.
     blocked: [bool; 2],
 }
 
-/// Where a [`Depth`] begins and how far it may go.
+/// Start value and bounds of a [`Depth`], in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DepthLimits {
-    /// At the start.
+    /// Target at the start.
     pub initial: u64,
-    /// Never below.
+    /// Lower bound of the target.
     pub min: u64,
-    /// Never above.
+    /// Upper bound of the target.
     pub max: u64,
 }
 
-/// What to give back when a request is answered.
+/// Record of a sent request, to be passed back when the request is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestStamp {
     amount: u64,
@@ -56,16 +56,16 @@ pub struct RequestStamp {
 
 const RATE_WINDOW: u64 = 10;
 const GAIN: f64 = 2.0;
-/// What a path is offered beyond what it brings, to see whether it takes more.
+/// Factor by which the offered amount exceeds the delivered amount, to probe for more capacity.
 const LEVEL: f64 = 1.125;
 
-/// What was answered of late, in parts of a round trip: counted from one instant to the next, a
-/// burst would fall into one trip or the other, and look like growth.
+/// Amounts answered recently, in slots of a fraction of a round trip. With whole-trip slots a burst
+/// would fall into one trip or the next and look like growth.
 #[derive(Debug, Default)]
 struct ResponseTimes {
-    /// When the first of `parts` began.
+    /// Start time of `parts[0]`.
     since: Option<Instant>,
-    /// The latest first.
+    /// Amount per slot, latest first.
     parts: [u64; 2 * PARTS],
 }
 
@@ -87,7 +87,7 @@ impl ResponseTimes {
         self.parts[0] += amount;
     }
 
-    /// The last round trip and the one before.
+    /// Amounts of the last round trip and of the one before.
     fn last_two(&self) -> [u64; 2] {
         let (last, before) = self.parts.split_at(PARTS);
         [last.iter().sum(), before.iter().sum()]
@@ -95,7 +95,7 @@ impl ResponseTimes {
 }
 
 impl Depth {
-    /// Nothing is known of the path yet.
+    /// Creates a controller that knows nothing of the path yet.
     pub fn new(limits: DepthLimits) -> Self {
         Self {
             limits,
@@ -113,7 +113,7 @@ impl Depth {
         }
     }
 
-    /// From now on no more than `most` may be in flight.
+    /// Lowers the upper bound of the target to `most` units from now on.
     pub fn limit(&mut self, most: u64) {
         let limits = &mut self.limits;
         limits.max = limits.max.min(most.max(1));
@@ -121,12 +121,13 @@ impl Depth {
         self.target = self.target.min(limits.max);
     }
 
-    /// What may be in flight.
+    /// Returns the amount that may be in flight.
     pub fn target(&self) -> u64 {
         self.target
     }
 
-    /// So many times the product, whatever the limits say; 0 while it is not known.
+    /// Returns `gain` times the bandwidth-delay product, ignoring the bounds; 0 while it is
+    /// unknown.
     pub fn target_of(&self, gain: f64) -> u64 {
         match (self.rate(), self.latency) {
             (Some(rate), Some(latency)) => (gain * rate * latency.as_secs_f64()) as u64,
@@ -134,43 +135,44 @@ impl Depth {
         }
     }
 
-    /// What the last round trips have brought, the better of two. Requests that waited in the
-    /// server for several of them, as they do while TCP starts slowly, tell the mean rate of all
-    /// that time; in slow start that was a third of the present one.
+    /// Returns the amount answered in the last round trip or in the one before, whichever is
+    /// larger. The rate of single requests lags: requests that waited in the server for several
+    /// round trips, as in TCP slow start, measure the mean over all that time (a third of the
+    /// present rate).
     pub fn lately(&self) -> u64 {
         let [last, before] = self.trips.last_two();
         last.max(before)
     }
 
-    /// What the next round trip may bring, going by the last two: twice as much while TCP starts
-    /// slowly, and a little more than the last one when that is over.
+    /// Estimates the amount of the next round trip from the last two: up to twice as much during
+    /// TCP slow start, slightly more than the last one afterwards.
     pub fn soon(&self) -> u64 {
         let [last, before] = self.trips.last_two();
         let growth = last as f64 / before.max(1) as f64;
         (self.lately() as f64 * growth.clamp(LEVEL, GAIN)) as u64
     }
 
-    /// What is in flight.
+    /// Returns the amount in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Units a second, once known.
+    /// Returns the rate in units per second, once known.
     pub fn rate(&self) -> Option<f64> {
         self.rates.front().map(|(_, rate)| *rate)
     }
 
-    /// The lowest latency seen.
+    /// Returns the lowest latency seen.
     pub fn latency(&self) -> Option<Duration> {
         self.latency
     }
 
-    /// Tells that more would have been sent if the target allowed.
+    /// Records that the target kept the sender from sending more.
     pub fn note_blocked(&mut self) {
         self.blocked[0] = true;
     }
 
-    /// A request of `amount` leaves.
+    /// Records that a request of `amount` was sent.
     pub fn on_sent(&mut self, now: Instant, amount: u64) -> RequestStamp {
         if self.in_flight == 0 {
             self.delivered_at = Some(now);
@@ -186,12 +188,12 @@ impl Depth {
         }
     }
 
-    /// It was taken back before it left.
+    /// Records that a request was withdrawn before it was sent.
     pub fn on_withdrawn(&mut self, stamp: RequestStamp) {
         self.in_flight = self.in_flight.saturating_sub(stamp.amount);
     }
 
-    /// Its answer is complete.
+    /// Records that a request was answered completely.
     pub fn on_answered(&mut self, now: Instant, stamp: RequestStamp) {
         self.in_flight = self.in_flight.saturating_sub(stamp.amount);
         self.delivered += stamp.amount;
@@ -201,7 +203,7 @@ impl Depth {
         let latency = self.latency.unwrap_or_default();
         self.trips.note(now, latency, stamp.amount);
         self.answered_sent_at = Some(stamp.sent_at);
-        // Answers that were held up arrive in a burst; what was sent meanwhile bounds the rate
+        // Delayed answers arrive in a burst; the amount sent meanwhile bounds the rate
         // (draft-cheng-iccrg-delivery-rate-estimation section 3.3).
         let sending = stamp.sent_at.saturating_duration_since(stamp.sending_since);
         let over = sending.max(now.saturating_duration_since(stamp.delivered_at));
@@ -221,7 +223,8 @@ impl Depth {
     }
 
     fn take_rate(&mut self, rate: f64) {
-        // What the sender held back says nothing against the path (BBR's app-limited samples).
+        // A low rate while the sender held data back says nothing about the path (BBR's app-limited
+        // samples).
         if !self.was_blocked() && self.rate().is_some_and(|max| rate < max) {
             return;
         }
@@ -264,8 +267,8 @@ mod tests {
     };
     const CHUNK: u64 = 255 * 1024;
 
-    /// A path of `rate` bytes a second and `rtt`, in virtual time: keeps it as full as the depth
-    /// allows for `seconds` and returns the bytes delivered and the depth.
+    /// Runs a path of `rate` bytes per second and round trip `rtt` in virtual time, kept as full as
+    /// the depth allows for `seconds`. Returns the bytes delivered and the depth.
     fn run(rate: f64, rtt: Duration, seconds: f64) -> (u64, Depth) {
         let start = testkit::sftp_model::epoch();
         let mut depth = Depth::new(LIMITS);
@@ -321,7 +324,7 @@ mod tests {
         assert_eq!(depth.target(), 2 * MIB);
     }
 
-    /// TCP starts slowly with much waiting in the server: what was asked for long ago is answered.
+    /// TCP slow start with long queueing in the server: answers belong to requests sent long ago.
     #[test]
     fn a_rate_that_doubles_is_known_as_it_doubles() {
         let start = testkit::sftp_model::epoch();
@@ -341,12 +344,12 @@ mod tests {
         assert_eq!(depth.lately(), answered * 4096);
         assert_eq!(depth.soon(), 2 * answered * 4096);
         assert!(depth.target_of(1.0) < answered * 4096 * 3 / 4, "the mean");
-        // Long after, it is not lately any more.
+        // Answers from 30 round trips ago no longer count as recent.
         depth.on_answered(start + rtt * 30, queue.pop_front().unwrap());
         assert_eq!(depth.lately(), 4096);
     }
 
-    /// However they lie in it.
+    /// Tests every position of the burst within the round trip.
     #[test]
     fn a_level_rate_that_comes_in_bursts_is_level() {
         let start = testkit::sftp_model::epoch();
@@ -371,7 +374,8 @@ mod tests {
         }
     }
 
-    /// A stalled receiver, or a thread that slept: answers of many milliseconds within one.
+    /// A receiver that stalled or a thread that slept delivers many milliseconds of answers at
+    /// once.
     #[test]
     fn a_burst_of_answers_does_not_look_like_a_fast_path() {
         let start = testkit::sftp_model::epoch();
@@ -389,7 +393,7 @@ mod tests {
         for stamp in stamps.into_iter().chain(burst) {
             depth.on_answered(at(80_200), stamp);
         }
-        // One chunk in 100 us is the fastest that was really seen.
+        // One chunk in 100 us is the fastest real rate.
         assert!(depth.rate().unwrap() <= CHUNK as f64 / 100e-6);
     }
 }

@@ -11,423 +11,428 @@ use crate::delta::{Basis, Compared, Found};
 
 use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
 
-/// A local file operation that a lane wants done. Each is answered by one [`DiskReply`] with the
-/// same job; those of one job run in the order they were asked for, except that reads (and
-/// writes) of one file may run side by side.
+/// A local file operation that a lane requests. The disk side answers each with one [`DiskReply`]
+/// for the same job. Operations of one job run in request order, except that reads (and writes) of
+/// one file may run in parallel.
 #[derive(Debug)]
 pub enum DiskRequest {
-    /// Opens the source for reading, stats the open file and reads its first bytes into
-    /// `first` ([`Block::grow`] to the room it has, then truncate to what there was).
-    /// A file that ended inside `first` is closed at once (`eof` in the reply). May come again
-    /// for a job whose source was closed: its upload begins anew. A `first` without room asks
-    /// for opening and stat alone, and the file stays open.
+    /// Opens the source for reading, calls fstat and reads the first bytes into `first` (up to its
+    /// room, see [`Block::grow`]; the block is truncated to what was read). A file that ends within
+    /// `first` is closed at once (`eof` in the reply). With no room in `first`, the source is only
+    /// opened and stat'ed and stays open. Requested again for the same job when an upload starts
+    /// over after its source was closed.
     OpenSource {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The source.
+        /// Path of the source file.
         path: PathBuf,
         /// Empty block with the room to fill.
         first: Block,
-        /// Of a file with holes they are told ([`DiskReply::Hole`]), and a read ends where one
-        /// begins.
+        /// Report holes of a sparse source as [`DiskReply::Hole`]; a read ends where a hole begins.
         sparse: bool,
-        /// What was read is made smaller where that can be done, as by `ReadPacked`, if it is at
-        /// least so many bytes or the file does not end within it.
+        /// Compress the first bytes as `ReadPacked` does, if the file is at least this many bytes
+        /// long or does not end within `first`. `None`: do not compress.
         pack: Option<u64>,
     },
-    /// What `file` has open, as source or target, is this job's as well: its reads and writes
-    /// go to the same open file, side by side with those of others. `CloseSource` and `Discard`
-    /// of this job let go of it and no more; the file ends with `file`'s own. `file` may belong
-    /// to another lane, on another connection.
+    /// Lets this job use the open source or target of job `file`: reads and writes go to the same
+    /// open file, in parallel with those of other jobs. `CloseSource` and `Discard` of this job
+    /// only drop its reference; the file is closed with `file`'s own. `file` may belong to another
+    /// lane or connection.
     Join {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Whose file.
+        /// Job that opened the file.
         file: JobId,
     },
     /// Reads up to `len` bytes at `offset` into `block`.
     Read {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How much.
+        /// Number of bytes to read.
         len: usize,
-        /// Empty block with room for it.
+        /// Empty block with room for `len` bytes.
         block: Block,
     },
-    /// The same, for a block that is to be made smaller, where it can be: [`DiskReply::Packed`].
+    /// Reads up to `len` bytes at `offset` into `block` and compresses them if that makes them
+    /// smaller; answered by [`DiskReply::Packed`].
     ReadPacked {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How much.
+        /// Number of bytes to read.
         len: usize,
-        /// Empty block with room for it.
+        /// Empty block with room for `len` bytes.
         block: Block,
     },
-    /// Writes at `offset` the `len` bytes that `packed` unpacks to; fails where it does not.
-    /// Answered as a `Write`.
+    /// Decompresses `packed` and writes the resulting `len` bytes at `offset`; fails if the length
+    /// differs. Answered as a `Write`.
     WritePacked {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         offset: u64,
-        /// How many bytes it claims to be.
+        /// Length in bytes after decompression, as claimed by the server.
         len: u32,
-        /// As they came.
+        /// Compressed data, as received.
         packed: Bytes,
     },
-    /// Reads up to `len` bytes of the source at `offset` and compares them, block by block, to the
-    /// sums that a basis has there ([`crate::delta::compare`]).
+    /// Reads up to `len` bytes of the source at `offset` and compares them, block by block, with
+    /// the sums of the basis file at that offset ([`crate::delta::compare`]).
     Compare {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The sums' key.
+        /// Key of the block sums.
         key: SumKey,
-        /// Bytes of a block.
+        /// Block size in bytes.
         block: u32,
-        /// Where from: a block's beginning.
+        /// Byte offset to read from, at the start of a block.
         offset: u64,
-        /// How much.
+        /// Number of bytes to read.
         len: usize,
-        /// The sums as they came.
+        /// Block sums in wire form, as received.
         basis: Bytes,
     },
-    /// Looks everywhere in a basis for what the source has from `from` to `to`
+    /// Searches the whole basis file for the source's bytes from `from` to `to`
     /// ([`Basis::search`]).
     Search {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where in.
+        /// Index of the basis file's block sums.
         basis: Arc<Basis>,
-        /// The first byte.
+        /// First byte of the range.
         from: u64,
-        /// The one behind the last.
+        /// First byte after the range.
         to: u64,
-        /// The source's size.
+        /// Size of the source in bytes.
         size: u64,
     },
-    /// Opens what stands at `target` for reading, as the older form of a file that is to be rebuilt,
-    /// and creates the temporary beside it as `CreateTarget` does. `Compare` and `Search` of this
-    /// job read the older form, and writes go to the temporary. Where that is nothing to build upon
-    /// (no regular file, a small one, one that is not the user's to write, a directory where nothing
-    /// can be made), nothing is open.
+    /// Opens the file at `target` for reading as the basis file of a delta and creates the
+    /// temporary beside it as `CreateTarget` does. `Compare` and `Search` of this job read the
+    /// basis file; writes go to the temporary. Nothing is opened when the file is no usable basis:
+    /// not a regular file, too small, not writable by the user, or in a directory where no
+    /// temporary can be created.
     OpenOlder {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The final name.
+        /// Final name of the file.
         target: LocalPath,
-        /// The temporary's name was written down.
+        /// Set when the journal has the temporary's name.
         keep: Option<Box<Keep>>,
-        /// Blocks of zeros become holes.
+        /// Store blocks of zeros as holes (sparse file).
         sparse: bool,
     },
-    /// Copies `len` bytes at `from` of the older form to `at` of the temporary.
+    /// Copies `len` bytes at `from` of the basis file to `at` of the temporary.
     CopyOlder {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from, in the older form.
+        /// Byte offset in the basis file.
         from: u64,
-        /// Where to.
+        /// Byte offset in the temporary.
         at: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// Reads `len` bytes of the temporary at `offset` and says whether their blocks have these sums
-    /// ([`sftp::blocks::SumKind::Rolling`], as they came).
+    /// Reads `len` bytes of the temporary at `offset` and compares their block sums with `sums`
+    /// ([`sftp::blocks::SumKind::Rolling`], in wire form).
     CheckRebuilt {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The sums' key.
+        /// Key of the block sums.
         key: SumKey,
-        /// Bytes of a block.
+        /// Block size in bytes.
         block: u32,
-        /// Where from: a block's beginning.
+        /// Byte offset to read from, at the start of a block.
         offset: u64,
-        /// How much.
+        /// Number of bytes to read.
         len: usize,
-        /// The sums as they came.
+        /// Block sums in wire form, as received.
         sums: Bytes,
     },
-    /// There is nothing but zeros in `len` bytes at `offset`: they become a hole where the target can
-    /// have one.
+    /// Leaves `len` bytes of zeros at `offset`, as a hole if the target supports holes.
     Skip {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// Closes the source; fine where it is closed already.
+    /// Closes the source; succeeds if it is closed already.
     CloseSource {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
-    /// Creates the temporary for `target` beside it (exclusively, random name, mode 0600), or
-    /// opens the target itself when `inplace` is set or it exists and is not a regular file.
-    /// A symlink is followed first, as open(2) would, where the user has named the target
-    /// ([`LocalPath`]); below that it is replaced.
+    /// Creates the temporary for `target` beside it (O_EXCL, random name, mode 0600), or opens the
+    /// target itself when `inplace` is set or the target exists and is not a regular file. A
+    /// symlink in the part of the path that the user named ([`LocalPath`]) is followed first, as
+    /// open(2) would; a symlink below that part is replaced.
     CreateTarget {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The final name.
+        /// Final name of the file.
         target: LocalPath,
-        /// Write under the final name.
+        /// Write directly under the final name.
         inplace: bool,
-        /// Size if known, for early allocation.
+        /// Size in bytes if known, to preallocate the file.
         size: Option<u64>,
-        /// The temporary's name was written down. Where an earlier run has left one that can be
-        /// gone on with, it is opened as it is ([`DiskReply::Adopted`]).
+        /// Set when the journal has the temporary's name. A resumable temporary of an earlier run
+        /// is opened unchanged ([`DiskReply::Adopted`]).
         keep: Option<Box<Keep>>,
-        /// The temporary stays when this process ends; only `Discard` removes it.
+        /// Keep the temporary when this process ends; only `Discard` removes it.
         stays: bool,
-        /// Blocks of zeros become holes.
+        /// Store blocks of zeros as holes (sparse file).
         sparse: bool,
     },
-    /// Makes durable what was written so far.
+    /// Makes the data written so far durable (fsync).
     SyncTarget {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
-    /// Closes what is open; a temporary stays.
+    /// Closes the open files of the job and keeps the temporary.
     Leave {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
-    /// Writes `pieces` one after the other at `offset`.
+    /// Writes `pieces` consecutively, starting at `offset`.
     Write {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         offset: u64,
-        /// What: slices of the receive segments.
+        /// Data: slices of the receive segments.
         pieces: Vec<Bytes>,
     },
-    /// All data are written: cuts the file to `size`, sets owner, extended attributes, mode, access
-    /// control lists and times (each undoes what it would if it came later), syncs when asked, closes, renames to the final name. Asked for behind the last write, not behind its reply:
-    /// when a write of this job failed, this must fail too.
+    /// Completes a target after its last write: truncates it to `size`, sets owner, extended
+    /// attributes, mode, access control lists and times in this order (each step would undo a later
+    /// one), syncs if requested, closes it and renames it to the final name. Requested right after
+    /// the last write, without waiting for its reply: if a write of this job failed, this must fail
+    /// too.
     ///
-    /// Mode without `preserve` is as open(2) gives it: `mode & 0777` for a new file, less the umask or
-    /// what the directory's default access control list withholds; an existing target's own bits
-    /// otherwise. What the file system refuses to set is told and does not fail the job.
+    /// Without `preserve`, the mode is what open(2) gives: `mode & 0777` for a new file, less the
+    /// umask or the directory's default access control list; an existing target keeps its own bits.
+    /// Metadata that the file system refuses to set is reported and does not fail the job.
     FinishTarget {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The final size.
+        /// Final size in bytes.
         size: u64,
-        /// What the source has.
+        /// Attributes of the source file.
         attributes: Attributes,
-        /// Keep times and all of mode.
+        /// Keep the times and the whole mode of the source.
         preserve: bool,
-        /// fsync file and directory.
+        /// fsync(2) the file and its directory.
         fsync: bool,
-        /// What else it is to have.
+        /// Owner, extended attributes and access control lists to set.
         beyond: ExtraMetadata,
     },
-    /// All of it at once: `CreateTarget` (whose fields these are), one `Write` of `pieces` and
-    /// `FinishTarget`. Nothing is left of it where it fails. For small files, each of which would
-    /// else be three turns of a disk thread.
+    /// Stores a small file in one step: `CreateTarget` (whose fields these are), one `Write` of
+    /// `pieces` and `FinishTarget`. On failure nothing is left behind. Saves small files two of
+    /// three turns of a disk thread.
     StoreTarget {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The final name.
+        /// Final name of the file.
         target: LocalPath,
-        /// Write under the final name.
+        /// Write directly under the final name.
         inplace: bool,
-        /// The directory was made by this run, so that nothing stands there.
+        /// This run created the directory, so nothing exists at `target`.
         fresh: bool,
-        /// The temporary's name was written down.
+        /// Set when the journal has the temporary's name.
         keep: Option<Box<Keep>>,
         /// All bytes of the file, in order.
         pieces: Vec<Bytes>,
-        /// They are packed, and unpack to so many; it fails where they do not.
+        /// `pieces` are compressed and decompress to this many bytes; a different length fails the
+        /// job. `None`: not compressed.
         packed: Option<u32>,
-        /// What the source has.
+        /// Attributes of the source file.
         attributes: Attributes,
-        /// Keep times and all of mode.
+        /// Keep the times and the whole mode of the source.
         preserve: bool,
-        /// fsync file and directory.
+        /// fsync(2) the file and its directory.
         fsync: bool,
-        /// What else it is to have.
+        /// Owner, extended attributes and access control lists to set.
         beyond: ExtraMetadata,
-        /// Blocks of zeros become holes.
+        /// Store blocks of zeros as holes (sparse file).
         sparse: bool,
     },
-    /// Gives the job up: closes what is open, removes the temporary; fine where neither is.
+    /// Gives the job up: closes its open files and removes its temporary; succeeds if there is
+    /// neither.
     Discard {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
 }
 
-/// What a [`DiskRequest`] came to.
+/// Result of a [`DiskRequest`].
 #[derive(Debug)]
 pub enum DiskReply {
     /// `OpenSource` is done.
     Opened {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The open file's attributes.
+        /// Attributes of the open file.
         meta: FileMeta,
-        /// The first bytes.
+        /// First bytes of the file.
         first: Block,
-        /// How many bytes of the file those in `first` unpack to, where they were made smaller.
+        /// Decompressed length in bytes of `first`; `None` if it is not compressed.
         packed: Option<u64>,
-        /// The file ended within `first` and is closed already.
+        /// The file ended within `first` and is closed.
         eof: bool,
     },
-    /// `Read` is done; a block shorter than asked for means that the file ends there, or that there is
-    /// a hole behind it (`sparse`): whoever asks for the rest is told.
+    /// `Read` is done. A block shorter than requested means that the file ends there or, with
+    /// `sparse`, that a hole follows; a read of the rest tells which.
     Read {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// What.
+        /// Data read.
         block: Block,
     },
-    /// `Read` or `ReadPacked` is done: from there on the source has a hole, which may be shorter or
-    /// longer than what was asked for.
+    /// `Read` or `ReadPacked` found a hole of the source at `offset`; it may be shorter or longer
+    /// than the requested range.
     Hole {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `ReadPacked` is done.
     Packed {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How many bytes of the source it is; fewer than asked for mean that the file ends there.
+        /// Length in bytes of the source range before compression; less than requested if the file
+        /// ends there.
         len: u64,
-        /// It is what they became ([`sftp::packed`]); else they are in `block` as they are.
+        /// True if `block` is compressed ([`sftp::packed`]); false if it holds the bytes unchanged.
         smaller: bool,
-        /// What is to be sent.
+        /// Data to send.
         block: Block,
     },
     /// `Compare` is done.
     Compared {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How many bytes there were.
+        /// Number of source bytes read, in bytes.
         len: u64,
-        /// What was found.
+        /// Blocks that match and ranges that differ.
         compared: Compared,
     },
     /// `Search` is done.
     Searched {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The first byte.
+        /// First byte of the range.
         from: u64,
-        /// The one behind the last.
+        /// First byte after the range.
         to: u64,
-        /// What the basis has of it, in order; the last may end behind it.
+        /// Matches found in the basis file, in order; the last may extend beyond `to`.
         found: Vec<Found>,
     },
     /// `OpenOlder` is done.
     Older {
-        /// For which job.
+        /// Size of the basis file in bytes; `None` if there is no usable one.
         job: JobId,
         /// Bytes of the older form, if there is one.
         size: Option<u64>,
     },
     /// `CopyOlder` is done.
     Copied {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         at: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// As many as were asked for; else the older form ends before, or cannot be read.
+        /// True if all requested bytes were copied; false if the basis file is shorter or
+        /// unreadable.
         whole: bool,
     },
     /// `CheckRebuilt` is done.
     Checked {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where from.
+        /// Byte offset to read from.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// They are what the sums are of.
+        /// True if the block sums of the temporary match.
         same: bool,
     },
     /// `CreateTarget` is done.
     Created {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Writes may come in any order: it is no FIFO, device or terminal.
+        /// True if writes may come in any order; false for a FIFO, device or terminal.
         seekable: bool,
     },
-    /// `CreateTarget` is done: the temporary of an earlier run is open, and seekable.
+    /// `CreateTarget` is done: the temporary of an earlier run is open and seekable.
     Adopted {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
     /// `SyncTarget` is done.
     Synced {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// The file's modification time, nanoseconds.
+        /// Modification time of the file in nanoseconds since 1970.
         mtime: u64,
     },
     /// `Join` is done.
     Joined {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
     /// `Write` is done.
     Written {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `Skip` is done.
     Skipped {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Where to.
+        /// Byte offset to write to.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// `FinishTarget` or `StoreTarget` is done: the file stands under its final name.
+    /// `FinishTarget` or `StoreTarget` is done: the file exists under its final name.
     Finished {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// What there is to tell of it.
+        /// Deviations to report, such as metadata that could not be set.
         stored: StoredTarget,
     },
     /// `CloseSource`, `Discard` or `Leave` is done.
     Released {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
     },
     /// The operation failed.
     Failed {
-        /// For which job.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Why.
+        /// Reason of the failure.
         fault: Fault,
     },
 }
 
 impl DiskRequest {
-    /// The job it is for.
+    /// Returns the job of the request.
     pub fn job(&self) -> JobId {
         match self {
             Self::OpenSource { job, .. }
@@ -454,7 +459,7 @@ impl DiskRequest {
 }
 
 impl DiskReply {
-    /// The job it is about.
+    /// Returns the job of the reply.
     pub fn job(&self) -> JobId {
         match self {
             Self::Opened { job, .. }
@@ -479,34 +484,35 @@ impl DiskReply {
     }
 }
 
-/// What fstat said of an open source.
+/// Result of fstat(2) on an open source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileMeta {
     /// Size, mode and times.
     pub attributes: Attributes,
-    /// Not a regular file: its size means nothing, read to the end.
+    /// True if the source is not a regular file: its size is meaningless, and it is read to the
+    /// end.
     pub stream: bool,
 }
 
-/// What there is to tell of a target that stands under its final name.
+/// Result of storing a target under its final name, with all deviations to report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredTarget {
-    /// What of the rest could not be set, and why.
+    /// Metadata that could not be set, and the reason for each.
     pub not_kept: Vec<(Parts, String)>,
-    /// It was written there, without a temporary.
+    /// The file was written in place, without a temporary.
     pub in_place: bool,
-    /// It was since nothing can be made beside it.
+    /// The file was written in place because its directory is not writable.
     pub unwritable: bool,
-    /// Why the file that stood there could not be replaced, and was written into.
+    /// Reason why an existing file was overwritten instead of replaced.
     pub written_over: Option<String>,
-    /// Owner and group of the file that it has replaced, where those could not be kept.
+    /// Numeric owner and group of the replaced file, if they could not be kept.
     pub belonged: Option<(u32, u32)>,
-    /// How many other names the file has that it has replaced: they keep the old contents.
+    /// Number of other hard links of the replaced file; these keep the old contents.
     pub other_names: u64,
 }
 
 impl StoredTarget {
-    /// What a job is told of it.
+    /// Converts the result to the events of `job`.
     pub(crate) fn events(self, job: JobId) -> impl Iterator<Item = LaneEvent> {
         let not_kept = self.not_kept.into_iter();
         let not_kept = not_kept.map(move |(parts, why)| LaneEvent::NotKept(job, parts, why));
@@ -527,19 +533,20 @@ impl StoredTarget {
     }
 }
 
-/// Why a file was written in place that was to be replaced.
+/// Warning text for a file that was written in place because its directory is not writable.
 pub const UNWRITABLE: &str = "the directory is not writable: written in place";
 
-/// Tells of a file that could not be replaced, for this reason.
+/// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
     format!("it cannot be replaced ({why}): written in place")
 }
 
-/// Why a job failed: one sentence that names the file, escaped for a terminal when shown.
+/// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when
+/// shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// `permission denied`, `no space left on device`, ...: what, without the path.
+    /// Failure without the path, such as `permission denied` or `no space left on device`.
     pub what: String,
-    /// At which end.
+    /// True if the failure happened at the far end.
     pub remote: bool,
 }

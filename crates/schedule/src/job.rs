@@ -6,15 +6,16 @@ use sftp::{Link, MetadataFlags, Parts};
 
 use crate::{Fault, LocalPath, Refusals};
 
-/// Names a job for as long as a run lasts.
+/// Identifies a job for the duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 
-/// A path at the far end: bytes, as SFTP carries them; not always UTF-8.
+/// A path at the far end, as bytes of SFTP; not always UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RemotePath(pub Vec<u8>);
 
-/// The directory that `path` lies in, where it stands or where a symlink leads to it.
+/// Returns the path of the directory that contains `path`, ending in `/.` so that a symlink to a
+/// directory is resolved.
 pub fn directory_of(path: &[u8]) -> Vec<u8> {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
     let path = path.get(..end).unwrap_or_default();
@@ -22,261 +23,261 @@ pub fn directory_of(path: &[u8]) -> Vec<u8> {
     [path.get(..at).unwrap_or_default(), b"."].concat()
 }
 
-/// A piece of work: can be written down and read back.
+/// One unit of work for a lane; serializable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Names it in events.
+    /// Identifier of the job in events.
     pub id: JobId,
-    /// What to do.
+    /// Work to do.
     pub kind: JobKind,
 }
 
-/// What a [`Job`] does.
+/// Work that a [`Job`] does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobKind {
-    /// Copies one file from the source that the disk side knows as this job, to `target`.
+    /// Uploads one file to `target`. The disk side knows the source by this job's id.
     Put {
-        /// Opened by [`crate::DiskRequest::OpenSource`].
+        /// Path that [`crate::DiskRequest::OpenSource`] opens.
         source: PathBuf,
-        /// The final name.
+        /// Final name of the file.
         target: RemotePath,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
     },
-    /// The same for a file of which the far end may have an older form: what is the same is copied
-    /// there. Ends with [`LaneEvent::Abandoned`], and nothing left of it, where a `Put` is to be
-    /// done instead, be it that there is no older form, that it does not pay or that the server
-    /// cannot do it.
+    /// Uploads one file by delta: unchanged parts are copied from an older version at the far end.
+    /// Ends with [`LaneEvent::Abandoned`], leaving nothing behind, if a `Put` is to be done
+    /// instead: there is no basis file, a delta does not pay, or the server cannot do it.
     PutDelta {
-        /// As of a `Put`.
+        /// Path that [`crate::DiskRequest::OpenSource`] opens.
         source: PathBuf,
-        /// The final name.
+        /// Final name of the file.
         target: RemotePath,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
-        /// Also over a path that is faster than what it takes at both ends.
+        /// Use a delta even if the path is faster than the work at both ends.
         always: bool,
     },
-    /// Copies one file from `source` to the local `target`.
+    /// Downloads one file from `source` to the local `target`.
     Get {
-        /// The file to read.
+        /// Remote file to read.
         source: RemotePath,
-        /// The final name.
+        /// Final name of the local file.
         target: LocalPath,
-        /// What the listing or STAT said; `None` makes the lane ask.
+        /// Attributes from the listing or STAT; `None` makes the lane ask for them.
         known: Option<Attributes>,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
     },
-    /// The same for a file that stands at `target` in an older form: what is the same is taken from
-    /// there. Ends with [`LaneEvent::Abandoned`], and nothing left of it, where a `Get` is to be done
-    /// instead, be it that there is no older form, that it does not pay or that the server cannot do
-    /// it.
+    /// Downloads one file by delta: unchanged parts are taken from the older version at `target`.
+    /// Ends with [`LaneEvent::Abandoned`], leaving nothing behind, if a `Get` is to be done
+    /// instead: there is no basis file, a delta does not pay, or the server cannot do it.
     GetDelta {
-        /// The file to read.
+        /// Remote file to read.
         source: RemotePath,
-        /// The final name.
+        /// Final name of the local file.
         target: LocalPath,
-        /// What the listing or STAT said; `None` makes the lane ask.
+        /// Attributes from the listing or STAT; `None` makes the lane ask for them.
         known: Option<Attributes>,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
-        /// Also over a path that is faster than what it takes at both ends.
+        /// Use a delta even if the path is faster than the work at both ends.
         always: bool,
     },
-    /// Asks for the sum of a range of a file, of at most [`sftp::blocks::MOST_HASHED`] bytes; its
-    /// [`LaneEvent::Sum`] comes before `Done`. Fails where the server makes no sums.
+    /// Asks for the checksum of a range of a file, at most [`sftp::blocks::MOST_HASHED`] bytes
+    /// long. [`LaneEvent::Sum`] comes before `Done`. Fails if the server computes no checksums.
     Sum {
-        /// Of what.
+        /// Remote file to hash.
         path: RemotePath,
-        /// Which bytes; a length is given.
+        /// Range to hash; it has a length.
         span: ByteRange,
-        /// It fails where the file is not as long as this, in bytes.
+        /// Expected size of the file in bytes; the job fails if it differs.
         size: Option<u64>,
     },
-    /// Creates a directory; one that exists already is success, and its
+    /// Creates a directory. An existing directory counts as success, and its
     /// [`LaneEvent::Attributes`] come before `Done`.
     MakeDir {
-        /// Its path.
+        /// Path of the directory.
         path: RemotePath,
         /// Permission bits to create it with; the server's umask applies.
         mode: u32,
-        /// A symlink to a directory counts as one that exists.
+        /// Accept a symlink to a directory as an existing one.
         follow: bool,
     },
-    /// Sets what is given, as SETSTAT (or lsetstat when `follow` is false and it is a symlink).
+    /// Sets the given attributes by SETSTAT, or by lsetstat if `follow` is false and `path` is a
+    /// symlink.
     SetAttributes {
-        /// Of what.
+        /// Path of the file.
         path: RemotePath,
-        /// What to set; `size` is ignored.
+        /// Attributes to set; `size` is ignored.
         attributes: Attributes,
         /// Follow a symlink.
         follow: bool,
-        /// What it is to have of these.
+        /// Extended attributes and access control lists to set.
         xattrs: Option<Box<Xattrs>>,
     },
-    /// Makes another name of a file, replacing a file or symlink of that name by rename.
+    /// Creates a hard link, replacing a file or symlink of that name by rename.
     MakeHardLink {
-        /// The name.
+        /// Path of the new link.
         path: RemotePath,
-        /// A name that it has.
+        /// Path of the existing file.
         of: RemotePath,
     },
-    /// Asks for extended attributes and access control lists: [`LaneEvent::Xattrs`].
+    /// Asks for extended attributes and access control lists; answered by [`LaneEvent::Xattrs`].
     GetXattrs {
-        /// Of what.
+        /// Path of the file.
         path: RemotePath,
-        /// Which, and whether a symlink is followed.
+        /// Kinds to return, and the choice to follow a symlink.
         flags: MetadataFlags,
     },
-    /// Asks for the names of users and groups: [`LaneEvent::Names`].
+    /// Asks for the names of users and groups; answered by [`LaneEvent::Names`].
     Names {
-        /// Numbers of users.
+        /// Numeric user ids.
         users: Vec<u32>,
-        /// Numbers of groups.
+        /// Numeric group ids.
         groups: Vec<u32>,
     },
-    /// Asks for the numbers of users and groups: [`LaneEvent::Ids`].
+    /// Asks for the numeric ids of users and groups; answered by [`LaneEvent::Ids`].
     Ids {
-        /// Names of users.
+        /// User names.
         users: Vec<Vec<u8>>,
-        /// Names of groups.
+        /// Group names.
         groups: Vec<Vec<u8>>,
     },
     /// Creates a symlink, replacing a symlink or file of that name by rename.
     MakeSymlink {
-        /// Where it is.
+        /// Path of the symlink.
         path: RemotePath,
-        /// What it says.
+        /// Target text of the symlink.
         points_to: Vec<u8>,
     },
     /// Reads a symlink.
     ReadSymlink {
-        /// Which.
+        /// Path of the symlink.
         path: RemotePath,
     },
-    /// Lists a directory; entries come as [`LaneEvent::Entries`], as they arrive. A lane that
-    /// predicts handles ends it with [`LaneEvent::Abandoned`] where the directory is too long for
-    /// one flight; the first entries are told again by the lane that lists it then, as they are
-    /// when a lane is lost.
+    /// Lists a directory; entries are reported as [`LaneEvent::Entries`] as they arrive. A lane
+    /// that predicts handles ends the job with [`LaneEvent::Abandoned`] if the directory is too
+    /// long for one flight. The lane that lists it next reports the first entries again, as after a
+    /// lost lane.
     List {
-        /// Which.
+        /// Path of the directory.
         path: RemotePath,
     },
-    /// Lists a directory and all below it, where the server has list-tree@longhaul; what is found
-    /// comes as [`LaneEvent::Tree`], from the beginning again when a lane is lost. Symlinks are not
+    /// Lists a directory and everything below it on servers with list-tree@longhaul. Results come
+    /// as [`LaneEvent::Tree`], from the beginning again after a lost lane. Symlinks are not
     /// followed.
     ListTree {
-        /// What there probably is in all is wanted as well.
+        /// Ask for an estimate of the total number of files and bytes as well.
         count: bool,
-        /// Which.
+        /// Path of the topmost directory.
         path: RemotePath,
     },
-    /// Asks for attributes.
+    /// Asks for the attributes of a file.
     Stat {
-        /// Of what.
+        /// Path of the file.
         path: RemotePath,
         /// Follow a symlink.
         follow: bool,
     },
-    /// Asks for the canonical path; `~` and `~user` go through expand-path@openssh.com.
+    /// Asks for the canonical path; `~` and `~user` are resolved by expand-path@openssh.com.
     RealPath {
-        /// Of what.
+        /// Path to resolve.
         path: RemotePath,
     },
-    /// Makes these durable, directories with the names in them, where the server has
-    /// fsync-set@longhaul; elsewhere nothing is done. At most [`sftp::MOST_SYNCED`], in one message.
+    /// Makes files durable, and directories with the names in them, on servers with
+    /// fsync-set@longhaul; does nothing on others. At most [`sftp::MOST_SYNCED`] paths, in one
+    /// message.
     MakeDurable {
-        /// What. A symlink in the last place is not followed.
+        /// Paths to sync. A symlink in the last component is not followed.
         paths: Vec<RemotePath>,
     },
     /// Removes a file.
     Remove {
-        /// Which.
+        /// Path of the file.
         path: RemotePath,
     },
-    /// The first part of an upload over several lanes: looks at the target as a `Put` does,
-    /// creates the temporary beside it and writes the first bytes of the source that `file` has
-    /// open. [`LaneEvent::Temp`] comes as soon as others may write into it; from then on it is
-    /// theirs to remove. `Done` without it: the target is to be written where it is, which is a
-    /// `Put`'s work, and nothing was left behind.
+    /// First part of an upload over several lanes: looks at the target as a `Put` does, creates the
+    /// temporary beside it and writes the first bytes of the source that job `file` has open.
+    /// [`LaneEvent::Temp`] comes as soon as other lanes may write into the temporary; from then on
+    /// those lanes must remove it. `Done` without this event means that the target must be written
+    /// in place by a `Put`, and that nothing was left behind.
     CreateTemp {
-        /// Whose source: [`crate::DiskRequest::Join`].
+        /// Job that opened the source ([`crate::DiskRequest::Join`]).
         file: JobId,
-        /// The final name.
+        /// Final name of the file.
         target: RemotePath,
-        /// What fstat said of the source.
+        /// Attributes of the source from fstat.
         attributes: Attributes,
-        /// How many of the first bytes to write.
+        /// Number of bytes to write, from the start of the file.
         len: u64,
-        /// Set the attributes as well: no other job opens the file.
+        /// Set the attributes as well, since no other job opens the file.
         alone: bool,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
     },
-    /// Another part of an upload: opens the temporary without CREAT or TRUNC and writes.
+    /// Further part of an upload: opens the temporary without CREAT or TRUNC and writes a range.
     PutRange {
-        /// Whose source: [`crate::DiskRequest::Join`].
+        /// Job that opened the source ([`crate::DiskRequest::Join`]).
         file: JobId,
-        /// Size and times of the source, as far as they are known.
+        /// Size and times of the source, as far as known.
         attributes: Attributes,
-        /// Where to: the temporary.
+        /// Path of the temporary.
         temp: RemotePath,
-        /// Which bytes.
+        /// Range to write.
         span: ByteRange,
     },
-    /// The last part of an upload, sent when the CLOSE of every other part was answered:
-    /// size, mode, times, fsync where asked, and the rename. When it fails it has removed the
-    /// temporary, or the text says where the data are. [`LaneEvent::Abandoned`]: the server lets no
-    /// temporary take this name, and the file is to be written in place.
+    /// Last part of an upload, sent after the CLOSE of every other part was answered: sets size,
+    /// mode and times, syncs if requested, and renames. On failure the temporary has been removed,
+    /// or the error says where the data are. [`LaneEvent::Abandoned`] means that the server lets no
+    /// temporary take this name, and that the file must be written in place.
     FinishTemp {
-        /// What [`LaneEvent::Temp`] told.
+        /// Temporary from [`LaneEvent::Temp`].
         temp: Temp,
-        /// What fstat said of the source.
+        /// Attributes of the source from fstat.
         attributes: Attributes,
-        /// Cut to this size; `None` where nothing was written behind the end.
+        /// Size in bytes to truncate to; `None` if nothing was written beyond the end.
         cut: Option<u64>,
-        /// The lane that wrote the file has set its attributes.
+        /// The lane that wrote the file has already set its attributes.
         set: bool,
-        /// How.
+        /// Options of the copy.
         options: PutOptions,
     },
-    /// Looks whether the temporary of an earlier run can be gone on with, and what its name will
-    /// replace. `Done` without [`LaneEvent::Temp`]: it cannot.
+    /// Checks if the temporary of an earlier run can be resumed, and which file its rename will
+    /// replace. `Done` without [`LaneEvent::Temp`] means that it cannot be resumed.
     AdoptTemp {
-        /// The final name.
+        /// Final name of the file.
         target: RemotePath,
-        /// The temporary.
+        /// Path of the temporary.
         temp: RemotePath,
-        /// What is proven of it.
+        /// Ranges of the temporary that the journal lists.
         left: Left,
-        /// As [`PutOptions::replace_link`].
+        /// See [`PutOptions::replace_link`].
         replace_link: bool,
     },
-    /// Makes what was written into a temporary durable, where the server can be asked to:
-    /// [`FileState::Synced`] says so. Its attributes come as [`LaneEvent::Attributes`].
+    /// Makes the data of a temporary durable if the server can sync; [`FileState::Synced`] reports
+    /// success. The attributes come as [`LaneEvent::Attributes`].
     SyncTemp {
-        /// The temporary.
+        /// Path of the temporary.
         temp: RemotePath,
     },
-    /// A part of a download, written into the target that `file` has created. The attributes
-    /// that the open file has come as [`LaneEvent::Attributes`], empty where the server tells none.
+    /// Part of a download, written into the target that job `file` created. Attributes of the open
+    /// remote file come as [`LaneEvent::Attributes`], empty if the server sends none.
     GetRange {
-        /// Whose target: [`crate::DiskRequest::Join`].
+        /// Job that created the target ([`crate::DiskRequest::Join`]).
         file: JobId,
-        /// The file to read.
+        /// Remote file to read.
         source: RemotePath,
-        /// What is known of it; has a size.
+        /// Known attributes of the source, with a size.
         known: Attributes,
-        /// Which bytes.
+        /// Range to read.
         span: ByteRange,
-        /// Ask for holes.
+        /// Ask the server for holes.
         sparse: bool,
     },
 }
 
 impl JobKind {
-    /// The path at the far end that it is about, where it has one.
+    /// Returns the remote path of the job, if it has one.
     pub fn remote_path(&self) -> Option<&RemotePath> {
         match self {
             Self::Put { target, .. } | Self::PutDelta { target, .. } => Some(target),
@@ -295,87 +296,88 @@ impl JobKind {
         }
     }
 
-    /// Whether its answer is one packet at once, behind which others do not wait.
+    /// Returns true for jobs answered by one packet at once, which delay no job behind them.
     fn is_question(&self) -> bool {
         matches!(self, Self::Stat { .. } | Self::RealPath { .. })
     }
 }
 
-/// Where a listing goes among jobs that wait: everything in a tree waits for it, and it for nothing but questions
-/// that were there before. Answers come in order, and the parts of a tree are 20 ms of a slow start.
+/// Returns the queue position for a new listing: behind waiting questions (stat, realpath) and
+/// before all else, since the whole tree waits for the listing. Answers come in order, and the
+/// parts of a tree are 20 ms of a slow start.
 pub(crate) fn place_of_listing<'a>(waiting: impl Iterator<Item = &'a Job>) -> usize {
     waiting.take_while(|job| job.kind.is_question()).count()
 }
 
-/// Bytes of a file.
+/// Range of bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
-    /// The first.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many; `None` is all up to where the file ends when it is read.
+    /// Length in bytes; `None` extends to the end of the file at the time of reading.
     pub len: Option<u64>,
 }
 
 impl ByteRange {
-    /// The first byte behind it, if it has a length.
+    /// Returns the first offset after the range, if it has a length.
     pub fn end(&self) -> Option<u64> {
         self.len.map(|len| self.offset.saturating_add(len))
     }
 }
 
-/// An upload's temporary, and what the rename will replace.
+/// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Temp {
-    /// Its name.
+    /// Path of the temporary.
     pub temp: RemotePath,
-    /// The final name: the target, or what it points to.
+    /// Final name: the target, or the file that the target symlink points to.
     pub target: RemotePath,
-    /// A regular file stands there.
+    /// True if a regular file exists at `target`.
     pub replaces: bool,
-    /// Its permission bits, if the server has any; they stay.
+    /// Permission bits of the existing file, if the server sends them; they are kept.
     pub mode: Option<u32>,
-    /// Its owner and group, if the server tells them; they stay where that is permitted.
+    /// Owner and group of the existing file, if the server sends them; they are kept if permitted.
     pub owner: Option<(u32, u32)>,
 }
 
-/// How a file is copied.
+/// Options of a file copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutOptions {
     /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
-    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp leaves them out both
-    /// ways, since the owner they would act for is not kept (sftp-client.c, sftp_download).
+    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp drops them in both
+    /// directions, since the owner that they act for is not kept (sftp-client.c, sftp_download).
     pub special_bits: bool,
-    /// Write under the final name at once, without temporary and rename.
+    /// Write directly under the final name, without temporary and rename.
     pub inplace: bool,
-    /// Make it durable before the rename.
+    /// Make the data durable before the rename.
     pub fsync: bool,
-    /// The target does not exist as far as this run can know (a directory that it created), so
-    /// it need not be looked at first.
+    /// The target cannot exist, since this run created its directory; skips the check of the
+    /// target.
     pub fresh: bool,
-    /// A symlink under the target's name is replaced and not followed: inside a tree whose
-    /// symlinks are kept, the source may have made it in this run or an earlier one, and would
-    /// choose through it what is written (CVE-2019-6111).
+    /// Replace a symlink at the target instead of following it. In a tree whose symlinks are kept,
+    /// the source may have created the symlink in this run or an earlier one, and would decide
+    /// through it which file is written (CVE-2019-6111).
     pub replace_link: bool,
-    /// The copy is written down, so that it can be gone on with.
+    /// Set when the copy is in the journal and can be resumed.
     pub keep: Option<Box<Keep>>,
-    /// Holes of the source are holes of the target.
+    /// Keep holes of the source as holes of the target.
     pub sparse: bool,
-    /// What it is to have beside what `preserve` keeps.
+    /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
 }
 
-/// What a file is to have that a copy does not keep by itself.
+/// Metadata that a copy does not keep by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraMetadata {
-    /// Owner and group, as the receiving end counts them.
+    /// Owner and group, as numeric ids of the receiving end.
     pub owner: Option<(u32, u32)>,
     /// Extended attributes and access control lists.
     pub xattrs: Option<Box<Xattrs>>,
 }
 
 impl ExtraMetadata {
-    /// Whether there is nothing to set.
+    /// Returns true if there is nothing to set.
     pub fn is_empty(&self) -> bool {
         self.owner.is_none() && self.xattrs.is_none()
     }
@@ -384,14 +386,14 @@ impl ExtraMetadata {
 /// Extended attributes and access control lists of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xattrs {
-    /// Which of both it is about: of those, what is not in the list is removed.
+    /// Kinds that the list covers; entries of these kinds that are not in the list are removed.
     pub kinds: MetadataFlags,
     /// Names and values.
     pub list: Vec<Xattr>,
 }
 
 impl Xattrs {
-    /// What is lost where they cannot be set.
+    /// Returns the kinds of metadata that are lost if the list cannot be set.
     pub fn parts(&self) -> Parts {
         let of = |kind| {
             let is = |(name, _): &Xattr| sftp::xattrs::kind(name, true) == Some(kind);
@@ -403,48 +405,50 @@ impl Xattrs {
     }
 }
 
-/// What the journal of a copy knows of a file.
+/// Journal data of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
-    /// The temporary's name has these letters ([`crate::tagged_name`]).
+    /// Number from which the temporary's name is made ([`crate::tagged_name`]).
     pub tag: u64,
-    /// How often the file was begun anew. Each time the name is another: what a lost connection
-    /// has sent may still be carried out, and must not rename what is only being written.
+    /// Number of restarts of this file. Each restart uses other names: requests that a lost
+    /// connection has sent may still be executed, and must not rename a file that is only being
+    /// written.
     pub again: u8,
-    /// What an earlier run has left.
+    /// Progress of an earlier run.
     pub left: Option<Left>,
 }
 
-/// What an earlier run has left of a file: a temporary of which these bytes are proven.
+/// Result of an earlier run for one file: a temporary and the ranges that are known to be good.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// First bytes, and those behind the last, in order.
+    /// Ranges in order, as first byte and first byte after the range.
     pub ranges: Vec<(u64, u64)>,
-    /// The temporary's modification time when that was written down, nanoseconds; 0 if unknown.
+    /// Modification time of the temporary at that checkpoint, in nanoseconds since 1970; 0 if
+    /// unknown.
     pub mtime: u64,
-    /// Size and modification time, nanoseconds, of the source that they are of; 0 if unknown.
+    /// Size in bytes and modification time in nanoseconds of the source at that time; 0 if unknown.
     pub source: (u64, u64),
 }
 
-/// Times that a file is begun anew before names come again.
+/// Number of restarts after which names repeat.
 const AGAIN: u8 = 5;
-/// Names that one attempt may try.
+/// Number of names that one attempt may try.
 const TRIES: u64 = 3;
 
 impl Keep {
-    /// The temporary's path beside `target`, at the `tries`-th try of this attempt.
+    /// Returns the temporary's path beside `target` for try number `tries` of this attempt.
     pub fn temporary(&self, target: &[u8], tries: u8) -> Vec<u8> {
         let try_of_these = u64::from(tries) % TRIES;
         crate::tagged_name(target, self.letters().wrapping_add(try_of_these))
     }
 
-    /// The letters of this attempt's first name; whoever finds it taken counts up, as
-    /// [`Keep::temporary`] does.
+    /// Returns the number from which this attempt's first name is made; further tries count up from
+    /// it, as in [`Keep::temporary`].
     pub(crate) fn letters(&self) -> u64 {
         self.tag.wrapping_add(8 * u64::from(self.again % AGAIN))
     }
 
-    /// Every name that the temporary may have had.
+    /// Returns every name that the temporary may have.
     pub fn names(target: &[u8], tag: u64) -> impl Iterator<Item = Vec<u8>> {
         let both = |again| (0..TRIES as u8).map(move |tries| (again, tries));
         let named = move |(again, tries)| {
@@ -454,8 +458,8 @@ impl Keep {
         (0..AGAIN).flat_map(both).map(named)
     }
 
-    /// Whether `path` is a name that the temporary of a file with this tag may have had, in
-    /// whatever directory and beside whatever file.
+    /// Returns true if the temporary of a file with this tag may have the name `path`, in any
+    /// directory and beside any file.
     pub fn may_be_named(path: &[u8], tag: u64) -> bool {
         let at = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);
         let (dir, name) = path.split_at(at);
@@ -467,12 +471,12 @@ impl Keep {
 }
 
 impl PutOptions {
-    /// The mode bits of `source` that are kept.
+    /// Returns the mode bits of `source` that are kept.
     pub fn kept_mode(&self, source: u32) -> u32 {
         source & if self.special_bits { 0o7777 } else { 0o777 }
     }
 
-    /// `source` with the mode bits that are kept.
+    /// Returns `source` with only the mode bits that are kept.
     pub fn kept(&self, source: Attributes) -> Attributes {
         Attributes {
             mode: source.mode.map(|mode| self.kept_mode(mode)),
@@ -481,20 +485,20 @@ impl PutOptions {
     }
 }
 
-/// Attributes of a file, local or remote. Absent ones are `None`.
+/// Attributes of a local or remote file; absent ones are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// Bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// `st_mode`: type and permission bits.
+    /// File type and permission bits (`st_mode`).
     pub mode: Option<u32>,
-    /// Owner and group.
+    /// Numeric owner and group.
     pub owner: Option<(u32, u32)>,
-    /// Access and modification time, seconds since 1970 (SFTP v3 has no finer).
+    /// Access and modification time in seconds since 1970 (SFTP v3 has no finer unit).
     pub times: Option<(u32, u32)>,
-    /// What the times have beyond that, where both ends can tell.
+    /// Nanosecond parts of the two times, if both ends support them.
     pub nanoseconds: Option<(u32, u32)>,
-    /// Which file it is, of a regular one that has several names.
+    /// Identity of a regular file that has several hard links.
     pub link: Option<Link>,
 }
 
@@ -507,12 +511,12 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link.
     Symlink,
-    /// A device, socket, FIFO or what the server did not tell.
+    /// A device, socket or FIFO, or an unknown type.
     Other,
 }
 
 impl Attributes {
-    /// The type; [`EntryKind::Other`] when there is no mode.
+    /// Returns the file type; [`EntryKind::Other`] without a mode.
     pub fn kind(&self) -> EntryKind {
         match self.mode.map(|m| m & 0o170_000) {
             Some(0o100_000) => EntryKind::File,
@@ -523,13 +527,13 @@ impl Attributes {
     }
 }
 
-/// How far a file has come. One type for every part that must know: lanes, closing line, journal.
+/// Progress of a file, shared by lanes, the closing line and the journal.
 ///
-/// `Written` and all before it prove nothing after a crash; only `Synced` does.
+/// `Written` and all states before it prove nothing after a crash; only `Synced` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// Known, nothing sent.
+    /// The file is known and nothing has been sent.
     Planned,
     /// The temporary exists: its OPEN with CREAT|EXCL was answered OK.
     Created,
@@ -539,111 +543,112 @@ pub enum FileState {
     Closed,
     /// The data are durable (fsync answered OK).
     Synced,
-    /// It stands under its final name.
+    /// The file exists under its final name.
     Renamed,
 }
 
-/// What became of a job, in the order it happened.
+/// Event of a job; events come in the order in which things happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaneEvent {
-    /// A file went a step further.
+    /// The file reached the next state.
     State(JobId, FileState),
-    /// Bytes of file data that the receiving side confirmed.
+    /// Number of bytes of file data that the receiving side has confirmed.
     Progress(JobId, u64),
-    /// Of the bytes told by [`LaneEvent::Progress`], so many were at the receiving end already.
+    /// Number of bytes reported by [`LaneEvent::Progress`] that were already at the receiving end.
     Reused(JobId, u64),
-    /// Entries of a listing: name and attributes. Names are checked: not empty, no `/`, no NUL,
+    /// Entries of a listing, as name and attributes. Names are checked: not empty, no `/`, no NUL,
     /// not `.` or `..`.
     Entries(JobId, Vec<(Vec<u8>, Attributes)>),
-    /// A name in a listing that no file can have, and that is not among `Entries`.
+    /// Invalid name in a listing, omitted from `Entries`.
     LeftOut(JobId, Vec<u8>),
-    /// Steps of a [`JobKind::ListTree`]; names are checked as those of `Entries`.
+    /// Steps of a [`JobKind::ListTree`]; names are checked as for `Entries`.
     Tree(JobId, Vec<TreeStep>),
-    /// The answer of a Stat, or what stood there already for a MakeDir. For a Put, what the source was
-    /// when it was opened, where it is read in several pieces.
+    /// Answer of a Stat, or attributes of the existing directory for a MakeDir. For a Put whose
+    /// source is read in several pieces: the source's attributes when it was opened.
     Attributes(JobId, Attributes),
-    /// The answer of a RealPath or ReadSymlink. For a Put, where the old file is until the new one
-    /// has its name, which a server without posix-rename@openssh.com gives only to one that is free.
+    /// Answer of a RealPath or ReadSymlink. For a Put: the path of the old file while the new one
+    /// gets its name, on a server without posix-rename@openssh.com, which renames only to a free
+    /// name.
     Path(JobId, Vec<u8>),
-    /// The temporary of a [`JobKind::CreateTemp`] exists and may be written into.
+    /// The temporary of a [`JobKind::CreateTemp`] exists and other lanes may write into it.
     Temp(JobId, Temp),
-    /// The source of a range ended at this offset, before the range did or because the range
-    /// went to the end.
+    /// The source ended at this offset, before the end of the range or because the range extends to
+    /// the end of the file.
     Ended(JobId, u64),
-    /// These bytes of a part were answered OK: offset and length.
+    /// Offset and length of bytes of a part that were answered OK.
     Written(JobId, u64, u64),
-    /// Worth writing down: what the receiving end has of a file that is cut.
+    /// Checkpoint of a cut file for the journal: data at the receiving end.
     Kept(JobId, Kept),
-    /// All bytes from the first offset to the one before the second have been copied, and every
-    /// handle that they were written through is closed without an error; more than was told before.
-    /// Nothing that is under way writes them once more. Only of files that are cut.
+    /// Bytes from the first offset up to the second, exclusive, are copied, and every handle that
+    /// wrote them was closed without an error; grows with each event. No request in flight writes
+    /// these bytes again. Only for files that are cut.
     Safe(JobId, u64, u64),
-    /// Something to tell the user that does not fail the job.
+    /// Message for the user that does not fail the job.
     Warning(JobId, String),
-    /// The answer of a GetXattrs: names are those that were asked for.
+    /// Answer of a GetXattrs, with the requested names.
     Xattrs(JobId, Vec<Xattr>),
-    /// The answer of a Names: in the order of the numbers, empty where there is none.
+    /// Answer of a Names, in the order of the numbers; empty for an unknown number.
     Names(JobId, Vec<Vec<u8>>, Vec<Vec<u8>>),
-    /// The answer of an Ids: in the order of the names, `u32::MAX` where there is none.
+    /// Answer of an Ids, in the order of the names; `u32::MAX` for an unknown name.
     Ids(JobId, Vec<u32>, Vec<u32>),
-    /// The answer of a Sum: 32 bytes, BLAKE3 of the range, or of what of it the file has; none of a
-    /// range without a length.
+    /// Answer of a Sum: 32 bytes of BLAKE3 of the range, or of the part of it that the file has;
+    /// empty for a range without a length.
     Sum(JobId, Vec<u8>),
-    /// These parts of its metadata could not be kept, the first of them for this reason.
+    /// Metadata that could not be kept, with the reason of the first.
     NotKept(JobId, Parts, String),
-    /// The server refuses these whatever the file, for this reason; empty where an earlier lane has
-    /// found it.
+    /// Operations that the server refuses for every file, with the reason; the reason is empty if
+    /// an earlier lane has found out.
     Refused(JobId, Refusals, String),
-    /// It was written under its final name, without a temporary.
+    /// The file was written directly under its final name, without a temporary.
     InPlace(JobId),
-    /// The file that it has replaced was of this owner and group, which could not be kept.
+    /// Owner and group of the replaced file, which could not be kept.
     Belonged(JobId, (u32, u32)),
-    /// The file that it has replaced has so many other names, which keep the old contents.
+    /// Number of other hard links of the replaced file; these keep the old contents.
     OtherNames(JobId, u64),
     /// The job is done; no event with its id follows.
     Done(JobId),
     /// The job failed; no event with its id follows. Temporaries were removed, or the text says
     /// that they could not be.
     Failed(JobId, Fault),
-    /// It was given up ([`crate::Lane::abandon`]) and nothing of it was refused; no event with
-    /// its id follows.
+    /// The job was given up ([`crate::Lane::abandon`]) and the server refused none of it; no event
+    /// with its id follows.
     Abandoned(JobId),
 }
 
-/// A step of a walk through a tree, which begins in its topmost directory.
+/// Step of a walk through a tree, which begins in its topmost directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TreeStep {
-    /// Something in the current directory that is not walked into: a directory, if it is one, has to
-    /// be listed by another job.
+    /// An entry of the current directory that the walk does not enter; if it is a directory,
+    /// another job has to list it.
     Entry(Vec<u8>, Attributes),
-    /// A directory in the current one, which is the current one from here on.
+    /// A subdirectory of the current directory, which becomes the current one.
     Enter(Vec<u8>, Attributes),
-    /// The current directory is at its end, and the one above is the current one again.
+    /// The current directory ends, and its parent becomes the current one again.
     Leave,
-    /// The current directory cannot be listed, or not to its end.
+    /// The current directory cannot be listed completely, for this reason.
     Failed(String),
-    /// What there probably is in the whole tree, as the server says.
+    /// Server's estimate of the contents of the whole tree.
     Count {
-        /// Regular files.
+        /// Number of regular files.
         files: u64,
-        /// Their lengths.
+        /// Total size of the files in bytes.
         bytes: u64,
     },
 }
 
-/// What the receiving end has of a file.
+/// Checkpoint of a file at the receiving end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// It was synced; else the receiving machine's memory may have it alone.
+    /// True if the data were synced; false if they may be only in the receiving machine's memory.
     pub durable: bool,
-    /// The temporary's modification time, nanoseconds; 0 if unknown.
+    /// Modification time of the temporary in nanoseconds since 1970; 0 if unknown.
     pub mtime: u64,
-    /// First bytes, and those behind the last.
+    /// Ranges as first byte and first byte after the range.
     pub ranges: Vec<(u64, u64)>,
 }
 
 impl LaneEvent {
-    /// The job it is about.
+    /// Returns the job of the event.
     pub fn job(&self) -> JobId {
         match self {
             Self::State(id, _)
@@ -675,7 +680,7 @@ impl LaneEvent {
         }
     }
 
-    /// Whether no event of its job follows.
+    /// Returns true if no event of the job follows.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Done(_) | Self::Failed(..) | Self::Abandoned(_))
     }

@@ -1,11 +1,12 @@
-//! What to send next on which lane: files and directories as requests, turned into SFTP requests
-//! and local file operations.
+//! Decides what each SFTP session sends next: turns files and directories into SFTP requests and
+//! local file operations.
 //!
-//! A *lane* is an SFTP channel. [`Job`]s go in, sftp bytes and [`DiskRequest`]s come out, replies
-//! go back in, [`LaneEvent`]s tell what became of each job. [`Scheduler`] divides the jobs of a
-//! session over many lanes, on several connections; [`ConcurrencyController`] decides how many there are, and
-//! [`Background`] how fast they may be where others go first. Pure: no I/O, no clock; time is an
-//! argument.
+//! A *lane* is one SFTP session on one channel. The caller puts in [`Job`]s and replies; a lane
+//! returns SFTP bytes, [`DiskRequest`]s and [`LaneEvent`]s that report each job's result.
+//! [`Scheduler`] assigns the jobs of a session to lanes on several connections,
+//! [`ConcurrencyController`] decides how many connections and lanes there are, and [`Background`]
+//! limits the rate of a copy that yields to other traffic. Pure: no I/O and no clock; the time is
+//! an argument.
 
 mod background;
 mod concurrency;

@@ -2,10 +2,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// A path on this machine that a copy writes, divided where the part ends that the user has named.
+/// A local path that a copy writes, split at the end of the part that the user named.
 ///
-/// Symlinks in the named part are the user's, and are followed. Below it a server, another user or an
-/// earlier copy may have made them: the disk side follows none there.
+/// Symlinks in the named part belong to the user and are followed. Symlinks below it may have been
+/// made by a server, another user or an earlier copy; the disk side follows none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocalPath {
     named: PathBuf,
@@ -14,7 +14,7 @@ pub struct LocalPath {
 }
 
 impl LocalPath {
-    /// A path that the user has named as a whole.
+    /// Creates a path that the user named in full.
     pub fn named(path: impl Into<PathBuf>) -> Self {
         Self {
             named: path.into(),
@@ -22,8 +22,8 @@ impl LocalPath {
         }
     }
 
-    /// `below` beneath the directory `named`. With `dirlinks`, symlinks that lead to directories are
-    /// followed there as well (`--keep-dirlinks`).
+    /// Creates the path `below` beneath the directory `named`. With `dirlinks`, symlinks to
+    /// directories are followed below it as well (`--keep-dirlinks`).
     pub fn beneath(named: impl Into<PathBuf>, below: impl Into<PathBuf>, dirlinks: bool) -> Self {
         Self {
             named: named.into(),
@@ -32,29 +32,29 @@ impl LocalPath {
         }
     }
 
-    /// The part that the user has named.
+    /// Returns the part that the user named.
     pub fn named_part(&self) -> &Path {
         &self.named
     }
 
-    /// The part below it: empty, or names that are joined by slashes. `None` where it leads
-    /// elsewhere, by `..` or from the root.
+    /// Returns the part below the named one: empty, or names joined by slashes. `None` if it leaves
+    /// the named part by `..` or starts at the root.
     pub fn below_part(&self) -> Option<&Path> {
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_));
         self.below.components().all(inside).then_some(&self.below)
     }
 
-    /// Returns true where the user has named all of it.
+    /// Returns true if the user named the whole path.
     pub fn is_named(&self) -> bool {
         self.below.as_os_str().is_empty()
     }
 
-    /// Returns true where symlinks to directories are followed below the named part.
+    /// Returns true if symlinks to directories are followed below the named part.
     pub fn follows_dirlinks(&self) -> bool {
         self.dirlinks
     }
 
-    /// The path as a whole, for messages.
+    /// Returns the whole path, for messages.
     pub fn whole(&self) -> PathBuf {
         match self.is_named() {
             true => self.named.clone(),

@@ -1,12 +1,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long one entry of the history stands for (RFC 6817 section 3.4.2: one minute).
+/// Duration of one history entry (RFC 6817 section 3.4.2: one minute).
 const SLOT: Duration = Duration::from_secs(60);
-/// Entries kept (RFC 6817's BASE_HISTORY: ten minutes), after which another route is believed.
+/// Number of entries kept (RFC 6817's BASE_HISTORY: ten minutes); a longer delay after that counts
+/// as another route.
 const SLOTS: usize = 10;
 
-/// The lowest delays of the last minutes: what the path takes when nothing queues.
+/// Lowest delays of the last minutes: the delay of the path without queues.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BaseDelays {
     slots: VecDeque<(Instant, Duration)>,
@@ -25,7 +26,7 @@ impl BaseDelays {
         }
     }
 
-    /// What queues added to `delay`, where one was measured.
+    /// Records `delay` and returns the part of it that queues added; `None` without a measurement.
     pub(super) fn queueing(&mut self, now: Instant, delay: Option<Duration>) -> Option<Duration> {
         let delay = delay?;
         self.note(now, delay);

@@ -1,4 +1,4 @@
-//! How fast a transfer may go that yields to all other traffic.
+//! Rate of a background copy, which yields to all other traffic.
 
 mod base;
 
@@ -9,95 +9,100 @@ use serde::{Deserialize, Serialize};
 
 use self::base::BaseDelays;
 
-/// How much delay of queues is meant to be kept. RFC 6817 allows 100 ms at most, and that much is
-/// heard in a call; a quarter of it is what one frame of video takes, and still several times what
-/// timers and batches of this end add (docs/design/0004-background.md has the sweep).
+/// Queueing delay that the controller aims at. RFC 6817 allows 100 ms at most, which is audible in
+/// a call; a quarter of it is one frame of video, and still several times the delay that local
+/// timers and batches add (docs/design/0004-background.md has the sweep).
 const TARGET: Duration = Duration::from_millis(25);
 
-/// Never slower, in bytes a second: an SSH connection that moves nothing looks dead, and a path on
-/// which this much is felt is one that a copy should not be on.
+/// Minimum rate in bytes per second: an SSH connection that moves nothing looks dead, and a path on
+/// which this rate is felt is unsuitable for a copy.
 const FLOOR: f64 = 16e3;
 
-/// In flight at the beginning: RFC 6928's ten segments. The first answers say what the path takes
-/// without a queue; with 64 kB, on 2 Mbit/s they had waited for each other for a quarter of a second,
-/// which was taken for the path from then on.
+/// Initial window in bytes: the ten segments of RFC 6928. The first answers measure the path
+/// without a queue; with 64 kB on 2 Mbit/s they waited a quarter of a second for each other, and
+/// that was taken for the delay of the path from then on.
 const INITIAL: f64 = 14.6e3;
-/// Growth in a round trip without any queue, once past the slow start: lost ground of a hundredfold
-/// is won back in some twenty-five round trips.
+/// Growth of the window per round trip without any queue, after slow start: a hundredfold loss is
+/// regained in about twenty-five round trips.
 const GAIN: f64 = 0.2;
-/// Near the target a queue that is too long or too short by so much changes the window by half as
-/// much in a round trip: what is seen is a round trip old, and more would swing.
+/// Near the target, the relative error of the queueing delay changes the window by this share per
+/// round trip: measurements are a round trip old, and a larger share would oscillate.
 const DAMPED: f64 = 0.5;
-/// In units of the target, a queue that no swing of ours explains: somebody else fills it.
+/// Queueing delay, in units of the target, that own oscillation does not explain: other traffic
+/// fills the queue.
 const NOISE: f64 = 1.15;
-/// What a loss leaves (RFC 6817 section 2.4.2).
+/// Factor applied to the window after a loss (RFC 6817 section 2.4.2).
 const LOSS: f64 = 0.5;
-/// How often the base delay is measured anew with nothing of ours in the queue, as LEDBAT++ does
-/// (draft-irtf-iccrg-ledbat-plus-plus section 4.4): else our own queue is believed to be the path.
+/// Interval for measuring the base delay with no own data in the queue, as LEDBAT++ does
+/// (draft-irtf-iccrg-ledbat-plus-plus section 4.4); otherwise the own queue would be taken for the
+/// path.
 const REST_EVERY: Duration = Duration::from_secs(60);
-/// Samples of which the lowest counts (RFC 6817's CURRENT_FILTER): one late one is no queue.
+/// Number of samples of which the lowest counts (RFC 6817's CURRENT_FILTER): one late sample is no
+/// queue.
 const FILTER: usize = 2;
-/// The window is what holds a flow back; the rate is there so that it does not leave at once.
+/// Factor of the pacing rate over the window's rate: the window limits the flow, the rate only
+/// prevents bursts.
 const PACING: f64 = 1.25;
-/// How much more than was moved the window may hold (RFC 6817 section 2.4.2).
+/// Maximum ratio of the window to the data moved per round trip (RFC 6817 section 2.4.2).
 const ALLOWED: f64 = 2.0;
 
-/// What was measured until now; counters run from the beginning.
+/// Measurements up to now; counters run from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackgroundSample {
-    /// When.
+    /// Time of the sample.
     pub now: Instant,
-    /// TCP's smoothed round trip, where something was acknowledged since the last sample.
+    /// TCP's smoothed round trip, if data were acknowledged since the last sample.
     pub round_trip: Option<Duration>,
-    /// The shortest time to the answer of a request of those answered since the last sample. It
-    /// holds the server's work, and is not smoothed.
+    /// Shortest response time of the requests answered since the last sample. It includes the
+    /// server's work, and is not smoothed.
     pub answer: Option<Duration>,
     /// Bytes that the receiver has confirmed.
     pub moved: u64,
-    /// Packets lost, as far as this end can tell.
+    /// Packets lost, as far as known locally.
     pub lost: u64,
 }
 
-/// What may be done until the next sample.
+/// Rate and window until the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Allowance {
-    /// Bytes a second.
+    /// Maximum rate in bytes per second.
     pub rate: f64,
-    /// Bytes without an answer.
+    /// Maximum number of bytes in requests without an answer.
     pub in_flight: u64,
 }
 
-/// A rate that fills what others leave of a path: LEDBAT (RFC 6817), with a window that grows by
-/// a share of itself instead of a packet, since a gigabit across an ocean has ten thousand of them
-/// in flight.
+/// Rate control that uses only the capacity that other traffic leaves: LEDBAT (RFC 6817), with a
+/// window that grows by a share of itself instead of by a packet, since a gigabit across an ocean
+/// has ten thousand packets in flight.
 ///
-/// It goes by the delay that queues add to a round trip, wherever on the way they are: below the
-/// target of 25 ms the window grows, above it shrinks, by half in a round trip at twice the target.
-/// A loss halves it. Of two measurements the lower one counts, since each holds all queues: TCP's
-/// is free of the server's work, but smoothed over eight acknowledgements, which may be seconds
-/// where little moves, and holds acknowledgements that the far end put off. Call [`Background::sample`] every [`Background::interval`].
+/// The input is the delay that queues anywhere on the path add to a round trip. Below the target of
+/// 25 ms the window grows; above it the window shrinks, by half per round trip at twice the target.
+/// A loss halves the window. The lower of two delay measurements counts, since each includes all
+/// queues. TCP's excludes the server's work, but is smoothed over eight acknowledgements, which may
+/// take seconds at a low rate, and includes delayed acknowledgements. Call [`Background::sample`]
+/// every [`Background::interval`].
 #[derive(Clone, Debug)]
 pub struct Background {
     window: f64,
     round_trips: BaseDelays,
     answers: BaseDelays,
-    /// Delays that queues added, the last first.
+    /// Recent queueing delays, latest first.
     recent: VecDeque<Duration>,
     slow_start: bool,
     last: Option<BackgroundSample>,
-    /// Rate at which bytes were confirmed, over the last round trips.
+    /// Rate of confirmed bytes over the last round trips, in bytes per second.
     delivered: f64,
     lost_at: Option<Instant>,
     adjusted_at: Option<Instant>,
     rest: BaseDelayPause,
 }
 
-/// Pauses in which the base delay is measured.
+/// Schedule of the pauses in which the base delay is measured.
 #[derive(Clone, Copy, Debug)]
 enum BaseDelayPause {
-    /// Until then.
+    /// Time of the next pause.
     Next(Option<Instant>),
-    /// Until then, and with which window it goes on.
+    /// End of the current pause, and the window to restore.
     Resting(Instant, f64),
 }
 
@@ -108,7 +113,7 @@ impl Default for Background {
 }
 
 impl Background {
-    /// Nothing is known of the path.
+    /// Creates a controller that knows nothing of the path yet.
     pub fn new() -> Self {
         Self {
             window: INITIAL,
@@ -124,17 +129,17 @@ impl Background {
         }
     }
 
-    /// How often to take a sample: half a round trip, within bounds.
+    /// Returns the interval between samples: half a round trip, within bounds.
     pub fn interval(&self) -> Duration {
         (self.least_delay() / 2).clamp(Duration::from_millis(5), Duration::from_millis(100))
     }
 
-    /// Delay that queues add, as last seen.
+    /// Returns the latest queueing delay.
     pub fn queueing(&self) -> Option<Duration> {
         self.recent.iter().min().copied()
     }
 
-    /// Takes a sample, and says what is allowed until the next.
+    /// Handles a sample and returns the allowance until the next one.
     pub fn sample(&mut self, sample: BackgroundSample) -> Allowance {
         let now = sample.now;
         let seen = [
@@ -161,7 +166,7 @@ impl Background {
         if sample.lost > last.lost {
             self.lose(now);
         } else if seen.is_some() {
-            // Of a round trip; what was seen within one counts for less.
+            // Samples within one round trip count in proportion to the time passed.
             let since = self.adjusted_at.unwrap_or(last.now);
             let passed = now.saturating_duration_since(since).as_secs_f64();
             self.adjusted_at = Some(now);
@@ -169,7 +174,7 @@ impl Background {
         }
         if self.window < self.least() {
             self.window = self.least();
-            // Whatever was learned of the path is history, as behind a timeout of TCP.
+            // Measurements of the path are out of date, as after a TCP timeout.
             self.slow_start = true;
         }
         self.allowance()
@@ -180,7 +185,7 @@ impl Background {
             return;
         };
         let queueing = queueing.as_secs_f64() / TARGET.as_secs_f64();
-        // How much of the window a queue as long as the target is.
+        // Share of the window that a queue of the target's length holds.
         let weight = TARGET.as_secs_f64() / self.round_trip();
         if queueing > 1.0 {
             self.slow_start = false;
@@ -189,7 +194,7 @@ impl Background {
             self.window *= 1.0 - part * (near + far).min(0.5);
             return;
         }
-        // RFC 9406: to leave the slow start only when the queue is full would be too late.
+        // RFC 9406: leaving slow start only when the queue is full would be too late.
         self.slow_start &= queueing < 0.5;
         let gain = match self.slow_start {
             true => 1.0,
@@ -198,8 +203,8 @@ impl Background {
                 near.min(GAIN).max(GAIN * (1.0 - 2.0 * queueing))
             }
         };
-        // What the disk or the server holds back says nothing of the path, and a window that grew
-        // meanwhile would come as one burst.
+        // A limit by the disk or the server says nothing about the path, and a window grown
+        // meanwhile would be sent as one burst.
         let used = ALLOWED * self.delivered * self.round_trip();
         if self.window < used.max(INITIAL) {
             self.window *= 1.0 + part * gain;
@@ -209,7 +214,7 @@ impl Background {
     fn lose(&mut self, now: Instant) {
         let round_trip = Duration::from_secs_f64(self.round_trip());
         let told = |at: Instant| now.saturating_duration_since(at) < round_trip;
-        // All losses of one round trip are one sign.
+        // All losses within one round trip count as one signal.
         if !self.lost_at.is_some_and(told) {
             self.lost_at = Some(now);
             self.slow_start = false;
@@ -217,12 +222,12 @@ impl Background {
         }
     }
 
-    /// Whether this is a pause for the base delay.
+    /// Returns true during a pause for measuring the base delay.
     fn rests(&mut self, now: Instant) -> bool {
         match self.rest {
             BaseDelayPause::Next(None) => self.rest = BaseDelayPause::Next(Some(now + REST_EVERY)),
             BaseDelayPause::Next(Some(at)) if at <= now && !self.slow_start => {
-                // Our own queue drains in its own time, and then a round trip shows the path.
+                // The own queue drains first, then a round trip shows the delay of the path.
                 let drains = self.queueing().unwrap_or_default();
                 let lasts = drains + Duration::from_secs_f64(2.0 * self.round_trip());
                 self.rest = BaseDelayPause::Resting(now + lasts, self.window);
@@ -239,13 +244,13 @@ impl Background {
         false
     }
 
-    /// What a request takes without queues.
+    /// Returns the response time without queues.
     fn least_delay(&self) -> Duration {
         let known = self.answers.least().or_else(|| self.round_trips.least());
         known.unwrap_or_default()
     }
 
-    /// With the queues, in seconds: how long the window is in flight.
+    /// Returns the round trip including queues in seconds, at least one millisecond.
     fn round_trip(&self) -> f64 {
         let now = self.least_delay() + self.queueing().unwrap_or_default();
         now.max(Duration::from_millis(1)).as_secs_f64()

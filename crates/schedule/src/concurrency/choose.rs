@@ -1,4 +1,4 @@
-//! Which change is worth trying.
+//! Chooses the next change in the number of connections and channels.
 
 use std::time::{Duration, Instant};
 
@@ -7,61 +7,59 @@ use super::{
     ConcurrencyChange, ConcurrencyController, Direction, Evidence, Limiter, LimiterEvidence,
 };
 
-/// A new connection costs so many round trips of login, and as many again until it is fast.
+/// Cost of a new connection in round trips: the login, and the slow start after it.
 const LOGIN: f64 = 6.0;
 const SLOW_START: f64 = 8.0;
-/// What a path is taken to carry where only the size of this end's buffers and of the file speak
-/// for more connections, in bytes a second: a gigabit. At 114 ms that takes five of them, and more
-/// filled the path's queue until it lost packets. At 600 ms CUBIC leaves slow start at 2 MB/s, with
-/// a window that a file's time is too short to open.
+/// Assumed capacity of a path in bytes per second (one gigabit), if only the size of local buffers
+/// and of the file suggest more connections. At 114 ms this takes five connections; more filled the
+/// path's queue until it lost packets. At 600 ms CUBIC leaves slow start at 2 MB/s, with a window
+/// that a file's time is too short to open.
 pub const USUAL_RATE: f64 = 117e6;
-/// The far end's buffer may be smaller and grows later: five downloads stood at 61 MB/s after
-/// three seconds, five uploads at 119.
+/// Allowance for the far end's buffer, which may be smaller and grows later: five downloads had 61
+/// MB/s after three seconds, five uploads 119.
 const FAR: f64 = 1.3;
-/// How many to open at most without having seen what they bring.
+/// Maximum number of connections to open without having measured their effect.
 const SPECULATIVE: u32 = 16;
-/// What a buffer is good for: the kernel counts its own overhead in.
+/// Usable share of a TCP buffer: the kernel includes its own overhead in the size.
 const USABLE: f64 = 0.6;
-/// From so many connections on the next step is a small one, unless the last one brought its
-/// share: to double five of them on a path that they filled cost a quarter of the rate for two
-/// seconds.
+/// Number of connections from which the next step is small, unless the last one brought its share:
+/// doubling five connections on a path that they filled cost a quarter of the rate for two seconds.
 const CAUTIOUS: u32 = 4;
-/// What Linux lets a send buffer grow to if nobody changed it (tcp(7), tcp_wmem).
+/// Default maximum of Linux for a send buffer in bytes (tcp(7), tcp_wmem).
 const STOCK_SEND_BUFFER: u64 = 4 << 20;
-/// The window that OpenSSH gives a channel.
+/// Window in bytes that OpenSSH gives a channel.
 const STOCK_WINDOW: u64 = 2 << 20;
-/// So few bytes are under way at once on any path.
+/// Number of bytes that any path holds in flight at once.
 const LITTLE: u64 = 64 << 10;
-/// With less than this of a processor of its own, it is others that keep the machine busy.
+/// Share of a processor below which other programs keep the machine busy.
 const OWN: f64 = 0.5;
-/// Of the processor time that a connection takes here, what has to be idle for another one on a short
-/// path. With both ends on two processors, of which a sixth was idle, a second connection took 13 to
-/// 35 % off the rate for 0.4 s before it was given back.
+/// Idle processor time that another connection needs on a short path, as a share of the time that a
+/// connection takes. With both ends on two processors that were one sixth idle, a second connection
+/// cost 13 to 35 % of the rate for 0.4 s before it was closed.
 const BEARS: f64 = 0.5;
-/// On a short path no more than these are begun with, whatever paid the last time: more are there
-/// within a second if they pay, and what each costs both ends is more than it brings where both are
-/// one machine. 13 of them wrote 290 MB/s into a file, where one wrote 570.
+/// Maximum number of initial connections on a short path, even if more paid the last time: more are
+/// added within a second if they pay, and each costs both ends more than it brings if both are one
+/// machine. 13 connections wrote 290 MB/s into a file, one wrote 570.
 const SHORT: u32 = 2;
-/// The same where both ends are known to be one machine: two connections that had paid once, beside a
-/// slow disk, moved 1.6 GB/s between two processors where one moved 2.1.
+/// Maximum number of initial connections if both ends are known to be one machine: two connections
+/// that had paid once, beside a slow disk, moved 1.6 GB/s between two processors, one moved 2.1.
 const ONE_MACHINE: u32 = 1;
-/// [`BEARS`] where both ends are known to be one machine: the far end works as much as this one.
+/// [`BEARS`] if both ends are known to be one machine: the far end works as much as this one.
 const BEARS_BOTH: f64 = 2.0;
-/// Of the time: a thread that runs or waits to run for more of it than this has no time for anything
-/// else.
+/// Share of time above which a thread that runs or waits to run has no time for anything else.
 const ALL_OF_IT: f64 = 0.85;
-/// So little of the processors is idle where they are busy.
+/// Idle share below which processors count as busy.
 const BUSY: f64 = 0.08;
-/// Where they are busy, with this share of them it is the copy that keeps them so.
+/// Share of busy processors above which the copy itself keeps them busy.
 const GOOD_PART: f64 = 0.25;
-/// A server that takes longer than this beyond a round trip to start what serves files has a login
-/// shell that is slow to start.
+/// Start time of the SFTP server, beyond a round trip, above which the login shell counts as slow.
 pub(super) const SLOW_START_UP: Duration = Duration::from_millis(250);
-/// Below this a channel's window holds nothing back.
+/// Round trip below which a channel's window limits nothing.
 pub(super) const LONG: Duration = Duration::from_millis(4);
 
 impl ConcurrencyController {
-    /// The first look: how many there shall be before anything was measured.
+    /// Plans the number of connections and channels at the first sample, before anything is
+    /// measured.
     pub(super) fn plan(&mut self, evidence: &Evidence) {
         let rtt = self.trip();
         self.planned_for = rtt;
@@ -87,12 +85,12 @@ impl ConcurrencyController {
                 });
             }
             if let Some(limit) = self.config.limit {
-                // Of those, as many as the user's rate is shared by.
+                // Use only as many as the user's rate limit can fill.
                 let shared = limit.saturating_mul(paid.into()) / learned.rate.max(1);
                 let needed = shared.saturating_add(1);
                 paid = paid.min(u32::try_from(needed).unwrap_or(u32::MAX));
             }
-            // So little is over before more than that could be of use.
+            // A small copy ends before more connections than that could help.
             let little = evidence.remaining.is_some_and(|left| {
                 let lasts = left as f64 / learned.rate.max(1) as f64;
                 lasts < self.costs().as_secs_f64()
@@ -100,11 +98,11 @@ impl ConcurrencyController {
             if little {
                 paid = paid.min(connections);
             }
-            // What is begun with where nothing is known stays the least: with fewer that were
-            // enough at full speed, slow start took longer, and a known host was the slower one.
+            // The number planned for an unknown host is the minimum: with fewer that were enough at
+            // full speed, slow start took longer, and a known host was slower than an unknown one.
             connections = connections.max(paid);
             channels = channels.max(learned.channels);
-            // It was welcome the last time.
+            // The server accepted that many the last time.
             self.at_once = super::MOST_AT_ONCE;
         }
         self.planned = (
@@ -113,17 +111,17 @@ impl ConcurrencyController {
         );
     }
 
-    /// How many connections so many bytes are worth, where nothing but the size of this end's
-    /// buffers speaks.
+    /// Returns the number of connections that pay for `left` bytes, if only the size `buffer` of
+    /// local buffers suggests more.
     pub(super) fn worth(&self, buffer: u64, left: u64, rtt: Duration) -> u32 {
-        // What one connection can reach at most, and how long the rest takes then. What the
-        // far end sends from is its own affair, and hardly anybody's is larger.
+        // Highest possible rate of one connection, and the time for the rest at it. The far end's
+        // send buffer is unknown, but is hardly ever larger than the default.
         let buffer = match self.config.direction {
             Direction::Up => buffer,
             Direction::Down => buffer.min(STOCK_SEND_BUFFER),
         };
         let cap = buffer as f64 * USABLE / rtt.as_secs_f64();
-        // One is enough for what the user allows.
+        // One connection is enough for the user's limit.
         let enough = self.config.limit.is_some_and(|limit| limit as f64 <= cap);
         let lasts = left as f64 / cap;
         let costs = (LOGIN + SLOW_START) * rtt.as_secs_f64();
@@ -138,10 +136,10 @@ impl ConcurrencyController {
         ((lasts / costs) as u32).min(fill).clamp(1, SPECULATIVE)
     }
 
-    /// What is planned and not there yet.
+    /// Returns changes for planned connections and channels that are missing.
     pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
-        // What was closed for falling behind is not missed at the end.
+        // Near the end, a connection that was closed for falling behind is not replaced.
         let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
         if !over && !self.awaits_start(evidence) {
             let have = evidence.connections.len() as u32;
@@ -159,23 +157,24 @@ impl ConcurrencyController {
         changes
     }
 
-    /// Channels that each connection shall have without trying.
+    /// Returns the number of channels that each connection gets without a trial.
     pub(super) fn wanted_channels(&self) -> u32 {
-        // Where losses hold the connections, none has a window that is too small.
+        // If losses limit the connections, no channel window is too small.
         match self.figures.lossy() && self.config.channels.is_none() {
             true => 1,
             false => self.planned.1.min(self.most_channels()),
         }
     }
 
-    /// So many channels' windows hold as much as a connection can have under way.
+    /// Returns the number of channels whose windows hold as much as a connection can have in
+    /// flight.
     pub(super) fn windows_of_buffer(&self) -> u32 {
         let buffer = self.config.buffer.unwrap_or_default();
         (buffer as f64 * USABLE / STOCK_WINDOW as f64).ceil() as u32
     }
 
-    /// In slow start a connection reaches its channels' windows within three round trips, and has
-    /// more to send than that: as many channels again are there in time when asked for now.
+    /// Returns true if a connection will outgrow its channels' windows: in slow start it reaches
+    /// them within three round trips, and twice the channels are ready in time if requested now.
     pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
         let up = self.config.direction == Direction::Up;
         if !up || self.figures.lossy() || self.trip() < LONG {
@@ -191,7 +190,7 @@ impl ConcurrencyController {
         })
     }
 
-    /// Connections that are planned beyond those that are there.
+    /// Adds planned connections beyond the `have` existing ones.
     pub(super) fn connect_as_planned(
         &mut self,
         now: Instant,
@@ -234,10 +233,11 @@ impl ConcurrencyController {
         }
     }
 
-    /// Whether this machine has processor time left for more. Where others keep it busy, what it
-    /// costs to fill a long path is had all the same: a satellite's took a tenth of a core, and
-    /// stayed half empty beside a compiler. On a short one the far end may be this machine, and
-    /// what is idle has to bear another connection at both ends.
+    /// Returns true if this machine has processor time for more connections. On a long path the
+    /// load of other programs does not matter, since filling the path costs little: a satellite
+    /// path needed a tenth of a core, and used to stay half empty beside a compiler. On a short
+    /// path the far end may be this machine, and the idle time has to suffice for another
+    /// connection at both ends.
     pub(super) fn has_cpu(&self) -> bool {
         let shown = &self.figures.shown;
         let processors = f64::from(self.config.processors);
@@ -257,20 +257,21 @@ impl ConcurrencyController {
         !busy && idle * processors >= bears * each
     }
 
-    /// The processors that this process may use are busy, and it takes a good part of them.
+    /// Returns true if the processors available to this process are busy, and this process uses a
+    /// large share of them.
     fn fills_processors(&self) -> bool {
         let shown = &self.figures.shown;
         let share = shown.cpu / f64::from(self.config.processors.max(1));
         shown.idle.is_some_and(|idle| idle <= BUSY) && share > GOOD_PART
     }
 
-    /// How long the rest takes at this rate. Of what nobody knows the length, as much is taken
-    /// to come as there was.
+    /// Returns the time for the rest at the present rate. If the length is unknown, the rest is
+    /// assumed to take as long as the copy so far.
     pub(super) fn lasts(&self, evidence: &Evidence) -> Duration {
         let rate = self.figures.shown.rate;
         let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
         match evidence.remaining {
-            // Whatever it waits for, no other connection brings it sooner.
+            // No other connection would speed up so few bytes.
             Some(left) if left < LITTLE => Duration::ZERO,
             Some(left) if rate > 0.0 => {
                 Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
@@ -279,7 +280,7 @@ impl ConcurrencyController {
         }
     }
 
-    /// The rate no longer grows by itself.
+    /// Returns true if the rate no longer grows by itself.
     pub(super) fn is_level(&self) -> bool {
         match self.rates.as_slice() {
             [now, before, ..] => *now < before * 1.15,
@@ -287,7 +288,8 @@ impl ConcurrencyController {
         }
     }
 
-    /// The same over two steps, since answers come in bursts: before a login is asked for.
+    /// Returns true if the rate has not grown over two intervals, since answers come in bursts;
+    /// checked before a login is requested.
     fn is_steady(&self) -> bool {
         match self.rates.as_slice() {
             [now, before, first, ..] => *now < before * 1.15 && *now < first * 1.2,
@@ -303,8 +305,8 @@ impl ConcurrencyController {
             return changes;
         }
         let bound = self.limiter();
-        // A loss says at once that the window will stay small; what is on its way already was
-        // asked for without knowing that.
+        // A loss shows at once that the window will stay small; connections already opening were
+        // requested without this knowledge.
         if self.loses_at_random() {
             changes = self.meet_losses(evidence);
         }
@@ -320,8 +322,8 @@ impl ConcurrencyController {
             return changes;
         }
         let channel_pays = lasts > 6 * rtt + Duration::from_millis(50) + 2 * self.start_up;
-        // All channels of a connection wait for the packet that it lost: another connection does
-        // not. Of 100 MB/s that BBR takes with eight connections over 1 % loss, six had 70.
+        // All channels of a connection wait for its lost packet, another connection does not. BBR
+        // reached 100 MB/s with eight connections over 1 % loss, and 70 with six.
         let borne = self.figures.bears_losses();
         let open = self.config.connections.is_none() && self.may_connect(now);
         if bound == Limiter::ServerWindow && channel_pays && !(borne && open) {
@@ -339,8 +341,8 @@ impl ConcurrencyController {
                     | Limiter::FarSendBuffer
                     | Limiter::ServerWindow
             );
-            // The slow start of more overfills a path that is nearly full: six more than ten that
-            // bear losses cost half a second.
+            // The slow start of more connections overfills a path that is nearly full: six more
+            // beside ten connections that tolerate losses cost half a second.
             let step = match buffers && !borne {
                 true if self.bold || have < CAUTIOUS => have,
                 true => have / 3,
@@ -360,25 +362,25 @@ impl ConcurrencyController {
         changes
     }
 
-    /// The rate is what the user allows.
+    /// Returns true if the user's limit determines the rate.
     pub(super) fn is_limited(&self) -> bool {
         let set = self.config.limit;
         self.throttled || set.is_some_and(|l| self.figures.shown.rate >= 0.9 * l as f64)
     }
 
-    /// How long another connection takes to become one of many.
+    /// Returns the time until another connection moves its share.
     pub(super) fn costs(&self) -> Duration {
         self.trip().mul_f64(LOGIN + SLOW_START) + Duration::from_millis(300) + 2 * self.start_up
     }
 
-    /// A login shell takes long to start what serves files: no further one is begun before the last
-    /// has answered, since they may wait for each other, or where the rest is over sooner.
+    /// Returns true if the login shell is slow to start the SFTP server, and either the last
+    /// channel has not answered, since starts may delay each other, or the rest is done sooner.
     fn awaits_start(&self, evidence: &Evidence) -> bool {
         let slow = self.start_up > SLOW_START_UP;
         slow && (evidence.starting > 0 || self.rest(evidence) < 2 * self.start_up)
     }
 
-    /// How long the rest takes; as at the usual rate before there is one.
+    /// Returns the time for the rest, at [`USUAL_RATE`] until a rate is known.
     fn rest(&self, evidence: &Evidence) -> Duration {
         match evidence.remaining {
             Some(left) if self.figures.shown.rate <= 0.0 => {
@@ -388,16 +390,16 @@ impl ConcurrencyController {
         }
     }
 
-    /// Whether `more` connections beside those that it `has` would save more than they may cost, if
-    /// they brought their share: on a path that is full their slow start is soon over, and what they
-    /// hold then comes late. Of 100,000 files, for the last two seconds of which a sixth connection was
-    /// tried, the end came by 0.4 to 2 s later.
+    /// Returns true if `more` connections beside the `has` existing ones would save more than they
+    /// may cost, assuming that they bring their share: on a full path their slow start soon ends,
+    /// and the data that they hold then come late. For 100,000 files, a sixth connection tried in
+    /// the last two seconds delayed the end by 0.4 to 2 s.
     fn may_pay(&self, lasts: Duration, has: u32, more: u32) -> bool {
         let share = f64::from(more) / f64::from((has + more).max(1));
         lasts.saturating_sub(self.costs()).mul_f64(share) > 2 * self.trip()
     }
 
-    /// As many again on each connection.
+    /// Doubles the channels of each connection.
     fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<ConcurrencyChange>) {
         let most = self.most_channels();
         for c in &evidence.connections {
@@ -409,7 +411,8 @@ impl ConcurrencyController {
         }
     }
 
-    /// Work a second of late: the mean of two intervals, since answers come in bursts.
+    /// Returns the recent work per second, as the mean of two intervals, since answers come in
+    /// bursts.
     pub(super) fn work(&self) -> f64 {
         match self.rates.as_slice() {
             [now, before, ..] => (now + before) / 2.0,
@@ -418,7 +421,7 @@ impl ConcurrencyController {
         }
     }
 
-    /// What holds the transfer back now.
+    /// Returns the resource that limits the transfer now.
     pub fn limiter(&self) -> Limiter {
         let f = &self.figures;
         let shown = &f.shown;
@@ -437,8 +440,9 @@ impl ConcurrencyController {
         if !self.has_cpu() || self.fills_processors() {
             return Limiter::LocalCpu;
         }
-        // More connections to a server that lags bring nothing either. An upload lies there whatever
-        // this end waits for; a download that was not received here looks like silence.
+        // More connections to a lagging server bring nothing either. An upload that waits at the
+        // server shows the lag, whatever this end waits for; a download that this end did not
+        // receive only looks like silence.
         let lags = !f.queueing() && !self.has_lost_lately() && f.server_lags(self.config.direction);
         if up && lags {
             return Limiter::Server;
@@ -468,7 +472,7 @@ impl ConcurrencyController {
             return Limiter::FarReceiveBuffer;
         }
         if up && shown.window_blocked > 0.3 {
-            // It is opened anew with what the server has taken, which no path delays here.
+            // On a short path the window reopens as soon as the server has taken the data.
             return match self.trip() < LONG {
                 true => Limiter::Server,
                 false => Limiter::ServerWindow,
@@ -498,7 +502,7 @@ impl ConcurrencyController {
         Limiter::Path
     }
 
-    /// The figures behind [`ConcurrencyController::limiter`].
+    /// Returns the figures behind [`ConcurrencyController::limiter`].
     pub fn limiter_evidence(&self) -> LimiterEvidence {
         self.figures.shown
     }

@@ -4,84 +4,82 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConnectionId, LaneId};
 
-/// Which way the bytes go.
+/// Direction of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// This end sends.
+    /// Upload: this end sends.
     Up,
-    /// This end receives.
+    /// Download: this end receives.
     Down,
 }
 
-/// What was measured until now; all counters run from the beginning of what they count.
+/// Measurements up to now; counters run from the beginning of each object.
 #[derive(Clone, Debug)]
 pub struct Evidence {
-    /// When.
+    /// Time of the sample.
     pub now: Instant,
-    /// Bytes still to be moved, as far as that is known.
+    /// Bytes still to be moved, if known.
     pub remaining: Option<u64>,
-    /// Bytes that the receiving side has confirmed, over all lanes that ever were.
+    /// Bytes that the receiving side has confirmed, over all lanes that ever existed.
     pub moved: u64,
-    /// Jobs that are done, over all lanes that ever were.
+    /// Number of finished jobs, over all lanes that ever existed.
     pub done: u64,
     /// Processor time of this process so far.
     pub cpu: Duration,
-    /// How much of this machine's processors is idle, 0 to 1; `None` where it cannot be told.
+    /// Idle share of this machine's processors, 0 to 1; `None` if unknown.
     pub idle: Option<f64>,
-    /// For how long the thread that moves the bytes has run so far, or was ready to and waited for a
-    /// processor; `None` where it cannot be told.
+    /// Time so far for which the thread that moves the bytes ran or waited for a processor; `None`
+    /// if unknown.
     pub wanted_cpu: Option<Duration>,
-    /// Time so far for which nothing came although answers were awaited, beyond what a round trip
-    /// explains.
+    /// Time so far in which nothing arrived although answers were due, beyond a round trip.
     pub silent: Duration,
-    /// How long the server takes to start what serves files on a channel, beyond a round trip: what
-    /// the quickest took, or how long the first has been waited for.
+    /// Time that the server takes to start its SFTP server on a channel, beyond a round trip: the
+    /// shortest measured, or the waiting time for the first one so far.
     pub start_up: Duration,
-    /// Channels that were opened and have not answered.
+    /// Number of channels that were opened and have not answered.
     pub starting: u32,
-    /// The connections send with a congestion control that does not take a lost packet for
-    /// congestion (BBR).
+    /// The congestion control of the connections does not take a lost packet for congestion (BBR).
     pub bears_losses: bool,
-    /// The connections that are authenticated.
+    /// Authenticated connections.
     pub connections: Vec<ConnectionSample>,
-    /// The lanes that have jobs or may get some.
+    /// Lanes that have jobs or may get some.
     pub lanes: Vec<LaneSample>,
 }
 
-/// A connection.
+/// Measurements of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionSample {
-    /// Which.
+    /// Connection of the sample.
     pub connection: ConnectionId,
     /// Bytes acknowledged (up) or received (down) on its socket.
     pub bytes: u64,
-    /// What the kernel says, where there is a kernel's TCP under it.
+    /// Kernel's figures; `None` if the connection is no TCP socket.
     pub tcp: Option<TcpSample>,
 }
 
-/// What TCP_INFO says of a connection.
+/// Figures of a connection from TCP_INFO (tcp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TcpSample {
     /// Smoothed round trip.
     pub rtt: Duration,
-    /// The lowest.
+    /// Lowest round trip.
     pub min_rtt: Duration,
     /// Congestion window in bytes.
     pub cwnd: u64,
-    /// Below its threshold, the window still doubles.
+    /// The congestion window is below the slow-start threshold, so it still doubles.
     pub slow_start: bool,
-    /// Bytes a second, as the kernel last measured it.
+    /// Delivery rate in bytes per second, as last measured by the kernel.
     pub delivery_rate: u64,
     /// Segments sent.
     pub segments: u64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmitted: u64,
     /// Time with data to send.
     pub busy: Duration,
-    /// Of it: held back by the receiver's window.
+    /// Part of `busy` in which the receiver's window limited the sender.
     pub rwnd_limited: Duration,
-    /// Of it: held back by our send buffer.
+    /// Part of `busy` in which the local send buffer limited the sender.
     pub sndbuf_limited: Duration,
     /// Bytes sent and not acknowledged.
     pub unacked: u64,
@@ -89,34 +87,34 @@ pub struct TcpSample {
     pub notsent: u64,
     /// Receiver's estimate of its round trip (`tcpi_rcv_rtt`).
     pub rcv_rtt: Duration,
-    /// Received and not in order: losses on the way here (`tcpi_rcv_ooopack`).
+    /// Segments received out of order: losses on the way to this end (`tcpi_rcv_ooopack`).
     pub out_of_order: u64,
-    /// What the receive buffer may grow to be used for (`tcpi_rcv_space`).
+    /// Space of the receive buffer that may be used (`tcpi_rcv_space`), in bytes.
     pub rcv_space: u64,
 }
 
-/// A lane.
+/// Measurements of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneSample {
-    /// Which.
+    /// Lane of the sample.
     pub lane: LaneId,
     /// Bytes confirmed.
     pub bytes: u64,
-    /// The channel's window as the server first gave it; 0 before that.
+    /// Initial window of the channel in bytes; 0 until known.
     pub window: u64,
     /// Time in which data waited and the channel's window was empty.
     pub window_blocked: Duration,
-    /// Bytes in requests that are not answered.
+    /// Bytes in requests without an answer.
     pub in_flight: u64,
-    /// Of them, those that wait at this end for the channel's window or for the socket.
+    /// Bytes of `in_flight` that wait locally for the channel's window or for the socket.
     pub unsent: u64,
-    /// How many may be.
+    /// Number of bytes that may be in flight.
     pub depth: u64,
-    /// The lowest that a request took, from leaving to the answer; zero while unknown.
+    /// Lowest response time of a request, from sending to answer; zero while unknown.
     pub latency: Duration,
-    /// Times that requests were held back for the local disk ([`crate::LaneStats::stalls_disk`]),
-    /// or that nothing was there to be sent since the disk had not read it.
+    /// Number of times that the local disk held requests back ([`crate::LaneStats::stalls_disk`]),
+    /// or that nothing could be sent since the disk had not read it.
     pub stalls_disk: u64,
-    /// Times that something could have been sent and its own depth forbade it.
+    /// Number of times that the depth kept the lane from sending.
     pub stalls_depth: u64,
 }

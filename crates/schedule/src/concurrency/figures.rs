@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 use super::{ConnectionSample, Direction, Evidence, LaneSample, LimiterEvidence};
 use crate::{ConnectionId, LaneId};
 
-/// Turns counters into what happened between two looks at them.
+/// Turns counters into figures of the interval between two samples.
 #[derive(Debug, Default)]
 pub(super) struct CounterDeltas {
     last: Option<PreviousCounters>,
     min_rtt: Option<Duration>,
-    /// The lowest time that any request took.
+    /// Lowest response time of any request.
     answer: Option<Duration>,
-    /// This machine had processor time to spare at some look.
+    /// True once a sample showed idle processor time on this machine.
     unhurried: bool,
 }
 
@@ -27,49 +27,49 @@ struct PreviousCounters {
     lanes: BTreeMap<LaneId, LaneSample>,
 }
 
-/// What happened in an interval.
+/// Figures of one interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IntervalFigures {
-    /// Bytes a second, with a weight for each job done: what more lanes shall raise.
+    /// Bytes per second, with a weight for each finished job: the figure that more lanes should
+    /// raise.
     pub(super) work: f64,
     pub(super) shown: LimiterEvidence,
-    /// Some connection is still below its threshold and not held back by anything else.
+    /// A connection is still in slow start and not limited by anything else.
     pub(super) slow_start: bool,
-    /// Answers take longer than the path, as a share of all the latency.
+    /// Part of the response time that the path does not explain, as a share.
     pub(super) server_share: f64,
-    /// What the quickest request of any lane took beyond the path.
+    /// Lowest response time of any lane, beyond the round trip.
     quickest: Duration,
-    /// As [`Evidence::bears_losses`].
+    /// See [`Evidence::bears_losses`].
     bears_losses: bool,
 }
 
-/// A job done is worth this many bytes: what a long path moves in the time that a small file's
-/// requests take in sftp-server.
+/// Weight of a finished job in bytes: the amount that a long path moves in the time that
+/// sftp-server needs for a small file's requests.
 const JOB: f64 = 16_384.0;
-/// Bytes of data in a packet that an Ethernet carries.
+/// Data bytes in an Ethernet packet.
 const SEGMENT: f64 = 1448.0;
-/// A server that is slow to answer is no long path: so much longer than TCP's round trip the
-/// quickest of all requests takes only where TCP does not lead to the server.
+/// Factor over TCP's round trip that the quickest response must exceed before TCP is assumed to end
+/// before the server (at a proxy). A server that is slow to answer is no long path.
 const BEYOND: u32 = 3;
 const LEAST_BEYOND: Duration = Duration::from_millis(20);
-/// Nor is a machine that is busy, and answers on loopback after as long: processor time that is idle
-/// on one that is not.
+/// Idle share of the local processors above which this machine is not busy; a busy one answers
+/// slowly even on loopback.
 const SPARE: f64 = 0.08;
 
-/// Bytes of a lane that lie at the far end unanswered where it is quick: a WRITE that is not whole,
-/// and some more.
+/// Bytes of a lane that lie unanswered at a quick far end: an incomplete WRITE and a little more.
 const UNANSWERED: f64 = 512.0 * 1024.0;
-/// A request that takes longer than this beyond the round trip keeps the server busy.
+/// Response time, beyond the round trip, above which a request keeps the server busy.
 const SLOW_ANSWER: Duration = Duration::from_millis(8);
-/// Bytes that one READ can bring: of so many in the time that an answer takes, one comes after the
-/// other.
+/// Bytes that one READ can bring: so many bytes per response time mean that the server answers
+/// READs one after the other.
 const ONE_REQUEST: std::ops::Range<f64> = 16e3..300e3;
-/// Of the time. A connection whose window is too small for the path is silent for less than a round
-/// trip each time.
+/// Share of silent time above which the server lags. A connection whose window is too small for the
+/// path is silent for less than a round trip each time.
 const SILENT: f64 = 0.3;
 
 impl CounterDeltas {
-    /// `None` at the first look.
+    /// Returns the figures since the last sample; `None` at the first.
     pub(super) fn take(&mut self, direction: Direction, e: &Evidence) -> Option<IntervalFigures> {
         for c in &e.connections {
             if let Some(tcp) = c.tcp
@@ -102,8 +102,8 @@ impl CounterDeltas {
             return None;
         }
         let moved = e.moved.saturating_sub(last.moved) as f64 / over;
-        // Answers come for a quarter of a megabyte at a time, which on a slow or lossy path is
-        // seconds; sockets count each segment.
+        // An answer confirms a quarter of a megabyte at a time, which takes seconds on a slow or
+        // lossy path; sockets count each segment.
         let rate = match sockets(e, &last) {
             Some(bytes) => bytes as f64 / over,
             None => moved,
@@ -138,8 +138,8 @@ impl CounterDeltas {
         Some(figures)
     }
 
-    /// The round trip to the server. TCP's ends where a forwarded port or a proxy begins, and
-    /// behind a command there is no TCP to be asked: then it is what the quickest request took.
+    /// Returns the round trip to the server. TCP's round trip ends at a forwarded port or a proxy,
+    /// and a connection through a command has none: there the quickest response counts.
     pub(super) fn trip(&self) -> Option<Duration> {
         match (self.min_rtt, self.answer) {
             (Some(tcp), Some(answer)) if self.unhurried && answer > tcp * BEYOND + LEAST_BEYOND => {
@@ -151,7 +151,7 @@ impl CounterDeltas {
     }
 }
 
-/// Bytes through the sockets since the last look, where a kernel counts them.
+/// Returns the bytes through the sockets since the last sample, if a kernel counts them.
 fn sockets(e: &Evidence, last: &PreviousCounters) -> Option<u64> {
     let counted = e.connections.iter().filter(|c| c.tcp.is_some());
     let since = counted.filter_map(|c| {
@@ -161,7 +161,8 @@ fn sockets(e: &Evidence, last: &PreviousCounters) -> Option<u64> {
     since.reduce(|sum, bytes| sum + bytes)
 }
 
-/// Bytes that the far end has acknowledged and not answered.
+/// Returns the number of bytes that the far end's TCP has acknowledged and its SFTP server has not
+/// answered.
 fn held(e: &Evidence) -> u64 {
     let lanes = e.lanes.iter();
     let sent: u64 = lanes.map(|l| l.in_flight.saturating_sub(l.unsent)).sum();
@@ -239,12 +240,13 @@ impl IntervalFigures {
             self.shown.server.as_secs_f64() / latency.as_secs_f64().max(f64::MIN_POSITIVE);
     }
 
-    /// The far end is slow to take what the path has brought to it, or to make what is asked for.
+    /// Returns true if the far end is slow to take data that the path has delivered, or to produce
+    /// requested data.
     ///
-    /// An upload's bytes lie there unanswered: more than the answers that are under way explain. Of
-    /// a download each request takes its time, one after the other, however many there are, or
-    /// nothing comes for several round trips while TCP loses nothing: sshd, held to a tenth of a
-    /// processor, is silent for 90 of 100 ms.
+    /// Upload: more bytes lie unanswered at the server than answers in flight explain. Download:
+    /// every request takes its time, one after the other, regardless of their number; or nothing
+    /// arrives for several round trips while TCP loses nothing (sshd limited to a tenth of a
+    /// processor is silent for 90 of 100 ms).
     pub(super) fn server_lags(&self, direction: Direction) -> bool {
         let shown = &self.shown;
         let lanes = f64::from(shown.lanes.max(1));
@@ -259,31 +261,32 @@ impl IntervalFigures {
         }
     }
 
-    /// The path's queue fills: what is sent more only waits longer. On 1 Gbit/s and 114 ms five
-    /// connections held back by their send buffers stood at 1.4 times the empty path's round trip
-    /// and 97 % of its rate; five more brought losses of 19 % and nothing else.
+    /// Returns true if the path's queue fills, so that more data would only wait longer. On 1
+    /// Gbit/s and 114 ms, five connections limited by their send buffers had 1.4 times the round
+    /// trip of the empty path and 97 % of its rate; five more brought only losses of 19 %.
     pub(super) fn queueing(&self) -> bool {
         let rtt = self.shown.rtt;
         rtt > self.shown.min_rtt.mul_f64(1.25) + Duration::from_millis(5)
     }
 
-    /// The connections' congestion control bears losses, whether there are any or not.
+    /// Returns true if the connections' congestion control tolerates losses, with or without actual
+    /// ones.
     pub(super) fn is_borne(&self) -> bool {
         self.bears_losses
     }
 
-    /// Packets are lost, and the connections bear it.
+    /// Returns true if packets are lost and the connections tolerate it.
     pub(super) fn bears_losses(&self) -> bool {
         self.shown.loss > 0.0005 && self.bears_losses
     }
 
-    /// Packets are lost, and that makes the connections slower.
+    /// Returns true if packets are lost and this slows the connections down.
     pub(super) fn lossy(&self) -> bool {
         self.shown.loss > 0.0005 && !self.bears_losses && self.loss_tells()
     }
 
-    /// Whether a connection that loses so much could be as slow as these are (Mathis et al. 1997).
-    /// On loopback a packet that comes late on a busy machine is sent again, at 500 MB/s.
+    /// Returns true if the measured loss could make connections as slow as these (Mathis et al.
+    /// 1997). On loopback, packets delayed on a busy machine are retransmitted even at 500 MB/s.
     fn loss_tells(&self) -> bool {
         let shown = &self.shown;
         let rtt = shown.min_rtt.as_secs_f64().max(f64::MIN_POSITIVE);

@@ -4,36 +4,37 @@ use serde::{Deserialize, Serialize};
 
 use super::Direction;
 
-/// What a run learned of a destination: where the next one begins. Kept per destination and
-/// direction by the caller, and believed only as long as it is young and the path the same.
+/// Result of a run for a destination, from which the next run starts. The caller keeps one per
+/// destination and direction, and uses it only while it is recent and the path is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned {
-    /// Which way.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// Connections that paid.
+    /// Number of connections that paid.
     pub connections: u32,
-    /// Channels on each.
+    /// Number of channels on each connection.
     pub channels: u32,
-    /// Bytes a second that they reached.
+    /// Rate reached, in bytes per second.
     pub rate: u64,
-    /// The lowest round trip then, in microseconds.
+    /// Lowest round trip of that run in microseconds.
     pub rtt_us: u64,
-    /// When: seconds since 1970.
+    /// Time of the record in seconds since 1970.
     pub at: u64,
 }
 
-/// Older records are of another network.
+/// Age after which a record is assumed to describe another network.
 const EXPIRES: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl Learned {
-    /// How long ago it was: `now` in seconds since 1970. `None` where that is too long, or to come.
+    /// Returns the age at `now` (seconds since 1970); `None` if expired or in the future.
     pub fn age(&self, now: u64) -> Option<Duration> {
-        // A clock that was set back makes it look as if it came from the future.
+        // After the clock was set back, the record seems to be from the future.
         let age = Duration::from_secs(now.checked_sub(self.at)?);
         (age <= EXPIRES).then_some(age)
     }
 
-    /// Whether to begin from it: `now` in seconds since 1970, `rtt` of the new connection.
+    /// Returns true if a run at `now` (seconds since 1970) with round trip `rtt` may start from the
+    /// record.
     pub fn holds(&self, now: u64, rtt: Duration) -> bool {
         let young = self.age(now).is_some();
         let then = self.rtt_us.max(1) as f64;

@@ -3,45 +3,44 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What held a transfer back.
+/// Resource that limits a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limiter {
-    /// Too little was moved to tell.
+    /// Unknown: too little was moved.
     Unknown,
-    /// The path takes no more: its queue fills, or more connections brought nothing.
+    /// The path: its queue fills, or more connections brought nothing.
     Path,
-    /// Packets are lost, and the congestion control slows down for each.
+    /// Packet loss: the congestion control slows down at each lost packet.
     Loss,
-    /// The server's channel windows were empty while data waited.
+    /// The server's channel windows, which were empty while data waited.
     ServerWindow,
-    /// The server takes long to answer while path and windows are free: its processor or its
-    /// disk, which look the same from here.
+    /// The server's processor or disk, which cannot be told apart from here: it answers slowly
+    /// while path and windows are free.
     Server,
-    /// The processors of this end.
+    /// The local processors.
     LocalCpu,
-    /// The disk of this end.
+    /// The local disk.
     LocalDisk,
-    /// This end's TCP send buffer: `net.ipv4.tcp_wmem`.
+    /// The local TCP send buffer (`net.ipv4.tcp_wmem`).
     SendBuffer,
-    /// The far end's TCP receive buffer: `net.ipv4.tcp_rmem` there.
+    /// The far end's TCP receive buffer (`net.ipv4.tcp_rmem` there).
     FarReceiveBuffer,
-    /// This end's TCP receive buffer: `net.ipv4.tcp_rmem`.
+    /// The local TCP receive buffer (`net.ipv4.tcp_rmem`).
     ReceiveBuffer,
-    /// The far end sends no more than this in a round trip, whatever the reason: most likely its
-    /// `net.ipv4.tcp_wmem`.
+    /// The far end's limit per round trip, most likely its TCP send buffer (`net.ipv4.tcp_wmem`).
     FarSendBuffer,
-    /// The rate that the user set.
+    /// The rate limit that the user set.
     UserLimit,
-    /// Other traffic, to which it yields as it was told: it had what that left.
+    /// Other traffic, to which a background copy yields.
     OtherTraffic,
     /// The number of connections or channels: refused by the server, or set by the user.
     Lanes,
-    /// Nothing: it was over before it was at full speed.
+    /// Nothing: the transfer ended before it reached full speed.
     Startup,
 }
 
-/// As the end of "limited by ..."; at the far end it is the server's.
+/// Texts that follow "limited by"; the far end is called the server.
 const WORDS: [(Limiter, &str); 15] = [
     (Limiter::Unknown, "nothing that could be measured"),
     (Limiter::Path, "the path"),
@@ -68,12 +67,12 @@ impl fmt::Display for Limiter {
 }
 
 impl Limiter {
-    /// All.
+    /// Returns all limiters.
     pub fn all() -> impl Iterator<Item = Self> {
         WORDS.iter().map(|(limiter, _)| *limiter)
     }
 
-    /// The setting that would lift it, and whether it is at the far end.
+    /// Returns the sysctl that would lift the limit, and true if it is to be set at the far end.
     pub fn sysctl(self) -> Option<(&'static str, bool)> {
         match self {
             Self::SendBuffer => Some(("net.ipv4.tcp_wmem", false)),
@@ -85,41 +84,42 @@ impl Limiter {
     }
 }
 
-/// The figures that a [`Limiter`] was named by, of the last measured interval at full speed.
+/// Figures from which a [`Limiter`] was determined, of the last interval measured at full speed.
 /// Shares are 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LimiterEvidence {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub rate: f64,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u32,
-    /// The lowest round trip.
+    /// Lowest round trip.
     pub min_rtt: Duration,
-    /// The usual one.
+    /// Typical round trip.
     pub rtt: Duration,
-    /// Of segments sent, those sent again; down: those that came out of order.
+    /// Share of sent segments that were retransmitted; for downloads, share of received segments
+    /// that came out of order.
     pub loss: f64,
-    /// Of the time with data to send, what the receiver's window held back.
+    /// Share of the time with data to send in which the receiver's window limited the sender.
     pub rwnd_limited: f64,
-    /// Of it, what our send buffer held back.
+    /// Share of the time with data to send in which the local send buffer limited the sender.
     pub sndbuf_limited: f64,
-    /// Of the time, what the channels' windows held back, mean of the lanes.
+    /// Share of time in which the channels' windows limited the sender, mean over the lanes.
     pub window_blocked: f64,
-    /// How long requests take to be answered, beyond a round trip.
+    /// Response time beyond a round trip.
     pub server: Duration,
-    /// Processors that this process used.
+    /// Number of processors that this process used.
     pub cpu: f64,
-    /// What is idle of this machine's processors.
+    /// Idle share of this machine's processors.
     pub idle: Option<f64>,
-    /// Stalls for the local disk a second.
+    /// Stalls for the local disk per second.
     pub disk_stalls: f64,
-    /// Bytes that a connection had under way: its rate times its round trip.
+    /// Bytes that a connection had in flight: its rate times its round trip.
     pub per_connection: u64,
-    /// Of the time, for how long the thread that moves the bytes ran or waited for a processor.
+    /// Share of time in which the thread that moves the bytes ran or waited for a processor.
     pub wanted_cpu: f64,
-    /// Of the time, for how long nothing came beyond what a round trip explains.
+    /// Share of time in which nothing arrived, beyond a round trip.
     pub silent: f64,
     /// Bytes that the server's TCP has taken and its SFTP server has not answered (up).
     pub held: u64,

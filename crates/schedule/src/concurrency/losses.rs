@@ -1,37 +1,39 @@
-//! Packets that are lost at random: a connection of CUBIC keeps a window of a few packets whatever
-//! else there is, so each brings as much as the first.
+//! Adds connections on paths with random packet loss: each connection of CUBIC keeps a window of a
+//! few packets there, independent of the others, so each brings as much as the first.
 
 use super::trial::Trial;
 use super::{ConcurrencyChange, ConcurrencyController, Evidence, Limiter};
 
-/// So much more is lost where the connections crowd each other out: at random it stays what it
-/// was.
+/// Rise of the loss (factor and summand) from which connections are assumed to crowd each other
+/// out; random loss stays constant.
 const RISEN: f64 = 2.5;
 const RISEN_BY: f64 = 0.02;
-/// What all of them bring must be so many times the best that there was before. That may have been
-/// slow start on its way to the first loss, which is several times what stays.
+/// Factor by which all connections together must exceed the best earlier rate. That rate may be
+/// from slow start before its first loss, several times the lasting one.
 const BEYOND: f64 = 1.5;
-/// Looks, of two round trips each: so long losses are told of that a full queue has made.
+/// Number of samples, of two round trips each, in which losses of an earlier full queue are still
+/// reported.
 const LATELY: u32 = 4;
-/// So few are kept whatever they bring: what there was before is not known well enough.
+/// Number of connections that are kept regardless of their gain, since the earlier rate is not
+/// known well enough.
 const FEW: usize = 8;
-/// So many at most without a judgement where they bear losses. On 1 Gbit/s and 100 ms eight moved
-/// 104 MB/s, ten 113; sixteen overfilled the queue in their slow start.
+/// Maximum number of connections without a judgement if they tolerate losses. On 1 Gbit/s and 100
+/// ms eight moved 104 MB/s, ten 113; sixteen overfilled the queue in their slow start.
 const BORNE: u32 = 12;
 
 impl ConcurrencyController {
-    /// Packets are lost at random, as far as can be told: each connection brings its share.
+    /// Returns true if packets seem to be lost at random, so that each connection brings its share.
     ///
-    /// Those that bear losses gain by company too. BBR holds its window for a round trip at each
-    /// loss, so that its slow start doubles every second one, and a lost packet stops all channels
-    /// of its connection: of 1 GiB at 1 % and 100 ms five connections took two seconds to half of
-    /// the rate.
+    /// Connections that tolerate losses gain from more connections too. BBR holds its window for a
+    /// round trip at each loss, so that its slow start doubles only every second one, and a lost
+    /// packet stops all channels of its connection: at 1 GiB, 1 % and 100 ms, five connections took
+    /// two seconds to reach half of the rate.
     pub(super) fn loses_at_random(&self) -> bool {
         let borne = self.figures.bears_losses() && !self.figures.queueing();
         self.limiter() == Limiter::Loss || (borne && !self.has_queued_lately())
     }
 
-    /// Begins to open connections since losses hold the transfer back.
+    /// Starts to add connections because of losses.
     pub(super) fn meet_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let changes = self.more_for_losses(evidence);
         if !changes.is_empty() {
@@ -43,8 +45,8 @@ impl ConcurrencyController {
         changes
     }
 
-    /// As many as may log in at once, as long as the evidence is the same: to wait each time
-    /// until the last ones are judged took five seconds of ten.
+    /// Adds as many connections as may log in at once while the evidence holds: waiting each time
+    /// until the last ones are judged took five of ten seconds.
     pub(super) fn more_for_losses(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let holds = self.loses_at_random() && self.config.connections.is_none();
@@ -60,23 +62,24 @@ impl ConcurrencyController {
         changes
     }
 
-    /// What is on the way waits for packets that were lost, which looks like a server that takes its
-    /// time.
+    /// Returns true if packets were lost recently: data in flight then wait for lost packets, which
+    /// looks like a slow server.
     pub(super) fn has_lost_lately(&self) -> bool {
         self.since_loss < 2 * LATELY
     }
 
-    /// What is lost now may be what the queue could not hold.
+    /// Returns true if the queue filled recently, so that present losses may be overflow of the
+    /// queue.
     pub(super) fn has_queued_lately(&self) -> bool {
         self.since_queue < LATELY
     }
 
-    /// More is lost than the `before`: not at random.
+    /// Returns true if the loss has risen from `before`, so it is not random.
     pub(super) fn has_risen(&self, before: f64) -> bool {
         self.figures.shown.loss > before * RISEN + RISEN_BY
     }
 
-    /// Nothing speaks against what was added: each connection has its share.
+    /// Returns true if the added connections do no harm: each brings its share.
     pub(super) fn bears_more(&self, (before, best): (f64, f64)) -> bool {
         let few = self.counts.0 as usize <= FEW;
         !self.has_risen(before) && !self.figures.queueing() && (few || self.work() > BEYOND * best)

@@ -1,4 +1,4 @@
-//! Many small files, of which little is under way when a further login has to be begun.
+//! Plans further logins for copies of many small files, before the transfer itself shows a need.
 
 use std::time::{Duration, Instant};
 
@@ -8,28 +8,29 @@ use super::{
 };
 use crate::ConnectionId;
 
-/// What a file weighs on the path beside its bytes: OPEN, WRITE or READ, CLOSE, rename, answers.
+/// Overhead of a file on the path in bytes: OPEN, WRITE or READ, CLOSE, rename and answers.
 const FILE: u64 = 600;
-/// Of fewer each may be cut, and how many connections that is worth is measured.
+/// Minimum number of files; fewer ones may each be cut, and the gain of more connections is
+/// measured.
 const FILES: u64 = 16;
-/// From so many bytes on further logins are begun at once. Of 2,000 files of 4 KiB at 114 ms the
-/// first connection has sent all before its slow start is over; three more, begun with it, left
-/// theirs early (HyStart, RFC 9406, probably) and made 2.4 s into 2.7 s.
+/// Number of bytes from which further logins start at once. With 2,000 files of 4 KiB at 114 ms the
+/// first connection has sent all before its slow start ends; three more, opened with it, left slow
+/// start early (probably HyStart, RFC 9406) and turned 2.4 s into 2.7 s.
 const MANY: u64 = 32 << 20;
-/// So many connections there are then at least.
+/// Minimum number of connections for that many bytes.
 const CONNECTIONS: u32 = 4;
-/// What a channel's window holds (OpenSSH), and how much of it one channel is enough for: in slow
-/// start the window is full before a second channel that is asked for then is there. On loopback
-/// two sftp-servers make 10,000 files in 0.55 s and one in 0.62 (medians of seven); four take 0.59.
+/// OpenSSH's channel window in bytes, and the number of bytes for which one channel is enough: in
+/// slow start the window is full before a second channel requested then is ready. On loopback two
+/// sftp-servers create 10,000 files in 0.55 s and one in 0.62 (medians of seven); four take 0.59.
 const WINDOW: u64 = 2 << 20;
 const ENOUGH: u64 = 2 * WINDOW;
-/// Where a login takes no time worth saving, its processor time counts.
+/// Round trip from which a login's waiting time matters more than its processor time.
 const LONG: Duration = Duration::from_millis(20);
 
-/// Connections that there shall be at the first look, with the one that there is then: where so many files with so
-/// many bytes are about to come over a path with the round trip `rtt`. `now` may be any time.
+/// Returns the total number of connections planned at the first sample for so many files and bytes,
+/// over a path with round trip `rtt`; `now` may be any time.
 ///
-/// For who makes them before there is anything to look at.
+/// For callers that open connections before there is anything to sample.
 pub fn begins_with(
     config: ConcurrencyConfig,
     (files, bytes): (u64, u64),
@@ -67,8 +68,8 @@ pub fn begins_with(
 }
 
 impl ConcurrencyController {
-    /// So many files with so many bytes are about to come; the next sample is due at once where
-    /// that is news.
+    /// Announces `files` files with `bytes` bytes; if the plan changes, the next sample is due at
+    /// once.
     pub fn expect(&mut self, files: u64, bytes: u64) {
         if files < FILES {
             return;
@@ -82,7 +83,7 @@ impl ConcurrencyController {
         }
     }
 
-    /// Raises what was planned to what the expected files are worth.
+    /// Raises the plan to the number that the announced files are worth.
     pub(super) fn plan_for_many(&mut self) {
         self.planned.0 = self.planned.0.max(self.for_many());
         let up = self.config.direction == Direction::Up;
@@ -91,8 +92,8 @@ impl ConcurrencyController {
         }
     }
 
-    /// Whether what is announced is, or may become, worth several connections from the beginning on,
-    /// and further logins can be had.
+    /// Returns true if the announced files are, or may become, worth several initial connections,
+    /// and further logins are possible.
     pub fn may_begin_with_several(&self) -> bool {
         self.expected > 0 && self.begins_at_once()
     }
@@ -101,7 +102,7 @@ impl ConcurrencyController {
         self.measure.trip().is_none_or(|rtt| rtt >= LONG)
     }
 
-    /// Whether connections may be begun before it is known what one brings.
+    /// Returns true if connections may be opened before the effect of one is known.
     fn begins_at_once(&self) -> bool {
         let fixed = self.config.connections.is_some() || self.config.limit.is_some();
         self.is_long() && !fixed && !self.no_connections

@@ -1,4 +1,4 @@
-//! How many connections and channels a transfer should have.
+//! Decides the number of connections and channels of a transfer.
 
 mod choose;
 mod evidence;
@@ -27,40 +27,40 @@ pub use many::begins_with;
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
-/// What a [`ConcurrencyController`] goes by beside the evidence.
+/// Settings of a [`ConcurrencyController`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConcurrencyConfig {
-    /// Which way the bytes go.
+    /// Direction of the transfer.
     pub direction: Direction,
-    /// The user fixed the number of connections.
+    /// Number of connections, if fixed by the user.
     pub connections: Option<u32>,
-    /// The user fixed the number of channels on each.
+    /// Number of channels per connection, if fixed by the user.
     pub channels: Option<u32>,
-    /// Never more connections than this.
+    /// Maximum number of connections.
     pub most_connections: u32,
-    /// The same where packets are lost at random, so that each brings its share and no more.
+    /// Maximum number of connections on paths with random loss, where each brings its share only.
     pub most_lossy: u32,
-    /// Never more channels on one: OpenSSH's MaxSessions is 10.
+    /// Maximum number of channels per connection: OpenSSH's MaxSessions is 10.
     pub most_channels: u32,
-    /// Each login costs the user a touch, a code or a password: one connection only.
+    /// Each login costs the user a touch, a code or a password: open one connection only.
     pub interactive: bool,
-    /// Processors of this machine.
+    /// Number of processors of this machine.
     pub processors: u32,
-    /// The far end is this machine as well: what a connection takes of the processors, it takes twice.
+    /// The far end is this machine as well, so each connection takes its processor time twice.
     pub one_machine: bool,
-    /// What a TCP buffer of this end may grow to: the last figure of `net.ipv4.tcp_wmem` (up) or
+    /// Maximum size in bytes of a local TCP buffer: the last figure of `net.ipv4.tcp_wmem` (up) or
     /// `tcp_rmem` (down).
     pub buffer: Option<u64>,
-    /// Bytes a second that the user allows.
+    /// Rate limit of the user in bytes per second.
     pub limit: Option<u64>,
-    /// It yields to other traffic, and that is what throttles it.
+    /// The copy yields to other traffic, which is what throttles it.
     pub background: bool,
-    /// What an earlier run learned, and how many seconds since 1970 it is now.
+    /// Result of an earlier run, and the present time in seconds since 1970.
     pub learned: Option<(Learned, u64)>,
 }
 
 impl ConcurrencyConfig {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new(direction: Direction) -> Self {
         Self {
             direction,
@@ -80,103 +80,106 @@ impl ConcurrencyConfig {
     }
 }
 
-/// What is to be done about lanes.
+/// Change in the number of connections or lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConcurrencyChange {
-    /// Open one more connection, with one lane. Answer with [`ConcurrencyController::connection_opened`] or
-    /// [`ConcurrencyController::refused`].
+    /// Open one more connection with one lane. Report the result by
+    /// [`ConcurrencyController::connection_opened`] or [`ConcurrencyController::refused`].
     AddConnection,
-    /// Open one more lane on this connection. [`ConcurrencyController::refused`] if the server does not.
+    /// Open one more lane on this connection. Report a refusal by
+    /// [`ConcurrencyController::refused`].
     AddChannel(ConnectionId),
     /// Give this connection no more work, and close it when it has none.
     RetireConnection(ConnectionId),
-    /// The same for a lane.
+    /// Give this lane no more work, and close it when it has none.
     RetireLane(LaneId),
 }
 
-/// Why there is no more of something.
+/// Reason why a connection or channel was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The connection was closed or reset before the login: MaxStartups, a penalty, a firewall.
     Connection,
-    /// The login was refused.
+    /// The server refused the login.
     Login,
-    /// The channel was refused: MaxSessions.
+    /// The server refused the channel (MaxSessions).
     Channel(ConnectionId),
 }
 
-/// Decides from evidence how many connections and channels there should be.
+/// Decides from measurements how many connections and channels there should be.
 ///
-/// Pure, and asked about every [`ConcurrencyController::interval`]: it begins with the one connection there is,
-/// adds where something other than the path holds the transfer back, looks whether that paid, and
-/// gives back what did not. In doubt about the evidence, the goodput decides.
+/// Pure; to be called every [`ConcurrencyController::interval`]. The controller starts with the
+/// first connection, adds connections or channels if something other than the path limits the
+/// transfer, measures whether the addition paid, and closes those that did not. If the evidence is
+/// unclear, the goodput decides.
 #[derive(Debug)]
 pub struct ConcurrencyController {
     config: ConcurrencyConfig,
     measure: CounterDeltas,
     began: Option<Instant>,
     next: Option<Instant>,
-    /// Work of the last intervals, the latest first.
+    /// Work of the last intervals, latest first.
     rates: Vec<f64>,
     figures: IntervalFigures,
-    /// Looks since the path's queue was seen to fill.
+    /// Number of samples since the path's queue was seen to fill.
     since_queue: u32,
-    /// The same since packets were lost.
+    /// Number of samples since packets were lost.
     since_loss: u32,
     trial: Option<Trial>,
-    /// Connections asked for and not answered, with when.
+    /// Request times of connections that are not open yet.
     opening: Vec<Instant>,
-    /// How many may be opening: doubles when all of a batch came, one after a refusal.
+    /// Number of connections that may be opening at once: doubles when a whole batch has come, one
+    /// after a refusal.
     at_once: u32,
     opened: u32,
     refusals: u32,
-    /// No connection before this.
+    /// Time before which no connection is requested.
     not_before: Option<Instant>,
     no_connections: bool,
-    /// A channel was refused: so many a connection has, and gets no more.
+    /// Number of channels that a connection has at most, after a refusal.
     channels_refused: Option<u32>,
-    /// How many there shall be without trying, and channels on each.
+    /// Planned number of connections, and of channels on each, without a trial.
     planned: (u32, u32),
-    /// The round trip that this was planned for.
+    /// Round trip for which `planned` was computed.
     planned_for: Duration,
     backoff: Duration,
-    /// No trial before this.
+    /// Time before which no trial starts.
     rest_until: Option<Instant>,
     /// The last trial showed that more brings nothing.
     sated: bool,
-    /// Work a second there was with the channels that were given back last.
+    /// Work per second with the channels that were closed last.
     gave_back: Option<f64>,
-    /// The last trial brought its share.
+    /// The last trial brought its share, so the next step may be as large.
     bold: bool,
     best: f64,
     counts: (u32, u32),
-    /// The rate that the user set held data back for most of the last interval.
+    /// The user's rate limit held data back for most of the last interval.
     throttled: bool,
-    /// What the last trial brought.
+    /// Result of the last trial.
     tried: Option<TrialResult>,
     channels: BTreeMap<ConnectionId, u32>,
-    /// Bytes on their way through the session, announced before they were there.
+    /// Bytes announced for the session in advance.
     expected: u64,
-    /// [`Evidence::start_up`] at the last look, and [`Evidence::starting`].
+    /// [`Evidence::start_up`] at the last sample, and [`Evidence::starting`].
     start_up: Duration,
     starting: u32,
-    /// Bytes a second in the last intervals, the latest first.
+    /// Bytes per second of the last intervals, latest first.
     goodput: Vec<f64>,
 }
 
-/// Logins that may be under way when nothing is known of the server: MaxStartups drops from ten
-/// on, and others may be logging in as well.
+/// Number of logins that may be in progress at an unknown server: MaxStartups drops from ten on,
+/// and others may be logging in as well.
 const AT_ONCE: u32 = 6;
 const MOST_AT_ONCE: u32 = 8;
-/// Refusals after which no connection is tried again.
+/// Number of refusals after which no connection is requested again.
 const MOST_REFUSALS: u32 = 2;
-/// Intervals whose mean rate is worth knowing the next time.
+/// Number of intervals whose mean rate is remembered for the next run.
 const LEARNS_FROM: usize = 32;
 const REFUSAL_REST: Duration = Duration::from_secs(3);
 const BACKOFF: Duration = Duration::from_secs(8);
 
 impl ConcurrencyController {
-    /// Nothing is known but the settings.
+    /// Creates a controller that knows only the settings.
     pub fn new(config: ConcurrencyConfig) -> Self {
         Self {
             config,
@@ -214,23 +217,24 @@ impl ConcurrencyController {
         }
     }
 
-    /// How often to call [`ConcurrencyController::sample`]: two round trips, a tenth of a second at least.
+    /// Returns the interval for [`ConcurrencyController::sample`]: two round trips, 0.1 to 1.2 s.
     pub fn interval(&self) -> Duration {
         let rtt = self.trip();
         (2 * rtt).clamp(Duration::from_millis(100), Duration::from_millis(1200))
     }
 
-    /// When that is next; `None` is at once.
+    /// Returns the time of the next sample; `None` means at once.
     pub fn next_sample(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Whether there was a look.
+    /// Returns true if there has been a sample.
     pub fn has_sampled(&self) -> bool {
         self.began.is_some()
     }
 
-    /// Looks at the evidence; the first time when the first connection is authenticated.
+    /// Handles a sample and returns the changes to make; first called when the first connection is
+    /// authenticated.
     pub fn sample(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let figures = self.measure.take(self.config.direction, evidence);
@@ -244,7 +248,7 @@ impl ConcurrencyController {
             return self.carry_out(evidence);
         };
         if self.trip() > self.planned_for.max(choose::LONG) * 3 {
-            // It was not known to be long.
+            // The path was not known to be long at the first sample.
             self.plan(evidence);
         }
         self.figures = figures;
@@ -280,8 +284,8 @@ impl ConcurrencyController {
         changes
     }
 
-    /// A connection that was asked for is authenticated, and has its first channel: what was planned
-    /// and had to wait for that.
+    /// Handles the opening of a requested connection with its first channel; returns planned
+    /// changes that had to wait for it.
     #[must_use]
     pub fn connection_opened(&mut self, now: Instant, id: ConnectionId) -> Vec<ConcurrencyChange> {
         self.opening.pop();
@@ -297,7 +301,7 @@ impl ConcurrencyController {
         if self.trial.is_none() {
             self.connect_as_planned(now, self.counts.0, &mut changes);
         }
-        // At the next look its slow start would have met the first one's window.
+        // Waiting until the next sample, slow start would reach the window of the first channel.
         let channels = match self.start_up > choose::SLOW_START_UP {
             true => 1,
             false => self.wanted_channels(),
@@ -306,11 +310,11 @@ impl ConcurrencyController {
         changes
     }
 
-    /// Something that was asked for will not be.
+    /// Handles the refusal of a requested connection or channel.
     pub fn refused(&mut self, now: Instant, refusal: Refusal) {
         match refusal {
             Refusal::Channel(connection) => {
-                // The refused ones were counted with the others at the last look.
+                // Refused channels were counted with the others at the last sample.
                 let counted = self.channels.entry(connection).or_insert(2);
                 *counted = counted.saturating_sub(1).max(1);
                 let had = *counted;
@@ -323,7 +327,8 @@ impl ConcurrencyController {
             Refusal::Connection => {
                 self.opening.pop();
                 self.at_once = 1;
-                // Of those that were on their way with one that was refused, no more is learned.
+                // Further refusals of connections requested together with a refused one say nothing
+                // new.
                 if self.not_before.is_some_and(|at| now < at) {
                     return;
                 }
@@ -331,7 +336,7 @@ impl ConcurrencyController {
                 self.not_before = Some(now + REFUSAL_REST * self.refusals);
                 self.no_connections |= self.refusals >= MOST_REFUSALS;
             }
-            // Another try would be a penalty, or the user's account locked.
+            // Another attempt could lead to a penalty or a locked account.
             Refusal::Login => {
                 self.opening.pop();
                 self.refusals += 1;
@@ -340,27 +345,27 @@ impl ConcurrencyController {
         }
     }
 
-    /// Whether the rate that the user set held data back for most of the time since the last
-    /// look. To be told before [`ConcurrencyController::sample`].
+    /// Records if the user's rate limit held data back for most of the time since the last sample.
+    /// Call it before [`ConcurrencyController::sample`].
     pub fn set_throttled(&mut self, throttled: bool) {
         self.throttled = throttled;
     }
 
-    /// The last addition is on trial.
+    /// Returns true while the last addition is on trial.
     pub fn is_trying(&self) -> bool {
         self.trial.is_some()
     }
 
-    /// What the last addition that was judged has brought.
+    /// Returns the result of the last trial that was judged.
     pub fn tried(&self) -> Option<TrialResult> {
         self.tried
     }
 
-    /// What is worth knowing the next time, at `now` seconds since 1970.
+    /// Returns the result to remember for the next run, at `now` seconds since 1970.
     pub fn learned(&self, now: u64) -> Option<Learned> {
         let rtt = self.measure.trip()?;
         let (mut connections, mut channels) = self.counts;
-        // Of what was added last nothing is known yet.
+        // The last addition has not been judged yet.
         if let Some(trial) = &self.trial {
             connections = connections.min(trial.had()).max(1);
             if trial.adds_channels() {
@@ -378,8 +383,8 @@ impl ConcurrencyController {
         })
     }
 
-    /// Bytes a second in the later half of what is kept, behind slow start, and without the last
-    /// interval, in which little may have been left.
+    /// Returns the mean of the later half of the kept rates in bytes per second, which excludes
+    /// slow start, without the last interval, in which little may have been left.
     fn usual_rate(&self) -> f64 {
         let half = self.goodput.len() / 2 + 1;
         let late = self.goodput.get(1..half).unwrap_or_default();

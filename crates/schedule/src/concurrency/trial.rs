@@ -3,50 +3,49 @@ use std::time::{Duration, Instant};
 use super::{BACKOFF, ConcurrencyChange, ConcurrencyController, Evidence};
 use crate::{ConnectionId, LaneId};
 
-/// A change whose worth is being measured.
+/// A change whose effect is being measured.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// When the last of it was there.
+    /// Time when the last addition was in place.
     pub(super) began: Instant,
     asked: Instant,
-    /// Work a second before.
+    /// Work per second before the change.
     before: f64,
     connections: u32,
-    /// Connections there were.
+    /// Number of connections before the change.
     had: u32,
-    /// What was lost before, and the best there was in work a second, where losses were the
-    /// reason.
+    /// For additions because of losses: the loss before, and the best work per second so far.
     pub(super) losses: Option<(f64, f64)>,
     channels: Vec<ConnectionId>,
 }
 
-/// What came of an addition.
+/// Result of an addition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialResult {
-    /// Connections there were before.
+    /// Number of connections before the addition.
     pub had: u32,
-    /// Connections there were with it.
+    /// Number of connections with the addition.
     pub connections: u32,
-    /// Channels that were added to connections there were.
+    /// Number of channels that were added to existing connections.
     pub channels: u32,
-    /// Goodput with it, as a multiple of that before.
+    /// Ratio of the goodput with the addition to the goodput before.
     pub gain: f64,
 }
 
 impl TrialResult {
-    /// It brought enough to be kept.
+    /// Returns true if the gain is large enough to keep the addition.
     pub fn paid(&self) -> bool {
         self.gain >= PAYS
     }
 }
 
-/// What it must bring to be kept.
+/// Minimum gain for keeping an addition.
 const PAYS: f64 = 1.05;
-/// Of what there was with the channels that were given back: with less, they are wanted again.
+/// Share of the earlier work below which closed channels are opened again.
 const MISSED: f64 = 0.9;
-/// Of what would be in proportion: then the next step is as bold.
+/// Share of a proportional gain from which the next step is as bold.
 const PROPORTION: f64 = 0.5;
-/// A connection that does not come.
+/// Longest wait for a connection that does not come.
 const LONGEST: Duration = Duration::from_secs(20);
 const MOST_BACKOFF: Duration = Duration::from_secs(120);
 
@@ -65,17 +64,17 @@ impl Trial {
         trial
     }
 
-    /// Connections there were before.
+    /// Returns the number of connections before the change.
     pub(super) fn had(&self) -> u32 {
         self.had
     }
 
-    /// Channels were added to connections there were.
+    /// Returns true if channels were added to existing connections.
     pub(super) fn adds_channels(&self) -> bool {
         !self.channels.is_empty()
     }
 
-    /// More of the same.
+    /// Adds further changes to the trial.
     pub(super) fn add(&mut self, changes: &[ConcurrencyChange]) {
         for change in changes {
             match change {
@@ -86,21 +85,21 @@ impl Trial {
         }
     }
 
-    /// One of the channels is not to be had.
+    /// Removes a refused channel from the trial.
     pub(super) fn refused(&mut self, connection: ConnectionId) {
         if let Some(at) = self.channels.iter().position(|c| *c == connection) {
             self.channels.remove(at);
         }
     }
 
-    /// How many connections were added beyond what brought the gain, less one to be sure.
+    /// Returns the number of added connections that the gain does not need, less one as a margin.
     fn surplus(&self, gain: f64) -> u32 {
         let needed = (f64::from(self.had) * gain).ceil() as u32 + 1;
         (self.had + self.connections).saturating_sub(needed)
     }
 }
 
-/// The newest go first, and one stays.
+/// Returns changes that retire `count` connections, newest first; one always stays.
 fn retire(evidence: &Evidence, count: u32) -> Vec<ConcurrencyChange> {
     let spare = evidence.connections.len().saturating_sub(1);
     let newest = evidence.connections.iter().rev();
@@ -111,7 +110,7 @@ fn retire(evidence: &Evidence, count: u32) -> Vec<ConcurrencyChange> {
 }
 
 impl ConcurrencyController {
-    /// Looks whether what was added pays; puts the trial back where it is too early to tell.
+    /// Judges the trial; continues it if it is too early to tell.
     pub(super) fn judge(
         &mut self,
         mut trial: Trial,
@@ -136,7 +135,7 @@ impl ConcurrencyController {
             return Vec::new();
         }
         let since = now.saturating_duration_since(trial.began);
-        // A connection has to begin slowly; a channel on one that is fast is fast at once.
+        // A new connection starts slowly; a channel on a fast connection is fast at once.
         let (least, most) = match (trial.connections, trial.losses) {
             (0, _) => (4 * rtt, 8 * rtt),
             (_, None) => (6 * rtt, 16 * rtt),
@@ -179,7 +178,7 @@ impl ConcurrencyController {
             self.rest_until = None;
             let surplus = trial.surplus(gain);
             if !proportional && !kept && surplus > 0 {
-                // The path is full with fewer than that.
+                // The path is full with fewer connections.
                 self.sated = true;
                 self.rest_until = Some(now + self.backoff);
                 return retire(evidence, surplus);
@@ -193,8 +192,8 @@ impl ConcurrencyController {
         self.give_back(&trial, evidence)
     }
 
-    /// It goes clearly slower since channels were given back, and what there are have not windows
-    /// enough: so they did pay.
+    /// Returns true if the rate has clearly fallen since channels were closed and the remaining
+    /// windows are too small, so that the closed channels did pay.
     pub(super) fn is_missed(&mut self) -> bool {
         let Some(before) = self.gave_back else {
             return false;
@@ -229,8 +228,8 @@ mod tests {
     use super::*;
     use crate::{ConcurrencyConfig, Direction, LaneSample, Refusal};
 
-    /// Six channels got four more, of which one was refused; without four of nine there were
-    /// five, whose windows do not fill the path.
+    /// Six channels got four more, of which one was refused; closing four of nine left five, whose
+    /// windows do not fill the path.
     #[test]
     fn what_was_refused_is_not_given_back() {
         let now = testkit::sftp_model::epoch();

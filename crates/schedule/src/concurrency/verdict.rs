@@ -3,15 +3,16 @@ use std::time::{Duration, Instant};
 
 use super::{Limiter, LimiterEvidence};
 
-/// Looks that are kept; beyond it every second one is dropped, and of new ones half as many kept.
+/// Maximum number of samples kept; beyond it every second one is dropped, and half as many new ones
+/// are kept.
 const MOST: usize = 512;
 
-/// What held a transfer back, look by look: what counts is what did for most of its last half,
-/// when it had found its speed.
+/// Log of limiters, one per sample. The verdict is the limiter of most of the transfer's last half,
+/// when the rate had settled.
 #[derive(Clone, Debug)]
 pub struct LimiterLog {
     looks: Vec<LimiterSample>,
-    /// Of so many looks one is kept.
+    /// Number of samples of which one is kept.
     stride: u32,
     passed: u32,
     last: Option<LimiterSample>,
@@ -36,7 +37,7 @@ impl Default for LimiterLog {
 }
 
 impl LimiterLog {
-    /// One look.
+    /// Adds a sample.
     pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
         let look = LimiterSample {
             at,
@@ -60,7 +61,7 @@ impl LimiterLog {
         }
     }
 
-    /// From the first look to the last.
+    /// Returns the time from the first sample to the last.
     pub fn lasted(&self) -> Duration {
         match (self.looks.first(), &self.last) {
             (Some(first), Some(last)) => last.at.saturating_duration_since(first.at),
@@ -68,8 +69,8 @@ impl LimiterLog {
         }
     }
 
-    /// What held the transfer back for most of its last half, with the means of the looks that
-    /// found it; connections and lanes are those of the last. `None` before there was a look.
+    /// Returns the limiter of most of the transfer's last half with the mean figures of its
+    /// samples; connections and lanes are those of the last. `None` without samples.
     pub fn verdict(&self) -> Option<(Limiter, LimiterEvidence)> {
         let half = self.looks.first()?.at + self.lasted() / 2;
         let late = || {
@@ -89,7 +90,8 @@ impl LimiterLog {
     }
 }
 
-/// Of `count`, in the order they were made.
+/// Returns the mean of `count` samples; connections, lanes and lowest round trip are those of the
+/// last.
 fn mean(all: impl Iterator<Item = LimiterEvidence>, count: u32) -> LimiterEvidence {
     let (part, count) = (1.0 / f64::from(count.max(1)), count.max(1));
     let mut mean = LimiterEvidence::default();

@@ -1,10 +1,9 @@
-//! What of a file is there already, in another that is like it: its *basis*. Pure: sums and bytes
-//! in, ranges out.
+//! Finds the parts of a file that an older version, the *basis file*, already has. Pure: sums and
+//! bytes in, ranges out.
 //!
-//! The basis is known by the sums of its blocks ([`sftp::blocks`]). Blocks that stand where they
-//! stood are found by [`compare`], which needs no more than the sums of the same range; what is
-//! left is looked for everywhere by [`Basis::search`], as rsync does it
-//! (docs/design/0009-delta.md).
+//! The basis file is known by its block sums ([`sftp::blocks`]). [`compare`] finds blocks at their
+//! own offset, from the sums of that range only; [`Basis::search`] searches the basis file for the
+//! remaining bytes at any offset, as rsync does (docs/design/0009-delta.md).
 
 mod search;
 
@@ -14,30 +13,30 @@ use sftp::blocks::{BlockSum, Strong, SumKey, strong};
 
 pub use self::search::{Basis, Found};
 
-/// Smaller files are sent: what is saved is less than the round trip it takes to ask.
+/// Minimum file size in bytes: for smaller files a delta saves less than its extra round trip.
 pub const LEAST: u64 = 1 << 20;
-/// Bytes that are compared, searched or asked for at once.
+/// Number of bytes that are compared, searched or requested at once.
 pub const SEGMENT: u64 = 8 << 20;
-/// Questions for sums in flight: a server that hashes 2.5 GB/s is kept busy over 200 ms.
+/// Number of sum requests in flight, enough for a server that hashes 2.5 GB/s over 200 ms.
 pub(crate) const ASKED: usize = 64;
-/// What differs between two blocks that stand where they stood is not looked for elsewhere where it
-/// is no longer than this, in bytes.
+/// Maximum length in bytes of a difference between two unchanged blocks that is sent without
+/// searching for it elsewhere.
 pub(crate) const IN_PLACE: u64 = 1 << 20;
-/// Searches that wait for the disk's threads, or run on them.
+/// Number of searches that wait for or run on the disk threads.
 pub(crate) const SEARCHING: usize = 8;
-/// After so many bytes in which hardly anything was found, of a file of which more than half
-/// differs, it is copied whole: over all lanes, which this is not.
+/// Number of searched bytes without notable matches after which a file that differs by more than
+/// half is copied whole, over all lanes (a delta uses one).
 const HOPELESS: u64 = 64 << 20;
-/// Files whose sizes differ by more are hardly forms of one.
+/// Ratio of file sizes above which a delta is not tried.
 const ALIKE: u64 = 4;
-/// Blocks of a file that are kept in memory, 20 bytes of each.
+/// Maximum number of blocks of a file; 20 bytes of each are kept in memory.
 const MOST_BLOCKS: u64 = 1 << 20;
 const LEAST_BLOCK: u64 = 4 << 10;
 const MOST_BLOCK: u64 = 1 << 20;
 
-/// How long the blocks of a file of `size` are, in bytes: a power of two near half its root.
-/// Sums and what is sent around each change cost the same then if there are some dozens of
-/// changes. `None` where there would be too many.
+/// Returns the block size in bytes for a file of `size` bytes: a power of two near half its square
+/// root. Sums and the data around each change then cost about the same for some dozens of changes.
+/// `None` if there would be too many blocks.
 pub fn block_len(size: u64) -> Option<u32> {
     let block = (size.isqrt() / 2).next_power_of_two();
     let least = size.div_ceil(MOST_BLOCKS).next_power_of_two();
@@ -45,13 +44,13 @@ pub fn block_len(size: u64) -> Option<u32> {
     (block <= MOST_BLOCK).then_some(block as u32)
 }
 
-/// Whether two files of these sizes, in bytes, may be forms of one, and large enough for that to
-/// pay.
+/// Returns true if files of these sizes in bytes may be versions of each other and are large enough
+/// for a delta to pay.
 pub fn may_be_forms(one: u64, other: u64) -> bool {
     one.min(other) >= LEAST && one / ALIKE <= other && other / ALIKE <= one
 }
 
-/// Another range that is to be copied: one that continues the last becomes one with it.
+/// Queues a range to copy, merging it with the last one if adjacent.
 pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
     if next.len == 0 {
         return;
@@ -64,7 +63,7 @@ pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
     }
 }
 
-/// The next range to copy, of at most `most` bytes; what is left of it is the next again.
+/// Takes the next range to copy, of at most `most` bytes; the rest stays first in the queue.
 pub(crate) fn next_copy(copies: &mut VecDeque<Found>, most: u64) -> Option<Found> {
     let whole = copies.pop_front()?;
     let next = Found {
@@ -81,7 +80,7 @@ pub(crate) fn next_copy(copies: &mut VecDeque<Found>, most: u64) -> Option<Found
     Some(next)
 }
 
-/// Another range that is to be searched: those that touch become one of at most a segment more.
+/// Queues a range to search, merging adjacent ranges as long as the sum is at most one segment.
 pub(crate) fn queue_search(todo: &mut VecDeque<(u64, u64)>, from: u64, to: u64) {
     match todo.back_mut() {
         Some((start, end)) if *end == from && to - *start <= SEGMENT => *end = to,
@@ -89,23 +88,24 @@ pub(crate) fn queue_search(todo: &mut VecDeque<(u64, u64)>, from: u64, to: u64) 
     }
 }
 
-/// Whether a search that has found so much of what it has seen is given up: `all` bytes of the
-/// `size` of the file were not found where they stood.
+/// Returns true if a search that found `found` of `seen` bytes is to be given up; `all` is the
+/// number of bytes that did not match at their own offset, in a file of `size` bytes.
 pub(crate) fn is_hopeless(seen: u64, found: u64, all: u64, size: u64) -> bool {
     seen >= HOPELESS && found < seen / 8 && all > size / 2
 }
 
-/// What [`compare`] found of a range.
+/// Result of [`compare`] for a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// What the range's blocks are known by.
+    /// Sums of the blocks in the range.
     pub own: Vec<Strong>,
-    /// What is not as in the basis: first bytes and those behind the last, in order, not touching.
+    /// Ranges that differ from the basis file, as first byte and first byte after the range; in
+    /// order and not adjacent.
     pub differs: Vec<(u64, u64)>,
 }
 
 impl Compared {
-    /// Adds what was found of the range behind.
+    /// Appends the result of the following range.
     pub fn append(&mut self, mut behind: Self) {
         self.own.append(&mut behind.own);
         let mut differs = behind.differs.into_iter().peekable();
@@ -120,8 +120,8 @@ impl Compared {
     }
 }
 
-/// Compares the `bytes` at `offset`, which begin with a block, to what the basis has there: its
-/// sums as they came, none where it has ended.
+/// Compares the `bytes` at `offset`, which start with a block, with the sums `basis` of that range
+/// in wire form, empty beyond the end of the basis file.
 pub fn compare(key: &SumKey, block: u32, offset: u64, bytes: &[u8], basis: &[u8]) -> Compared {
     let mut found = Compared::default();
     let mut theirs = BlockSum::read_all(basis);

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use sftp::blocks::{BlockSum, SumKey, Window, strong};
 
-/// A file that is there, by the sums of its blocks.
+/// Index of a basis file: its block sums.
 #[derive(Debug)]
 pub struct Basis {
     key: SumKey,
@@ -12,42 +12,42 @@ pub struct Basis {
     index: OnceLock<Index>,
 }
 
-/// A range that the basis has as well.
+/// A range of the file that the basis file has as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where in the basis.
+    /// Byte offset in the basis file.
     pub basis: u64,
-    /// Where in the file.
+    /// Byte offset in the file.
     pub at: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// Where to look for a rolling sum.
+/// Index from rolling sums to blocks.
 #[derive(Debug)]
 struct Index {
-    /// A bit for each of many values; most of those that no block has are found out here.
+    /// Bit filter that rejects most sums that no block has.
     filter: Vec<u64>,
     filter_shift: u32,
-    /// Where the blocks of a bucket begin.
+    /// Start of each bucket in `blocks`.
     starts: Vec<u32>,
     shift: u32,
     blocks: Vec<u32>,
 }
 
-/// Blocks with one rolling sum that are looked at. Of more, such as a peer may make up, one is as
-/// good as the other.
+/// Maximum number of candidate blocks per rolling sum. A peer may construct more; any one of them
+/// is as good.
 const CANDIDATES: usize = 16;
-/// A search that finds the rolling sum and not the block this often ends: there is nothing to be
-/// had, or somebody has made the sums so that it takes long. An honest one of 2^20 blocks does so
-/// once in 4,096 bytes.
+/// Number of bytes per miss at which a search ends. A miss is a matching rolling sum without a
+/// matching block; frequent ones mean that nothing can be found, or that a peer has constructed the
+/// sums to make the search slow. An honest search of 2^20 blocks has one miss in 4,096 bytes.
 const BYTES_PER_MISS: usize = 512;
-/// What a short search may miss nevertheless.
+/// Number of misses that every search may have.
 const MISSES: usize = 64;
 
 impl Basis {
-    /// A file of `size` with blocks of `block` bytes, of which the last may be shorter, and their
-    /// `sums` in order.
+    /// Creates the index of a basis file of `size` bytes, from the `sums` of its blocks of `block`
+    /// bytes in order; the last block may be shorter.
     pub fn new(key: SumKey, block: u32, size: u64, sums: Vec<BlockSum>) -> Self {
         Self {
             key,
@@ -58,13 +58,14 @@ impl Basis {
         }
     }
 
-    /// How many bytes behind a range [`Basis::search`] wants to see, if there are any.
+    /// Returns the number of bytes after a range that [`Basis::search`] needs, if they exist.
     pub fn ahead(&self) -> usize {
         self.block - 1
     }
 
-    /// Looks for what the basis has of `bytes`, which stand at `at`: blocks that begin in the first
-    /// `len` of them, and may end behind those. `ends` says that the file ends with `bytes`.
+    /// Finds blocks of the basis file in `bytes`, which are at offset `at` of the file: blocks that
+    /// start in the first `len` bytes and may end after them. `ends` means that the file ends with
+    /// `bytes`.
     pub fn search(&self, at: u64, bytes: &[u8], len: usize, ends: bool) -> Vec<Found> {
         let index = self.index.get_or_init(|| Index::new(self.whole_blocks()));
         let mut search = Search {
@@ -82,7 +83,7 @@ impl Basis {
         search.found
     }
 
-    /// Without the last one, if that is shorter.
+    /// Returns the block sums without a shorter last block.
     fn whole_blocks(&self) -> &[BlockSum] {
         let whole = self.size / self.block as u64;
         let whole = usize::try_from(whole).unwrap_or(usize::MAX);
@@ -106,7 +107,7 @@ impl Search<'_> {
         while from < len
             && let Some(bytes) = self.bytes.get(from..from + block)
         {
-            // Behind a block usually stands the one that stood behind it.
+            // A matching block is usually followed by its successor in the basis file.
             let follows = next.filter(|next| self.is(*next, bytes));
             match follows.or_else(|| self.slide(&mut from, len)) {
                 Some(is) => {
@@ -119,7 +120,7 @@ impl Search<'_> {
         }
     }
 
-    /// Goes on from `from` to the first block that the basis has.
+    /// Advances from `from` to the first block that the basis file has.
     fn slide(&mut self, from: &mut usize, len: usize) -> Option<usize> {
         let block = self.basis.block;
         let (first, coming) = self.bytes.get(*from..)?.split_at_checked(block)?;
@@ -161,13 +162,13 @@ impl Search<'_> {
         is.map(|block| *block as usize)
     }
 
-    /// Whether `bytes` are that whole block.
+    /// Returns true if `bytes` are this full-length block.
     fn is(&self, block: usize, bytes: &[u8]) -> bool {
         let known = self.basis.whole_blocks().get(block);
         known.is_some_and(|known| known.strong == strong(&self.basis.key, bytes))
     }
 
-    /// The basis' last block is found only at the file's own end.
+    /// Looks for the basis file's short last block, which can match only at the end of the file.
     fn find_end(&mut self, len: usize) {
         let short = self.basis.size % self.basis.block as u64;
         let (Some(last), true) = (self.basis.sums.last(), short > 0) else {
@@ -204,7 +205,7 @@ impl Search<'_> {
 }
 
 impl Index {
-    /// Bits of the filter for each block.
+    /// Filter bits per block.
     const BITS: u32 = 4;
 
     fn new(blocks: &[BlockSum]) -> Self {

@@ -5,8 +5,7 @@ use super::*;
 
 const KEY: SumKey = [9; 32];
 
-/// What an upload makes of a basis and the ranges found in it: those are copied, and what no range
-/// covers is sent.
+/// Result of an upload by delta: matching ranges are copied, all others are sent.
 struct Rebuilt {
     bytes: Vec<u8>,
     sent: usize,
@@ -65,7 +64,7 @@ fn rebuild(basis: &[u8], source: &[u8], block: u32, segment: usize) -> Rebuilt {
     Rebuilt { bytes, sent }
 }
 
-/// Bytes with repetitions, so that blocks are found in more than one place.
+/// Generates bytes with repetitions, so that blocks occur in several places.
 fn content(u: &mut Unstructured<'_>, most: usize) -> arbitrary::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut state = u.int_in_range(1..=u32::MAX)?;
@@ -140,14 +139,14 @@ fn little_is_sent_for_a_little_change() {
     }
     let sent = rebuild(&basis, &overwritten, 4096, 1 << 16).sent;
     assert!((10_000..11 * 8192).contains(&sent), "{sent}");
-    // All that stands behind an insertion has moved; segments cost nothing.
+    // An insertion moves all bytes behind it; segment limits cost nothing.
     let mut inserted = basis.clone();
     inserted.splice(777..777, *b"thirteen more");
     let sent = rebuild(&basis, &inserted, 4096, 1 << 16).sent;
     assert!((13..2 * 4096).contains(&sent), "{sent}");
     let sent = rebuild(&basis, &basis[5000..], 4096, 1 << 16).sent;
     assert!(sent < 4096, "{sent}");
-    // An end that is no whole block.
+    // The file ends with a partial block.
     let sent = rebuild(&basis[..1_000_000], &inserted[..1_000_013], 4096, 1 << 16).sent;
     assert!(sent < 2 * 4096, "{sent}");
 }
@@ -155,7 +154,7 @@ fn little_is_sent_for_a_little_change() {
 #[test]
 fn sums_that_lie_cost_a_bounded_search() {
     let source = random(1 << 16, 3);
-    // Every rolling sum of the source is claimed, and no block is there.
+    // Sums that claim every rolling sum of the source without having any of its blocks.
     let claimed = (0..source.len() - 64).map(|at| BlockSum {
         rolling: sftp::blocks::rolling(&source[at..at + 64]),
         strong: [0; 16],

@@ -4,18 +4,18 @@ use super::checksum::crc32c;
 use super::record::{LONGEST, Record, SYNCED};
 use super::state::State;
 
-/// Raised when a record changes its meaning or a new kind appears: an older longhaul must not
-/// skip what it does not know.
+/// Format version, raised when a record changes its meaning or a new kind appears, since an older
+/// longhaul must not skip unknown records.
 const VERSION: u32 = 3;
 const MAGIC: &[u8; 12] = b"longhaul-jnl";
-/// Magic and version.
+/// Length of magic and version, in bytes.
 pub const HEADER: usize = MAGIC.len() + 4;
-/// Length and checksum in front of each record.
+/// Length and checksum before each record, in bytes.
 const FRAME: usize = 8;
-/// A `Synced`: its kind and an offset.
+/// Length of a `Synced` record in bytes: its kind and an offset.
 const SYNCED_LEN: usize = 9;
 
-/// Turns records into the bytes of a journal.
+/// Encodes records as journal bytes.
 #[derive(Debug, Default)]
 pub struct Writer {
     last: Vec<u8>,
@@ -23,16 +23,16 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Appends what a journal begins with.
+    /// Appends the file header (magic and version).
     pub fn header(out: &mut Vec<u8>) {
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_be_bytes());
     }
 
-    /// Appends a record. One that is longer than [`LONGEST`] is left out, and false returned: the
-    /// file it is about is copied without a word of it.
+    /// Appends a record. A record longer than [`LONGEST`] is omitted, and false is returned: its
+    /// file is copied without a journal entry.
     pub fn write(&mut self, record: &Record, out: &mut Vec<u8>) -> bool {
-        // Refused before it becomes what the next path is told apart from.
+        // Checked first, since the path would become the base for the next path.
         let long = matches!(record, Record::Begun { target, .. } if target.len() > LONGEST - 128);
         if long {
             return false;
@@ -50,16 +50,16 @@ impl Writer {
     }
 }
 
-/// Why a journal tells nothing: one sentence, without its name.
+/// Reason why a journal cannot be used: one sentence without the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnusableJournal {
-    /// The file is something else.
+    /// The file is no journal.
     Foreign,
-    /// Another longhaul wrote it.
+    /// Another version of longhaul wrote the journal.
     Version(u32),
-    /// A record that was safely written is damaged.
+    /// A record that had been synced is damaged.
     Damaged {
-        /// Where in the file, in bytes.
+        /// Byte offset of the record in the file.
         at: usize,
     },
 }
@@ -79,27 +79,28 @@ impl fmt::Display for UnusableJournal {
 
 impl std::error::Error for UnusableJournal {}
 
-/// What an earlier run left.
+/// Result of reading the journal of an earlier run.
 #[derive(Debug)]
 pub struct Replay {
-    /// What it had done.
+    /// Progress of the earlier run.
     pub state: State,
-    /// So many bytes of the file are good. What follows was being written when the run ended:
-    /// cut the file here before more is appended.
+    /// Length in bytes of the intact part of the file. The rest was being written when the run
+    /// ended: truncate the file to this length before appending.
     pub good: usize,
 }
 
-/// Reads a journal. A record that is damaged ends it: it was being written at the crash, unless
-/// a later one proves that it had been synced before.
+/// Reads a journal. Reading stops at a damaged record, which was being written at the crash unless
+/// a later record proves that it had been synced.
 ///
 /// # Errors
-/// Nothing of it may be believed.
+///
+/// Nothing in the journal may be used.
 pub fn replay(bytes: &[u8]) -> Result<Replay, UnusableJournal> {
     let mut header = Vec::new();
     Writer::header(&mut header);
     let mut state = State::default();
     let Some((head, _)) = bytes.split_at_checked(HEADER) else {
-        // The first write was torn.
+        // The first write was incomplete.
         return match header.starts_with(bytes) {
             true => Ok(Replay { state, good: 0 }),
             false => Err(UnusableJournal::Foreign),
@@ -129,7 +130,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replay, UnusableJournal> {
     }
 }
 
-/// The payload of the record at the front, if it is whole and right.
+/// Returns the payload of the first record, if it is complete and its checksum is right.
 fn framed(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
@@ -141,7 +142,7 @@ fn framed(bytes: &[u8]) -> Option<&[u8]> {
     (crc32c(&[len, payload]) == u32::from_be_bytes(*sum)).then_some(payload)
 }
 
-/// Whether something behind `at` says that what is there had been synced.
+/// Returns true if a record after `at` states that the bytes at `at` had been synced.
 fn was_synced(bytes: &[u8], at: usize) -> bool {
     let behind = bytes.get(at..).unwrap_or_default();
     let whole = FRAME + SYNCED_LEN;

@@ -1,9 +1,9 @@
-//! What a copy writes down so that it can go on after whatever interrupted it.
+//! The journal of a copy, from which an interrupted copy resumes.
 //!
-//! An append-only file of checksummed records (docs/journal.md). [`Writer`] turns [`Record`]s into
-//! bytes; [`replay`] turns the bytes of an earlier run into a [`State`]: what is done, what is
-//! half done and how much of that is proven, and which temporaries lie about. Whoever owns file,
-//! clock and lock calls them.
+//! An append-only file of checksummed records (docs/journal.md). [`Writer`] encodes [`Record`]s as
+//! bytes; [`replay`] decodes the bytes of an earlier run to a [`State`]: finished files, unfinished
+//! files with the ranges known to be good, and possible leftover temporaries. The caller owns the
+//! file, the clock and the lock.
 
 mod checksum;
 mod format;

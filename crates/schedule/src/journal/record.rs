@@ -1,106 +1,110 @@
 use serde::{Deserialize, Serialize};
 use wire::{Field, Reader, WireError};
 
-/// The longest record in bytes. Paths are up to PATH_MAX (4096) here and bounded by SFTP's
-/// messages there; the identity holds all sources of a command line.
+/// Longest record in bytes. Local paths are limited by PATH_MAX (4096) and remote paths by the SFTP
+/// message size; the identity holds all sources of a command line.
 pub const LONGEST: usize = 1 << 20;
-/// Ranges in one record; more are several records.
+/// Maximum number of ranges in one record; more are split into several records.
 pub const MOST_RANGES: usize = 1024;
 
-/// What a source was when its copy began: if anything of it differs, it is another file.
+/// Identity of a source file at the start of its copy. If any field differs later, the file has
+/// changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceId {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Modification time in nanoseconds since 1970, whole seconds at the far end.
+    /// Modification time in nanoseconds since 1970; whole seconds at the far end.
     pub mtime: u64,
-    /// Inode and device; zero at the far end, which tells neither.
+    /// Inode number; zero at the far end, which sends neither inode nor device.
     pub inode: u64,
-    /// See `inode`.
+    /// Device number; zero at the far end.
     pub device: u64,
 }
 
-/// One thing that was written down.
+/// Record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The first: which copy it is.
+    /// First record: identifies the copy.
     Copy {
         /// Sources, destination and the flags that change the result.
         identity: Vec<u8>,
     },
-    /// A process begins to write. What was not durable at the receiving end is void if that
-    /// machine has started anew since.
+    /// A process starts to write. Data that were not durable at the receiving end are void if that
+    /// machine has rebooted since.
     Run {
-        /// Names the start of the receiving machine's kernel; empty if it is not known.
+        /// Boot id of the receiving machine; empty if unknown.
         boot: Vec<u8>,
     },
-    /// The start of the receiving machine's kernel, found out by the run that is under way: what
-    /// that run has told before came from the same.
+    /// Boot id of the receiving machine, learned during the run. Earlier records of this run belong
+    /// to the same boot.
     Boot {
-        /// As in [`Record::Run`].
+        /// Boot id, as in [`Record::Run`].
         boot: Vec<u8>,
     },
-    /// How the first run found the target that the command names.
+    /// Kind of target that the first run found.
     Onto {
-        /// It was a directory, and sources go into it; else they go to exactly that name.
+        /// True if the target was a directory that receives the sources; false if it is the name of
+        /// the copy itself.
         into: bool,
     },
-    /// A file is about to be begun: its temporary may exist from now on.
+    /// A file is about to be started: its temporary may exist from now on.
     Begun {
-        /// Names it in the records that follow.
+        /// Number that identifies the file in later records.
         id: u64,
-        /// The final name.
+        /// Final name of the file.
         target: Vec<u8>,
-        /// What is copied.
+        /// Identity of the source.
         source: SourceId,
-        /// The letters in the temporary's name ([`crate::tagged_name`]).
+        /// Number from which the temporary's name is made ([`crate::tagged_name`]).
         tag: u64,
     },
-    /// Where the temporary really is: the target may have been a symlink.
+    /// Actual path of the temporary, which differs if the target was a symlink.
     Temp {
-        /// Of which file.
+        /// Number of the file.
         id: u64,
-        /// Its path.
+        /// Path of the temporary.
         path: Vec<u8>,
     },
-    /// Bytes of the temporary that are there.
+    /// Ranges of the temporary that the receiving end has confirmed.
     Ranges {
-        /// Of which file.
+        /// Number of the file.
         id: u64,
-        /// They were synced; else only the receiving machine's kernel has them.
+        /// True if the ranges were synced; false if only the receiving machine's kernel may have
+        /// them.
         durable: bool,
-        /// The temporary's modification time then, in nanoseconds; 0 if unknown.
+        /// Modification time of the temporary at that moment in nanoseconds since 1970; 0 if
+        /// unknown.
         mtime: u64,
-        /// First bytes, and those behind the last.
+        /// Ranges as first byte and first byte after the range.
         ranges: Vec<(u64, u64)>,
     },
     /// The file has its final name.
     Done {
-        /// Which.
+        /// Number of the file.
         id: u64,
-        /// It was synced.
+        /// True if the file was synced.
         durable: bool,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// The target's modification time in nanoseconds; 0 if it was not asked for.
+        /// Modification time of the target in nanoseconds since 1970; 0 if it was not asked for.
         mtime: u64,
     },
-    /// The file failed and its temporary is gone, or was found to be gone.
+    /// The file failed and its temporary is gone.
     Forgotten {
-        /// Which.
+        /// Number of the file.
         id: u64,
     },
-    /// The receiving machine's clock, as a modification time that it has just set; nanoseconds.
+    /// Clock of the receiving machine, read from a modification time that it has just set.
     Clock {
-        /// The time.
+        /// Time in nanoseconds since 1970.
         mtime: u64,
     },
-    /// Of the files done and not durable, the first so many were made durable.
+    /// The first `files` files that are done but not durable have been made durable.
     Durable {
-        /// How many.
+        /// Number of files.
         files: u64,
     },
-    /// All of the journal before this offset was durable when this was written.
+    /// All of the journal before this offset was durable when this record was written.
     Synced {
         /// Bytes from the beginning of the file.
         offset: u64,
@@ -121,7 +125,8 @@ pub(super) const SYNCED: u8 = 11;
 const BOOT: u8 = 12;
 
 impl Record {
-    /// Appends it. Paths of files are written as what differs from `last`, the one before.
+    /// Appends the encoded record. A path is stored as the difference from `last`, the path before
+    /// it.
     pub(super) fn encode(&self, last: &mut Vec<u8>, out: &mut Vec<u8>) {
         match self {
             Self::Copy { identity } => {
@@ -208,7 +213,7 @@ impl Record {
         }
     }
 
-    /// Reads one; `None` for what no writer of this version writes.
+    /// Decodes a record; `None` if no writer of this version can have written it.
     pub(super) fn decode(bytes: &[u8], last: &mut Vec<u8>) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let record = Self::read(&mut r, last).ok().flatten()?;
@@ -265,7 +270,8 @@ impl Record {
                 let mut ranges = Vec::new();
                 while r.left() > 0 && ranges.len() < MOST_RANGES {
                     let (from, to) = (r.u64()?, r.u64()?);
-                    // To where a file ends is a range only while it is copied.
+                    // A range to the end of the file is valid only during the copy, never in the
+                    // journal.
                     if from >= to || to == u64::MAX {
                         return Ok(None);
                     }

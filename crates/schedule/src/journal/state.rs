@@ -4,71 +4,73 @@ use super::record::{Record, SourceId};
 use crate::scheduler::ByteRanges;
 use crate::{Attributes, Keep, Left};
 
-/// What a journal says.
+/// Contents of a journal, after all of its records.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     identity: Vec<u8>,
     onto: Option<bool>,
     boot: Vec<u8>,
     clock: u64,
-    /// Files by the id of their records: begun, and neither forgotten nor replaced when done.
+    /// Files by the id of their records: those that were started, without failed and replaced ones.
     entries: BTreeMap<u64, Entry>,
-    /// The latest of those that go to a place.
+    /// Latest id for each final name.
     targets: BTreeMap<Vec<u8>, u64>,
-    /// Files done that only the receiving machine's memory may have.
+    /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
     next: u64,
 }
 
-/// What is known of a file.
+/// Journal entry of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its final name.
+    /// Final name of the file.
     pub target: Vec<u8>,
-    /// What was copied.
+    /// Identity of the source.
     pub source: SourceId,
-    /// Of its temporary's name.
+    /// Tag of the temporary's name.
     pub tag: u64,
-    /// Where its temporary was, if that was told.
+    /// Path of the temporary, if recorded.
     pub temp: Option<Vec<u8>>,
-    /// The temporary's modification time when the last ranges were written down; 0 if unknown.
+    /// Modification time of the temporary at the last recorded ranges, in nanoseconds since 1970; 0
+    /// if unknown.
     pub mtime: u64,
-    /// It has its name.
+    /// Set once the file has its final name.
     pub done: Option<Done>,
     durable: ByteRanges,
-    /// What the receiving machine had, on its disk or in its memory.
+    /// Ranges that the receiving machine had, on disk or in memory.
     there: ByteRanges,
 }
 
 /// A file that has its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Its modification time in nanoseconds; 0 if it was not asked for.
+    /// Modification time in nanoseconds since 1970; 0 if it was not asked for.
     pub mtime: u64,
 }
 
-/// How long after the last word of a receiving machine its files may still have been written by
-/// the run that was interrupted: what had been sent drains, and a sync may take its time.
+/// Time in nanoseconds after the last record of a receiving machine during which the interrupted
+/// run may still have written files: sent data drain, and a sync takes time.
 const DRAINS: u64 = 120 * SECOND;
-/// How long after a look at the receiving machine's clock files may still have got their names.
+/// Time in nanoseconds after the last reading of the receiving machine's clock during which files
+/// may still have been renamed.
 const UNLOOKED: u64 = 10 * SECOND;
 const SECOND: u64 = 1_000_000_000;
 
-/// What stands at the receiving end now: size in bytes, modification time in nanoseconds.
+/// Size and modification time of a file that exists at the receiving end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExistingFile {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 0 if it is not told.
+    /// Modification time in nanoseconds since 1970; 0 if the server does not send it.
     pub mtime: u64,
 }
 
 impl Done {
-    /// Whether `seen` is still what the copy has made. Times are compared in whole seconds, which
-    /// is what SFTP carries. `clock` is [`State::clock`]: what was changed after the run ended is
-    /// later than that.
+    /// Returns true if `seen` is still the file that the copy made. Times are compared in whole
+    /// seconds, the unit of SFTP. `clock` is [`State::clock`]: changes made after the run ended are
+    /// later than it.
     pub fn stands(&self, seen: ExistingFile, clock: u64) -> bool {
         self.size == seen.size
             && match (self.mtime / SECOND, seen.mtime / SECOND) {
@@ -79,7 +81,7 @@ impl Done {
 }
 
 impl Left {
-    /// Whether a source that was opened is what these bytes were read from.
+    /// Returns true if an opened source is the one from which these bytes were read.
     pub fn is_of(&self, opened: &Attributes) -> bool {
         let (_, part) = opened.nanoseconds.unwrap_or_default();
         let time = |seconds: u32| u64::from(seconds) * SECOND + u64::from(part);
@@ -87,7 +89,7 @@ impl Left {
         self.source == (0, 0) || (opened.size, mtime) == (Some(self.source.0), Some(self.source.1))
     }
 
-    /// Whether a temporary that is `seen` so may be what the copy has left.
+    /// Returns true if `seen` may be the temporary that the copy left.
     pub fn may_go_on(&self, seen: ExistingFile) -> bool {
         let end = self.ranges.iter().map(|(_, to)| *to).max().unwrap_or(0);
         let times = match (self.mtime / SECOND, seen.mtime / SECOND) {
@@ -99,13 +101,13 @@ impl Left {
 }
 
 impl Entry {
-    /// Whether the temporary, which is `seen` so, may be what this copy has left: as long as what
-    /// is proven of it, and not changed long after or before that was written down.
+    /// Returns true if `seen` may be the temporary that this copy left: at least as long as its
+    /// good ranges, and modified neither before nor long after they were recorded.
     pub fn may_go_on(&self, seen: ExistingFile) -> bool {
         self.left().may_go_on(seen)
     }
 
-    /// The same for whoever copies it.
+    /// Returns the ranges and times from which a copy resumes.
     pub fn left(&self) -> Left {
         Left {
             ranges: self.proven(),
@@ -114,14 +116,15 @@ impl Entry {
         }
     }
 
-    /// All of it was there, so that it may have got its name without anybody having written that
-    /// down.
+    /// Returns true if the receiving end had all bytes, so that the file may have been renamed
+    /// without a record of it.
     pub fn is_whole(&self) -> bool {
         self.mtime > 0 && self.source.size > 0 && self.there.contains(0, self.source.size)
     }
 
-    /// Whether what stands under the final name, `seen` so, is its temporary, which has gone: as
-    /// long as that, and of the same time, or of the source's where the copy keeps that.
+    /// Returns true if `seen`, under the final name, is this file's renamed temporary: of the
+    /// source's size, and with the recorded time, or with the source's time if the copy keeps
+    /// times.
     pub fn is_named(&self, seen: ExistingFile, keeps_times: bool) -> bool {
         let time = match keeps_times {
             true => seen.mtime / SECOND == self.source.mtime / SECOND,
@@ -130,13 +133,13 @@ impl Entry {
         self.is_whole() && seen.size == self.source.size && time
     }
 
-    /// Bytes of the temporary that need not be sent again.
+    /// Returns the ranges of the temporary that need not be sent again.
     pub fn proven(&self) -> Vec<(u64, u64)> {
         self.there.iter().collect()
     }
 }
 
-/// Whether `path` is `target`, or leads below it by names alone.
+/// Returns true if `path` is `target` or lies below it without any `..`.
 fn is_within(target: &[u8], path: &[u8]) -> bool {
     let Some(below) = path.strip_prefix(target) else {
         return false;
@@ -145,7 +148,7 @@ fn is_within(target: &[u8], path: &[u8]) -> bool {
         return true;
     }
     let below = match target.last() {
-        // The working directory, or one that is written with its slash.
+        // The target is the working directory or ends with a slash.
         None | Some(b'/') => below,
         Some(_) => match below.strip_prefix(b"/") {
             Some(below) => below,
@@ -157,19 +160,20 @@ fn is_within(target: &[u8], path: &[u8]) -> bool {
 }
 
 impl State {
-    /// Which copy it is; empty if nothing was written down.
+    /// Returns the identity of the copy; empty if nothing was recorded.
     pub fn identity(&self) -> &[u8] {
         &self.identity
     }
 
-    /// How the first run found the target: sources go into it (true), or to its name.
+    /// Returns true if the first run found a directory that receives the sources, false if the
+    /// target is the name of the copy.
     pub fn onto(&self) -> Option<bool> {
         self.onto
     }
 
-    /// Drops all that is not about the copy to `target`, as the command at hand names it: files
-    /// that are neither that name nor below it, and names of temporaries that no run gives. A
-    /// journal decides nothing about other files, whoever has written it.
+    /// Drops all entries outside `target` of the current command: files that are neither that name
+    /// nor below it, and temporaries with names that no run creates. A journal decides nothing
+    /// about other files, no matter who wrote it.
     pub fn confine(&mut self, target: &[u8]) {
         self.entries
             .retain(|_, entry| is_within(target, &entry.target));
@@ -181,23 +185,23 @@ impl State {
         self.targets.retain(|_, id| entries.contains_key(id));
     }
 
-    /// The latest time that the receiving machine's clock is known to have shown, nanoseconds.
+    /// Returns the latest known time of the receiving machine's clock, in nanoseconds since 1970.
     pub fn clock(&self) -> u64 {
         self.clock
     }
 
-    /// The first id that no record has.
+    /// Returns the first unused id.
     pub fn next_id(&self) -> u64 {
         self.next
     }
 
-    /// What is known of the file that goes to `target`.
+    /// Returns id and entry of the file with the final name `target`.
     pub fn file(&self, target: &[u8]) -> Option<(u64, &Entry)> {
         let id = self.targets.get(target)?;
         self.entries.get(id).map(|entry| (*id, entry))
     }
 
-    /// Takes it out: somebody looks after it now.
+    /// Removes and returns an entry that the caller takes over.
     pub fn take(&mut self, id: u64) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         if self.targets.get(&entry.target) == Some(&id) {
@@ -206,29 +210,30 @@ impl State {
         Some(entry)
     }
 
-    /// Files that were begun and are not done: their temporaries may lie about.
+    /// Returns files that were started and are not done; their temporaries may still exist.
     pub fn unfinished(&self) -> impl Iterator<Item = (u64, &Entry)> {
         let begun = self.entries.iter().filter(|(_, e)| e.done.is_none());
         begun.map(|(id, entry)| (*id, entry))
     }
 
-    /// Files done.
+    /// Returns the number of finished files.
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()
     }
 
-    /// Files done that only the receiving machine's memory may have.
+    /// Returns the number of finished files that may exist only in the receiving machine's memory.
     pub fn soft(&self) -> usize {
         self.soft.len()
     }
 
-    /// The final names of those, but for what is not believed to be done any more.
+    /// Returns the final names of finished files that may exist only in the receiving machine's
+    /// memory, without entries that have been dropped.
     pub fn soft_files(&self) -> impl Iterator<Item = &[u8]> {
         let entries = self.soft.iter().filter_map(|id| self.entries.get(id));
         entries.map(|entry| entry.target.as_slice())
     }
 
-    /// Takes one more record; false if it cannot follow those before.
+    /// Applies the next record; false if it cannot follow the earlier ones.
     pub fn apply(&mut self, record: Record) -> bool {
         match record {
             Record::Copy { identity } => self.identity = identity,
@@ -297,8 +302,8 @@ impl State {
         true
     }
 
-    /// The receiving machine's kernel runs since `boot`. If that is another start than before, or
-    /// nobody knows, what was in its memory only may be lost.
+    /// Records the receiving machine's boot id. If it differs from the previous one or is unknown,
+    /// data that were only in that machine's memory may be lost.
     pub fn started(&mut self, boot: Vec<u8>) {
         let same = !boot.is_empty() && boot == self.boot;
         self.boot = boot;
@@ -315,11 +320,11 @@ impl State {
         }
     }
 
-    /// The run under way has found out since when the receiving machine's kernel runs.
+    /// Records the boot id that the current run has learned.
     fn learned(&mut self, boot: Vec<u8>) {
         match self.boot.is_empty() {
             true => self.boot = boot,
-            // Whoever knew another has missed a start.
+            // A different boot id means that the machine has rebooted.
             false => self.started(boot),
         }
     }

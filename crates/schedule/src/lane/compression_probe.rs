@@ -1,45 +1,46 @@
-//! Whether to make data smaller for the way pays, found out by doing it and by leaving it.
+//! Decides if compressing file data pays, by measuring the rate with and without compression.
 
 use std::time::{Duration, Instant};
 
-/// A lane that moves more than this is not held back by what it has to carry: zstd takes two cores
-/// for 0.8 GB/s of text, and the far end as much again.
+/// Rate in bytes per second above which bandwidth does not limit a lane: zstd takes two cores for
+/// 0.8 GB/s of text, and as many at the far end.
 const FAST: f64 = 300e6;
-/// What it must bring: it takes processors from whatever else there is to do.
+/// Factor by which compression must raise the rate, since it takes processor time from other work.
 const GAIN: f64 = 1.1;
-/// A rate is of so long and so much at least: answers come in bursts.
+/// Minimum time and bytes of a measurement, since answers come in bursts.
 const LEAST_TIME: Duration = Duration::from_millis(100);
 const LEAST: u64 = 1 << 20;
-/// No more than this is under way on a lane.
+/// Upper bound of the bytes in flight on a lane.
 const FLYING: u64 = 32 << 20;
-/// After it did not pay it is tried again when so much has moved, and each time four times as much.
+/// Bytes after which compression is tried again when it did not pay; four times as many after each
+/// further trial.
 const AGAIN: u64 = 64 << 20;
-/// What was believed from the last time is looked into when so much has moved.
+/// Bytes after which a remembered result is checked.
 const BELIEVED: u64 = 256 << 20;
 
-/// Compares the rate at which the receiving end confirms files with packing and without.
+/// Compares the rate at which the receiving end confirms files with compression and without.
 ///
-/// What was asked for in one way is confirmed later, when the other has begun: nothing is measured
-/// until that is through.
+/// Bytes requested in one mode are confirmed after the other mode has begun, so nothing is measured
+/// until those are through.
 #[derive(Debug)]
 pub(super) struct CompressionProbe {
     packs: bool,
-    /// Bytes of files that were asked for, and those that were confirmed.
+    /// Bytes of files that were requested, and those that were confirmed.
     asked: u64,
     moved: u64,
-    /// What is confirmed beyond this was asked for in the present way.
+    /// Value of `moved` from which confirmed bytes were requested in the present mode.
     settled: u64,
-    /// Where the present measurement began.
+    /// Start time and bytes of the present measurement.
     since: Option<(Instant, u64)>,
-    /// The rate without, once known.
+    /// Rate without compression, once known.
     plain: Option<f64>,
-    /// The other way is not tried before so much has moved.
+    /// Value of `moved` before which the other mode is not tried.
     not_before: u64,
     wait: u64,
 }
 
 impl CompressionProbe {
-    /// Begins with packing where the path was slow the last time.
+    /// Starts with compression if the path was slow the last time (`believed`).
     pub(super) fn new(believed: bool) -> Self {
         Self {
             packs: believed,
@@ -53,18 +54,18 @@ impl CompressionProbe {
         }
     }
 
-    /// Whether the next `len` bytes, which are asked for now, are to be packed.
+    /// Counts `len` requested bytes and returns true if they are to be compressed.
     pub(super) fn ask(&mut self, len: u64) -> bool {
         self.asked(len);
         self.packs
     }
 
-    /// So many bytes are asked for now.
+    /// Counts `len` requested bytes.
     pub(super) fn asked(&mut self, len: u64) {
         self.asked += len;
     }
 
-    /// The receiving end has `n` bytes of files more.
+    /// Counts `n` more bytes of files that the receiving end has confirmed.
     pub(super) fn confirm(&mut self, now: Instant, n: u64) {
         self.moved += n;
         if self.moved < self.settled {
@@ -96,7 +97,7 @@ impl CompressionProbe {
 
     fn turn(&mut self, packs: bool) {
         self.packs = packs;
-        // What fails is asked for and never confirmed.
+        // Failed requests are never confirmed.
         self.settled = self.moved + self.asked.saturating_sub(self.moved).min(FLYING);
     }
 }
@@ -108,8 +109,8 @@ mod tests {
     const BLOCK: u64 = 256 << 10;
     const MIB: u64 = 1 << 20;
 
-    /// Moves `total` bytes with 4 MiB under way, at one rate packed and at another without. How
-    /// much went packed.
+    /// Moves `total` bytes with 4 MiB in flight, at rate `packed` with compression and
+    /// `plain` without. Returns the number of compressed bytes.
     fn move_all(pays: &mut CompressionProbe, total: u64, packed: f64, plain: f64) -> u64 {
         let mut now = testkit::sftp_model::epoch();
         let mut flying = std::collections::VecDeque::new();
@@ -146,11 +147,11 @@ mod tests {
 
     #[test]
     fn where_something_else_is_slow_it_is_given_up_and_seldom_tried() {
-        // A disk at the far end.
+        // A disk at the far end is the limit.
         let mut pays = CompressionProbe::new(false);
         let packed = move_all(&mut pays, 4096 * MIB, 100e6, 100e6);
         assert!(packed < 100 * MIB, "{packed}");
-        // Our own processor.
+        // The local processor is the limit.
         let mut pays = CompressionProbe::new(false);
         let packed = move_all(&mut pays, 4096 * MIB, 50e6, 100e6);
         assert!(packed < 100 * MIB, "{packed}");

@@ -11,65 +11,68 @@ use crate::DepthLimits;
 /// Fills the slice with unpredictable bytes.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// What a [`crate::Lane`] needs to know before its first byte.
+/// Settings that a [`crate::Lane`] needs before its first byte.
 pub struct LaneConfig {
-    /// The SSH banner says OpenSSH.
+    /// The SSH banner names OpenSSH.
     pub openssh: bool,
-    /// The server is a longhaul that a command starts, whose marker comes before anything else: it
-    /// numbers handles and answers in order as OpenSSH's does.
+    /// The server is a longhaul started by a command, announced by its marker: it numbers handles
+    /// and answers in order as OpenSSH's does.
     pub ours: bool,
-    /// What this server said the last time; with [`LaneConfig::openssh`] it lets everything
-    /// leave right behind INIT, before VERSION has come.
+    /// Server's VERSION from an earlier run; with [`LaneConfig::openssh`] requests may be sent
+    /// right after INIT, before VERSION has come.
     pub remembered: Option<ServerInfo>,
-    /// Predict handles where the server allows it.
+    /// Predict handles if the server allows it.
     pub predict: bool,
-    /// Payload bytes of one channel packet: how blocks are cut.
+    /// Payload bytes of one channel packet, the unit in which blocks are cut.
     pub slot: usize,
     /// Memory for blocks.
     pub pool: Pool,
-    /// For the names of temporaries.
+    /// Source of random bytes for the names of temporaries.
     pub random: Random,
-    /// Bytes in flight.
+    /// Limits of the bytes in flight.
     pub bytes: DepthLimits,
-    /// Requests in flight.
+    /// Limits of the requests in flight.
     pub requests: DepthLimits,
-    /// The longest READ and WRITE, whatever the server would take.
+    /// Maximum length of a READ or WRITE in bytes, even if the server takes more.
     pub length: u32,
-    /// Received bytes that the disk has not confirmed, beyond the depth, before READs stop.
+    /// Number of received bytes, beyond the depth, that the disk may still have to write before
+    /// READs stop.
     pub unwritten: u64,
-    /// Files open at once on a lane that does not predict, if the server gives no lower limit.
+    /// Maximum number of open files on a lane that does not predict, if the server has no lower
+    /// limit.
     pub open_files: usize,
-    /// How the server reads SYMLINK.
+    /// Argument order of the server's SYMLINK.
     pub symlink_order: SymlinkOrder,
-    /// Make data smaller for the way, where the server can.
+    /// Compress data if the server can.
     pub pack: PackingMode,
-    /// What a server of ours tells of files beside what every one does.
+    /// File attributes to request from a longhaul server beyond the standard ones.
     pub told: Told,
-    /// The path was slower than that takes the last time: it is begun with.
+    /// Start with compression, since the path was slow the last time.
     pub slow: bool,
-    /// Bytes that a file may bring beyond the size that the server stated when it was opened, at least;
-    /// an eighth of that size where that is more. A file that grows while it is read is copied up to there.
+    /// Minimum number of bytes that a file may bring beyond the size stated when it was opened; one
+    /// eighth of that size if that is more. A file that grows while it is read is copied up to this
+    /// limit.
     pub growth: u64,
-    /// Bytes that a file may bring whose size the server does not state, or states as 0.
+    /// Maximum number of bytes of a file whose size the server does not state, or states as 0.
     pub unstated: u64,
-    /// Operations that this server was found to refuse before.
+    /// Operations that this server is known to refuse.
     pub refusals: Refusals,
 }
 
-/// Whether data are made smaller for the way.
+/// Choice of compression for file data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PackingMode {
-    /// On paths that are slower than it takes.
+    /// Compress on paths that are slower than compression.
     #[default]
     Auto,
-    /// Wherever the data allow it.
+    /// Compress all data that become smaller.
     Always,
-    /// They are not.
+    /// Do not compress.
     Never,
 }
 
 impl LaneConfig {
-    /// Defaults for a server of which nothing is known: no prediction.
+    /// Returns defaults for an unknown server: no prediction.
     pub fn new(pool: Pool, random: Random) -> Self {
         const MIB: u64 = 1 << 20;
         Self {
@@ -85,7 +88,7 @@ impl LaneConfig {
                 min: 4 * MIB,
                 max: 16 * MIB,
             },
-            // What waits in the server is bounded by bytes; this bounds files that have none.
+            // Data waiting in the server are limited by bytes; this limits empty files.
             requests: DepthLimits {
                 initial: 2048,
                 min: 2048,
@@ -104,14 +107,14 @@ impl LaneConfig {
         }
     }
 
-    /// Whether all may leave before VERSION comes.
+    /// Returns true if requests may be sent before VERSION comes.
     pub(super) fn early(&self) -> bool {
         let remembered = self.remembered.as_ref();
         remembered.is_some_and(|info| self.answers_in_order(info))
     }
 
-    /// Whether it does, and numbers its handles as OpenSSH's does. What is ours says so itself,
-    /// whatever SSH server stands before it.
+    /// Returns true if the server answers in order and numbers its handles as OpenSSH's does. A
+    /// longhaul server says so itself, behind any SSH server.
     fn answers_in_order(&self, info: &ServerInfo) -> bool {
         self.ours || info.is_ours() || self.openssh && info.is_openssh_set()
     }
@@ -127,7 +130,7 @@ impl fmt::Debug for LaneConfig {
     }
 }
 
-/// What the server can do, from what it said or will say.
+/// Abilities of the server, from its VERSION or the expected one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     pub(super) posix_rename: bool,
@@ -138,51 +141,52 @@ pub(super) struct Server {
     pub(super) put_file: bool,
     pub(super) list_tree: bool,
     pub(super) get_file: bool,
-    /// It makes sums of blocks, and copies between open files.
+    /// Computes block sums, and copies between open files.
     pub(super) sums: bool,
-    /// It packs and unpacks.
+    /// Compresses and decompresses data.
     pub(super) zstd: bool,
-    /// Small files as well.
+    /// Compresses small files as well.
     pub(super) zstd_files: bool,
     pub(super) hardlink: bool,
     pub(super) names_by_id: bool,
     pub(super) ids_by_name: bool,
-    /// It tells more of files, and takes nanoseconds.
+    /// Sends more attributes, and accepts nanoseconds.
     pub(super) attributes: bool,
     pub(super) xattrs: bool,
-    /// It sets all metadata in one request.
+    /// Sets all metadata in one request.
     pub(super) metadata: bool,
-    /// It makes names durable.
+    /// Makes names durable.
     pub(super) fsync_set: bool,
-    /// It tells of holes.
+    /// Reports holes.
     pub(super) sparse: bool,
     pub(super) predict: bool,
-    /// Requests are carried out one after the other.
+    /// Executes requests in order.
     pub(super) in_order: bool,
     /// Several handles may be open for one file, and its ranges may come in any order.
     pub(super) shares_files: bool,
     pub(super) read: u32,
     pub(super) write: u32,
-    /// What a WRITE may carry where data are so fast that longer ones do not take longer: `write`, or more.
+    /// Length of a WRITE on paths so fast that longer ones take no noticeable time: `write`, or
+    /// more.
     pub(super) fast_write: u32,
     pub(super) open_files: usize,
 }
 
-/// OpenSSH's largest READ and WRITE (sftp-server.c: its message limit less 1 KiB).
+/// Largest READ and WRITE of OpenSSH in bytes (sftp-server.c: its message limit less 1 KiB).
 const OPENSSH_LENGTH: u32 = 255 * 1024;
-/// What READ answers at most before 8.6.
+/// Largest answer to a READ before OpenSSH 8.6, in bytes.
 const OPENSSH_OLD_READ: u32 = 64 * 1024;
-/// What OpenSSH's sftp uses with servers it knows nothing of (DEFAULT_COPY_BUFLEN), and the
-/// least the draft asks of them.
+/// Length that OpenSSH's sftp uses with unknown servers (DEFAULT_COPY_BUFLEN), and the minimum that
+/// the draft requires, in bytes.
 const SAFE_LENGTH: u32 = 32 * 1024;
-/// Bounds blocks and answers whatever the server claims: asyncssh offers 4 MiB, and an answer
-/// longer than [`sftp::MAX_MESSAGE`] ends the channel.
+/// Upper bound in bytes of blocks and answers, even if the server claims more: asyncssh offers 4
+/// MiB, and an answer longer than [`sftp::MAX_MESSAGE`] ends the channel.
 const MAX_LENGTH: u64 = OPENSSH_LENGTH as u64;
-/// The longest WRITE to a server of ours: it is carried out as one write(2), for which 4 GiB into memory took
-/// 0.247 s of its processor for each GB instead of 0.27.
+/// Longest WRITE to a longhaul server in bytes. The server executes it as one write(2): 4 GiB into
+/// memory took 0.247 s of its processor time per GB instead of 0.27.
 const FAST_LENGTH: u32 = 1 << 20;
-/// Seconds that a WRITE lasts at most to be longer than OpenSSH takes it: on a path of 1 Gbit/s nothing is gained,
-/// and whoever waits for answers learns more of short ones.
+/// Maximum duration in seconds of a WRITE longer than OpenSSH's. A path of 1 Gbit/s gains nothing
+/// from longer ones, and short ones give more frequent answers.
 const FAST: f64 = 1e-3;
 const PAGE: u32 = 4096;
 
@@ -241,21 +245,22 @@ impl Server {
         };
         self.read = whole_pages(length(limits.read));
         self.write = whole_pages(length(limits.write));
-        // Others have not been seen to like it.
+        // Only a longhaul server is known to accept longer WRITEs.
         let fast = match self.put_file {
             true => u32::try_from(limits.write.min(FAST_LENGTH.into())).unwrap_or(FAST_LENGTH),
             false => 0,
         };
         self.fast_write = whole_pages(fast.min(config.length)).max(self.write);
         if limits.handles > 0 {
-            // Half is left to whatever else holds files open in that process.
+            // Leaves half of the limit to other users of that process.
             let half = usize::try_from(limits.handles / 2).unwrap_or(usize::MAX);
             self.open_files = config.open_files.min(half).max(1);
         }
     }
 
-    /// How much of a file a WRITE at `offset` carries where `rate` bytes a second are moved. Longer ones than
-    /// usual end at multiples of their length, as what file systems gather does.
+    /// Returns the length of a WRITE at `offset` for a rate of `rate` bytes per second. WRITEs
+    /// longer than usual end at multiples of their length, which suits the write-back of file
+    /// systems.
     pub(super) fn fast_piece(&self, offset: u64, rate: Option<f64>) -> u64 {
         let lasts = (FAST * rate.unwrap_or_default()) as u64;
         let fast = u64::from(self.fast_write);
@@ -266,7 +271,7 @@ impl Server {
     }
 }
 
-/// Large requests begin and end with a page, so that neither end touches one twice.
+/// Rounds a large length down to whole pages, so that neither end touches a page twice.
 fn whole_pages(length: u32) -> u32 {
     if length >= 16 * PAGE {
         length - length % PAGE
@@ -275,37 +280,37 @@ fn whole_pages(length: u32) -> u32 {
     }
 }
 
-/// How a lane is doing: evidence for the progress line and for saying what the limit was.
+/// Counters of a lane, for the progress line and for finding the limiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaneStats {
-    /// Jobs pushed and not done.
+    /// Unfinished jobs that were pushed.
     pub jobs: usize,
     /// Requests without an answer.
     pub requests_in_flight: u64,
     /// Bytes of file data and overhead in requests without an answer.
     pub bytes_in_flight: u64,
-    /// How many requests may be in flight.
+    /// Number of requests that may be in flight.
     pub requests_depth: u64,
-    /// How many bytes may be in flight.
+    /// Number of bytes that may be in flight.
     pub bytes_depth: u64,
     /// Bytes being read from the disk.
     pub reading: u64,
     /// Bytes received that the disk has not confirmed.
     pub unwritten: u64,
-    /// The lowest latency of a request.
+    /// Lowest latency of a request.
     pub latency: Option<Duration>,
-    /// The highest rate of late, in bytes a second.
+    /// Highest recent rate in bytes per second.
     pub rate: Option<f64>,
-    /// Times that something could have been sent and the depth forbade it.
+    /// Number of times that the depth kept the lane from sending.
     pub stalls_depth: u64,
-    /// Times that bytes were ready and the channel had no room.
+    /// Number of times that bytes were ready and the channel had no room.
     pub stalls_room: u64,
-    /// Times that READs were held back for the disk.
+    /// Number of times that the disk kept READs back.
     pub stalls_disk: u64,
-    /// Handles are predicted.
+    /// The lane predicts handles.
     pub predicting: bool,
-    /// Bytes of blocks that were to be made smaller, and what became of them.
+    /// Bytes of blocks given to compression, before and after it.
     pub packed: (u64, u64),
-    /// Files that were one request.
+    /// Number of files transferred in one request each.
     pub whole: u64,
 }

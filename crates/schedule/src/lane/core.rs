@@ -10,8 +10,8 @@ use super::packing::Packing;
 use crate::depth::RequestStamp;
 use crate::{Depth, DiskRequest, JobId, LaneEvent};
 
-/// What the jobs of a lane share: the SFTP client with what is in flight on it, the queues
-/// towards disk and driver, and whose turn it is to open and to stream.
+/// State that the jobs of a lane share: the SFTP client with its requests in flight, the queues
+/// towards disk and driver, and the order in which jobs open and stream.
 #[derive(Debug)]
 pub(super) struct LaneContext {
     pub(super) config: LaneConfig,
@@ -19,73 +19,73 @@ pub(super) struct LaneContext {
     pub(super) server: Server,
     pub(super) now: Instant,
     sent: BTreeMap<RequestId, Sent>,
-    /// When a request was last answered.
+    /// Time of the last answer.
     answered_at: Instant,
     pub(super) bytes: Depth,
     pub(super) requests: Depth,
-    /// Bytes asked of the disk to be sent.
+    /// Bytes that the disk side is reading for upload.
     pub(super) reading: u64,
-    /// Bytes received and not confirmed by the disk.
+    /// Received bytes that the disk has not confirmed.
     pub(super) unwritten: u64,
-    /// Sources that the disk holds open or reads the beginning of, whose OPEN has not left.
+    /// Number of sources whose OPEN has not been sent and whose first bytes the disk side reads or
+    /// holds.
     pub(super) prefetched: usize,
     pub(super) disk: VecDeque<DiskRequest>,
     pub(super) events: VecDeque<LaneEvent>,
-    /// Whose OPEN has left and whose CLOSE has not, where handles are predicted: nobody else
-    /// may open.
+    /// With predicted handles: the job between its OPEN and its CLOSE; no other job may open.
     turn: Option<JobId>,
-    /// Handles open or opening.
+    /// Number of handles that are open or opening.
     open: usize,
-    /// The last OPEN of a target was answered with a handle.
+    /// True if the last OPEN of a target returned a handle.
     pub(super) opens_succeed: bool,
-    /// Jobs that want to open.
+    /// Jobs that wait to open a file.
     pub(super) openers: VecDeque<JobId>,
-    /// Jobs that are one request, for which no handle is opened.
+    /// Jobs that are sent in one request without a handle.
     pub(super) wholes: VecDeque<JobId>,
     /// Jobs with data to read or write; the first is served until it has none.
     pub(super) streams: VecDeque<JobId>,
-    /// What the next tree is called.
+    /// Number of the next tree listing.
     pub(super) next_tree: u32,
-    /// Nothing more is asked for of trees.
+    /// Listings are paused: no further parts are requested.
     pub(super) lists_held: bool,
     pub(super) stalls_depth: u64,
     pub(super) stalls_disk: u64,
-    /// Bytes that may still be asked for or sent, where somebody else says how fast.
+    /// Bytes that may still be requested or sent, if the owner sets a pace.
     pub(super) pace: Option<u64>,
-    /// Bytes that were, in all.
+    /// Total bytes requested and sent.
     pub(super) paced: u64,
-    /// The lowest time to the answer of a READ or WRITE since it was last taken.
+    /// Lowest response time of a READ or WRITE since it was last taken.
     pub(super) answer_time: Option<Duration>,
     pub(super) packing: Packing,
-    /// Files that were one request.
+    /// Number of files transferred in one request each.
     pub(super) whole: u64,
-    /// A directory, and who owns what is made in it.
+    /// A directory, and the owner and group of files that are created in it.
     pub(super) owner_in: Option<(Vec<u8>, (u32, u32))>,
-    /// Operations that the server was found to refuse.
+    /// Operations that the server is known to refuse.
     pub(super) refusals: Refusals,
-    /// The owner of the lane knows that files are written in place.
+    /// The owner of the lane has been told that files are written in place.
     pub(super) told_in_place: bool,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) job: Option<JobId>,
     pub(super) what: RequestTag,
     at: Instant,
-    /// Requests that were in flight before it.
+    /// Number of requests in flight when this one was sent.
     ahead: u64,
     bytes: RequestStamp,
     request: RequestStamp,
 }
 
-/// What a request is for.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Limits,
-    /// What ATTRS have.
+    /// Request for additional attributes in later ATTRS.
     Told,
-    /// LSTAT or STAT of the path the job is about.
+    /// LSTAT or STAT of the job's path.
     Look,
     /// STAT through a symlink.
     Follow,
@@ -96,7 +96,7 @@ pub(super) enum RequestTag {
         offset: u64,
         len: u32,
     },
-    /// A READ that may be answered packed.
+    /// READ whose answer may be compressed.
     ReadPacked {
         offset: u64,
         len: u32,
@@ -105,52 +105,53 @@ pub(super) enum RequestTag {
         offset: u64,
         len: u64,
     },
-    /// All of a file there.
+    /// Upload of a whole file (put-file@longhaul).
     PutFile {
         len: u64,
     },
-    /// All of a file from there.
+    /// Download of a whole file (get-file@longhaul).
     GetFile {
         pack: bool,
     },
     Attributes,
     Owner,
-    /// What a temporary has by itself.
+    /// Query of a new temporary's owner.
     OwnerIs,
-    /// It gets that of the file that it replaces, or its group alone.
+    /// Change of the temporary's owner and group to those of the replaced file (`KeepOwner`), or of
+    /// its group only (`KeepGroup`).
     KeepOwner,
     KeepGroup,
-    /// set-metadata@longhaul.
+    /// Setting all metadata by set-metadata@longhaul.
     Metadata,
-    /// The length, of what must have it.
+    /// Setting the size, if it must be exact.
     Size,
     Mode,
     Sync,
     Close,
-    /// A step of [`super::replace::Replace`].
+    /// Step of [`super::replace::Replace`].
     Replace,
-    /// fsync-set@longhaul of the directory that it was renamed in.
+    /// fsync-set@longhaul of the directory that contains the renamed file.
     SyncName,
     RemoveTemp,
     Readdir,
-    /// A part of a tree.
+    /// Part of a tree listing.
     Tree,
-    /// hash@longhaul, of the older form or of what was `rebuilt`.
+    /// hash@longhaul of the basis file, or of the `rebuilt` one.
     Sums {
         offset: u64,
         len: u64,
         rebuilt: bool,
     },
-    /// copy-data.
+    /// Copy between open files (copy-data).
     Copied {
         len: u64,
     },
-    /// The request that is the job, or its n-th step.
+    /// The only request of a job, or its n-th step.
     Step(u8),
 }
 
 impl RequestTag {
-    /// The request's name, as the SFTP draft has it.
+    /// Returns the request's name in the SFTP draft.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Limits => "limits@openssh.com",
@@ -182,7 +183,7 @@ impl RequestTag {
         }
     }
 
-    /// Whether a server may take its time for it, since the work grows with the file.
+    /// Returns true if the request may take long, since its work grows with the file.
     pub(super) fn takes_time(self) -> bool {
         matches!(
             self,
@@ -191,24 +192,25 @@ impl RequestTag {
     }
 }
 
-/// What a request weighs on top of its data.
+/// Weight of a request in bytes, in addition to its data.
 const OVERHEAD: u64 = 64;
-/// What may be in flight beyond the depth before another file is opened.
+/// Number of bytes that may be in flight beyond the depth before another file is opened.
 const AHEAD: u64 = 2 << 20;
-/// The same for small files beyond what the path itself holds. It waits in sftp-server, which
-/// moves all of it in memory again and again: 17,900 files of 4 KiB a second with 256 requests
-/// (270 KiB) there, 11,100 with 1,024, 2,000 with 4,096 (docs/design/0003-small-files.md).
+/// Number of bytes of small files that may be in flight beyond the capacity of the path. Such
+/// requests wait in sftp-server, which moves all of them in memory repeatedly: 17,900 files of 4
+/// KiB per second with 256 requests (270 KiB) waiting, 11,100 with 1,024, 2,000 with 4,096
+/// (docs/design/0003-small-files.md).
 const SMALL_AHEAD: u64 = 640 << 10;
-/// From here on slow start takes time worth saving.
+/// Latency from which saving slow-start time pays.
 const LONG: Duration = Duration::from_millis(10);
-/// Files are small when a request moves less than this.
+/// Files count as small if the mean request moves fewer bytes.
 const SMALL: u64 = 16 << 10;
-/// What a file that is there in an older form costs at both ends: hashed, copied and hashed again,
-/// about 300 MB of it a second (docs/design/0009-delta.md).
+/// Rate in bytes per second at which both ends rebuild a file by delta: hashed, copied and hashed
+/// again (docs/design/0009-delta.md).
 const REBUILT: f64 = 300e6;
-/// The rate of a lane is known when it has moved so much.
+/// Number of bytes after which a lane's rate counts as known.
 const MEASURED: u64 = 64 << 20;
-/// The disk may read this far ahead of what may be in flight.
+/// Number of bytes that the disk side may read beyond the bytes that may be in flight.
 const READ_AHEAD: u64 = 1 << 20;
 
 impl LaneContext {
@@ -258,7 +260,7 @@ impl LaneContext {
         self.sent(id, Some(job), what, 0);
     }
 
-    /// Asks for more of files than every server tells.
+    /// Asks the server for additional attributes in later ATTRS.
     pub(super) fn send_told(&mut self) {
         let told = self.config.told;
         if self.server.attributes && !told.is_empty() {
@@ -267,8 +269,8 @@ impl LaneContext {
         }
     }
 
-    /// Sends a READ whose answer is expected to have `expected` bytes, and may come `packed`, or be
-    /// that there is a hole.
+    /// Sends a READ whose answer is expected to bring `expected` bytes, and may be compressed or
+    /// report a hole.
     pub(super) fn send_read(
         &mut self,
         job: JobId,
@@ -311,7 +313,7 @@ impl LaneContext {
         self.sent(id, Some(job), RequestTag::Write { offset, len }, len);
     }
 
-    /// Sends a whole file of `len` bytes, whose data are in `block`.
+    /// Sends a whole file of `len` bytes with its data in `block`.
     pub(super) fn send_put_file(
         &mut self,
         job: JobId,
@@ -324,7 +326,7 @@ impl LaneContext {
         self.sent(id, Some(job), RequestTag::PutFile { len }, data);
     }
 
-    /// Asks for a whole file, which is expected to have `expected` bytes, and may come `pack`ed.
+    /// Requests a whole file, expected to bring `expected` bytes, possibly compressed (`pack`).
     pub(super) fn send_get_file(
         &mut self,
         job: JobId,
@@ -340,7 +342,7 @@ impl LaneContext {
         self.sent(id, Some(job), RequestTag::GetFile { pack }, expected);
     }
 
-    /// Sends a SYMLINK in the server's order.
+    /// Sends a SYMLINK in the server's argument order.
     pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
         let id = self.client.symlink(link, points_to);
         self.sent(id, Some(job), RequestTag::Step(step), 0);
@@ -366,7 +368,7 @@ impl LaneContext {
         self.sent.insert(id, sent);
     }
 
-    /// Which request a reply belongs to; `last` ends it.
+    /// Returns job and purpose of the request that a reply answers; `last` completes the request.
     pub(super) fn answered(
         &mut self,
         id: RequestId,
@@ -398,8 +400,8 @@ impl LaneContext {
         Some((sent.job, sent.what))
     }
 
-    /// The first request without an answer: whose it is, what it is for, since when neither it nor any other was
-    /// answered, and how many were in flight before it.
+    /// Returns the first unanswered request: its job, its purpose, the time of the last answer (or
+    /// of its sending, if later), and the number of requests in flight before it.
     pub(super) fn first_unanswered(&self) -> Option<(Option<JobId>, RequestTag, Instant, u64)> {
         let (_, sent) = self.sent.first_key_value()?;
         Some((
@@ -410,7 +412,7 @@ impl LaneContext {
         ))
     }
 
-    /// Takes back what `job` would still write; returns how many requests.
+    /// Withdraws unsent WRITEs of `job`; returns their number.
     pub(super) fn withdraw_writes(&mut self, job: JobId) -> usize {
         if self.client.queued() == 0 {
             return 0;
@@ -431,25 +433,25 @@ impl LaneContext {
         withdrawn
     }
 
-    /// Whether the pace that was set leaves room for more.
+    /// Returns true if the pace leaves room for more bytes.
     fn is_in_pace(&self) -> bool {
         self.pace.is_none_or(|left| left > self.reading)
     }
 
-    /// Whether sending a file takes longer than finding out what of it is there: over a long path,
-    /// or one that was seen to be slow.
+    /// Returns true if sending a file takes longer than finding unchanged parts by hashing: the
+    /// path is long, or its measured rate is low.
     pub(super) fn sends_slower_than_hashing(&self) -> bool {
         let measured = self.paced >= MEASURED;
         let slow = measured && self.bytes.rate().is_some_and(|rate| rate < REBUILT);
         slow || self.is_long()
     }
 
-    /// Whether the path is so long that what has to be carried counts from the first byte on.
+    /// Returns true if the path is so long that the number of bytes matters from the start.
     pub(super) fn is_long(&self) -> bool {
         self.bytes.latency().is_some_and(|latency| latency >= LONG)
     }
 
-    /// Whether a small request may leave.
+    /// Returns true if a small request may be sent.
     pub(super) fn has_room(&mut self) -> bool {
         if !self.is_in_pace() {
             return false;
@@ -461,10 +463,10 @@ impl LaneContext {
             return false;
         }
         let small = flying < self.requests.in_flight() * SMALL;
-        // What the path held at its best, or will in the next round trip.
+        // Capacity of the path: its best so far, or the expected amount of the next round trip.
         let holds = match self.bytes.latency() {
             Some(latency) if latency >= LONG => self.bytes.target_of(1.0).max(self.bytes.soon()),
-            // What comes in one burst is many round trips of it.
+            // On a short path, one burst of answers spans many round trips.
             _ => self.bytes.target_of(2.0),
         };
         let may = !small || flying < holds + SMALL_AHEAD;
@@ -472,7 +474,7 @@ impl LaneContext {
         may
     }
 
-    /// Whether more may be read from the disk to be sent.
+    /// Returns true if more upload data may be read from the disk.
     pub(super) fn may_read_disk(&mut self) -> bool {
         if !self.is_in_pace() {
             return false;
@@ -483,7 +485,7 @@ impl LaneContext {
         self.note(requests, bytes)
     }
 
-    /// Whether another READ may leave.
+    /// Returns true if another READ may be sent.
     pub(super) fn may_read_remote(&mut self) -> bool {
         if !self.is_in_pace() {
             return false;
@@ -511,7 +513,7 @@ impl LaneContext {
         may
     }
 
-    /// Whether an OPEN may leave.
+    /// Returns true if an OPEN may be sent.
     pub(super) fn may_open(&self) -> bool {
         if self.server.predict {
             self.turn.is_none()
@@ -520,8 +522,9 @@ impl LaneContext {
         }
     }
 
-    /// `job` opens: until [`LaneContext::closes`] it holds a handle. Returns the handle where it is
-    /// predicted: the lowest entry of a table that is empty now.
+    /// Records that `job` opens a file and holds a handle until [`LaneContext::closes`]. Returns
+    /// the predicted handle, if handles are predicted: the lowest entry of the server's empty
+    /// handle table.
     pub(super) fn opens(&mut self, job: JobId) -> Option<Handle> {
         self.open += 1;
         self.server.predict.then(|| {
@@ -530,7 +533,7 @@ impl LaneContext {
         })
     }
 
-    /// The CLOSE of `job` has left, or its OPEN failed.
+    /// Records that the CLOSE of `job` was sent or its OPEN failed.
     pub(super) fn closes(&mut self, job: JobId) {
         self.open = self.open.saturating_sub(1);
         if self.turn == Some(job) {
@@ -538,24 +541,25 @@ impl LaneContext {
         }
     }
 
-    /// `job` has data to move.
+    /// Queues `job` for moving data.
     pub(super) fn stream(&mut self, job: JobId) {
         if !self.streams.contains(&job) {
             self.streams.push_back(job);
         }
     }
 
-    /// An empty block for `len` bytes of file data behind a WRITE header.
+    /// Returns an empty block with room for a WRITE header and `len` bytes of file data.
     pub(super) fn block(&self, handle: usize, len: usize) -> Block {
         self.block_behind(Client::write_reserve(handle), len)
     }
 
-    /// The same behind `reserve` bytes.
+    /// Returns an empty block for `len` bytes behind `reserve` bytes.
     pub(super) fn block_behind(&self, reserve: usize, len: usize) -> Block {
         Block::new(&self.config.pool, self.config.slot, reserve, len)
     }
 
-    /// The server refuses these whatever the file, as `job` has found, and `why`.
+    /// Records and reports operations that the server refuses for every file, found by `job`, with
+    /// the reason `why`.
     pub(super) fn learn(&mut self, job: JobId, found: Refusals, why: &str) {
         let all = self.refusals.and(found);
         if all != self.refusals {
@@ -565,7 +569,7 @@ impl LaneContext {
         }
     }
 
-    /// `job` is written in place for what was found before it.
+    /// Reports that `job` is written in place because of known refusals.
     pub(super) fn tell_in_place(&mut self, job: JobId) {
         if !std::mem::replace(&mut self.told_in_place, true) {
             let refusals = self.refusals;

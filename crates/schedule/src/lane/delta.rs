@@ -1,5 +1,5 @@
-//! An upload of a file that the far end has in an older form: what is the same is copied there,
-//! and only the rest is sent (docs/design/0009-delta.md).
+//! Upload by delta: the server copies unchanged parts from an older version of the file, and only
+//! the rest is sent (docs/design/0009-delta.md).
 
 mod check;
 mod open;
@@ -21,62 +21,62 @@ use super::task::{Misprediction, Step};
 use crate::delta::{Basis, Found};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
 
-/// Rebuilds a file at the far end beside its older form, which keeps its name until the end.
+/// Rebuilds a file at the far end beside its basis file, which keeps its name until the end.
 ///
-/// It is given up for a plain upload ([`LaneEvent::Abandoned`]) where it cannot be or does not pay,
-/// whenever that turns out; nothing of it is left then.
+/// The job is given up for a plain upload ([`LaneEvent::Abandoned`]), leaving nothing behind, as
+/// soon as the delta turns out to be impossible or not to pay.
 #[derive(Debug)]
 pub(super) struct Delta {
     pub(super) id: JobId,
     source: PathBuf,
-    /// Where the file stands.
+    /// Path of the existing file, which is replaced.
     path: Vec<u8>,
     options: PutOptions,
-    /// Whatever the path is like.
+    /// Use a delta on any path.
     always: bool,
     stage: Stage,
     meta: FileMeta,
     source_open: bool,
-    /// What LSTAT said of the older form.
+    /// Result of LSTAT on the basis file.
     old: Option<OldFile>,
     temp: Option<Vec<u8>>,
     key: SumKey,
     block: u32,
     basis: OldSums,
-    /// What the source's blocks are known by, at the offsets of segments.
+    /// Block sums of the source, by segment offset.
     own: BTreeMap<u64, Vec<Strong>>,
     differs: BTreeMap<u64, u64>,
     search: Option<Search>,
     copies: VecDeque<Found>,
     literals: VecDeque<(u64, u64)>,
     reads: BTreeMap<u64, u64>,
-    /// WRITEs and copy-datas without an answer.
+    /// WRITEs and copy-data requests without an answer.
     moving: usize,
     checked: RebuildCheck,
     handles: Handles,
     pending: usize,
     disk_pending: usize,
     fault: Option<Fault>,
-    /// It is to be done plainly.
+    /// The file is to be uploaded plainly.
     plain: bool,
     removing: bool,
-    /// It has the mode of the older form.
+    /// The temporary has the mode of the basis file.
     mode_set: bool,
-    /// Whose the temporary is.
+    /// Owner of the temporary.
     owner: OwnerOutcome,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// At the target and at the source.
+    /// Looks at the target and the source.
     Looking,
-    /// Waits for its turn, and for both handles.
+    /// Waits for its turn and for both handles.
     Opening,
     Rebuilding,
-    /// Whether what was rebuilt is the source.
+    /// Compares the rebuilt file with the source.
     Checking,
     Closing,
-    /// It gets its attributes and its name.
+    /// Attributes and final name are being set.
     Finishing(Box<Put>),
 }
 
@@ -87,7 +87,7 @@ struct OldFile {
     owner: Option<(u32, u32)>,
 }
 
-/// The sums of the older form.
+/// Block sums of the basis file.
 #[derive(Debug, Default)]
 struct OldSums {
     asked: u64,
@@ -96,30 +96,29 @@ struct OldSums {
     sums: BTreeMap<u64, Bytes>,
 }
 
-/// What was not found where it stood is looked for everywhere.
+/// Search of the whole basis file for ranges that did not match at their own offset.
 #[derive(Debug)]
 struct Search {
     basis: Arc<Basis>,
     todo: VecDeque<(u64, u64)>,
     running: usize,
-    /// By where they begin; they are looked at in order, since what one finds may reach into the
-    /// next.
+    /// Results by start offset, handled in order, since a match may extend into the next range.
     results: BTreeMap<u64, (u64, Vec<Found>)>,
     order: VecDeque<u64>,
-    /// Up to where all is known.
+    /// Offset up to which everything is known.
     covered: u64,
-    /// Bytes that differed, those looked at, and those found.
+    /// Number of bytes that differed, that were searched, and that were found.
     all: u64,
     seen: u64,
     found: u64,
 }
 
-/// Whether what was rebuilt is the source.
+/// Progress of comparing the rebuilt file with the source.
 #[derive(Debug, Default)]
 struct RebuildCheck {
-    /// Bytes of each segment that were neither copied nor sent.
+    /// Bytes of each segment that have been neither copied nor sent.
     unsent: BTreeMap<u64, u64>,
-    /// Segments of which all was.
+    /// Segments that are complete.
     ready: VecDeque<u64>,
     asked: u64,
     in_flight: usize,
@@ -128,18 +127,18 @@ struct RebuildCheck {
 #[derive(Debug, Default)]
 struct Handles {
     opening: usize,
-    /// It has the lane's turn.
+    /// The job has the lane's turn to open.
     turn: bool,
     old: Option<Handle>,
     new: Option<Handle>,
-    /// The old file's, by which sums are asked for: where it is predicted, before it has come.
+    /// Handle of the basis file for sum requests: the predicted one until the real one has come.
     sums: Option<Handle>,
     /// The temporary was created.
     created: bool,
     closing: bool,
 }
 
-/// What [`RequestTag::Step`] stands for here.
+/// Step numbers of [`RequestTag::Step`] in a delta.
 const OPEN_OLD: u8 = 0;
 const OPEN_NEW: u8 = 1;
 const CLOSE: u8 = 2;
@@ -205,7 +204,7 @@ impl Delta {
                 len,
                 rebuilt,
             } => {
-                // Somebody who waits for it shall not take the lane for dead.
+                // A sign of progress, so that the scheduler does not take the lane for stalled.
                 core.event(LaneEvent::Progress(self.id, 0));
                 core.stream(self.id);
                 match rebuilt {
@@ -220,7 +219,7 @@ impl Delta {
                 }
             }
             RequestTag::Write { len, .. } => self.on_moved(core, len, reply),
-            // Where it could not be set it is tried once more, by name, and told.
+            // A mode that could not be set is tried again by name, and then reported.
             RequestTag::Step(MODE) => self.mode_set = messages::status(reply).is_ok(),
             RequestTag::Step(WHOSE) => self.owner.learn(reply),
             RequestTag::Step(CLOSE) if !self.given_up() => {
@@ -264,7 +263,7 @@ impl Delta {
         self.settle(core)
     }
 
-    /// Goes on with whatever can be.
+    /// Starts all work that is possible now.
     fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.given_up() {
             return self.give_up(core);
@@ -286,11 +285,11 @@ impl Delta {
         Step::Goes
     }
 
-    /// Its turn to send has come; false when there is nothing to send now.
+    /// Sends the next request; false if nothing can be sent now.
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         match &mut self.stage {
             _ if self.fault.is_some() || self.plain => false,
-            // What follows the last of it leaves with it.
+            // The check follows in the same flight as the last data.
             Stage::Rebuilding => self.send_next(core) || self.is_sent(core) && self.ask_next(core),
             Stage::Checking => self.ask_next(core),
             Stage::Finishing(put) => put.stream(core),
@@ -298,7 +297,7 @@ impl Delta {
         }
     }
 
-    /// Fails it, unless the file is on its way to its name.
+    /// Fails the job, unless the rename is in flight.
     pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault, leaving: bool) -> Step {
         if let Stage::Finishing(put) = &mut self.stage {
             put.cancel(fault, leaving);
@@ -308,7 +307,7 @@ impl Delta {
         self.settle(core)
     }
 
-    /// The temporary that may exist now.
+    /// Returns the temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         let temp = match &self.stage {
             Stage::Finishing(put) => put.attempt.temp.as_deref(),
@@ -317,7 +316,7 @@ impl Delta {
         temp.map(|temp| (self.id, temp))
     }
 
-    /// Whether the disk may hold the source open.
+    /// Returns true if the disk side may hold the source open.
     pub(super) fn holds_source(&self) -> bool {
         self.source_open || self.disk_pending > 0
     }
@@ -345,7 +344,7 @@ impl Delta {
         self.fault.get_or_insert(fault);
     }
 
-    /// Closes what is open, waits until nothing is on its way, removes the temporary.
+    /// Gives the job up: closes the handles, waits for all answers and removes the temporary.
     fn give_up(&mut self, core: &mut LaneContext) -> Step {
         let withdrawn = core.withdraw_writes(self.id);
         self.pending -= withdrawn;
@@ -379,12 +378,12 @@ impl Delta {
         Step::Over
     }
 
-    /// Sends CLOSE of what is open and lets others open.
+    /// Sends CLOSE for the open handles and lets other jobs open.
     fn close(&mut self, core: &mut LaneContext) {
         if std::mem::replace(&mut self.handles.closing, true) {
             return;
         }
-        // The lowest number last: it is what a server like sftp-server gives next, and what is
+        // The lowest number is closed last: a server like sftp-server assigns it next, as
         // predicted.
         let handles = [self.handles.new.take(), self.handles.old.take()];
         for handle in handles.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Names that are made durable where the far end is longhaul: fsync-set@longhaul.
+//! Makes names durable on longhaul servers, by fsync-set@longhaul.
 
 use sftp::{Reply, Request, Status, StatusCode};
 use wire::{Field as _, Rest};
@@ -12,19 +12,20 @@ use crate::{LaneEvent, RemotePath, directory_of};
 
 const SYNCING_NAME: &str = "cannot make the name durable";
 
-/// Whoever may not read a directory may put files there nevertheless: they stand, and that is said.
+/// Returns true if the failure is only reported: a user who may not read a directory may still put
+/// files there, and those exist.
 fn is_told_only(status: &Status) -> bool {
     status.code == StatusCode::PERMISSION_DENIED
 }
 
 impl Put {
-    /// Whether its name is made durable as well, behind the rename.
+    /// Returns true if the name is made durable as well, after the rename.
     pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
         let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
         named && self.options.fsync && core.server.fsync_set && core.server.in_order
     }
 
-    /// Follows the rename: a server that carries out one request after the other has done that.
+    /// Sends the sync right behind the rename; the server executes requests in order.
     pub(super) fn sync_name(&mut self, core: &mut LaneContext, path: &[u8]) {
         let mut paths = Vec::new();
         directory_of(path).as_slice().write(&mut paths);
@@ -35,7 +36,7 @@ impl Put {
     pub(super) fn on_name_synced(&mut self, core: &mut LaneContext, reply: &Reply) {
         match messages::status(reply) {
             Ok(()) => {}
-            // Then the rename has failed, or something before it.
+            // The rename or an earlier request has failed.
             Err(_) if self.given_up() || self.attempt.replace.is_some() => {}
             Err(status) if is_told_only(status) => {
                 self.warn(
@@ -49,7 +50,7 @@ impl Put {
 }
 
 impl SimpleOp {
-    /// Elsewhere there is nobody to ask.
+    /// Sends the sync; other servers have no request for it, and the job succeeds.
     pub(super) fn make_durable(&mut self, core: &mut LaneContext, paths: &[RemotePath]) -> Step {
         if !core.server.fsync_set {
             return self.end(core);

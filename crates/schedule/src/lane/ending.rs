@@ -2,13 +2,13 @@ use std::fmt;
 
 use crate::{DiskRequest, Job, JobId, RemotePath};
 
-/// Why a lane is over.
+/// Reason why a lane ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneError {
-    /// The server is not what the prediction took it for: close this channel, and do what is
-    /// unfinished on another with prediction off.
+    /// The server behaves differently from the prediction: close this channel and repeat unfinished
+    /// jobs on another one without prediction.
     Surprise(&'static str),
-    /// The server broke the protocol.
+    /// The server violated the protocol.
     Protocol(sftp::Error),
     /// The channel was closed.
     Closed(String),
@@ -26,14 +26,14 @@ impl fmt::Display for LaneError {
 
 impl std::error::Error for LaneError {}
 
-/// What a lane leaves when it ends before its jobs.
+/// Work that is left when a lane ends before its jobs.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// To be done on another lane, in the order of their ids.
+    /// Jobs for another lane, in the order of their ids.
     pub jobs: Vec<Job>,
-    /// Names at the far end that may exist and belong to nobody now: to be removed.
+    /// Remote temporaries that may exist and must be removed.
     pub temporaries: Vec<(JobId, RemotePath)>,
-    /// What the disk must do to forget these jobs. Its replies, and those still on their way,
-    /// are nobody's; let them come in before the jobs are pushed again.
+    /// Requests that make the disk side release these jobs. Their replies, and those still pending,
+    /// must be received and dropped before the jobs are pushed again.
     pub releases: Vec<DiskRequest>,
 }

@@ -11,26 +11,26 @@ use crate::{
     LocalPath, PutOptions,
 };
 
-/// Largest file of any system: offsets are signed (off_t).
+/// Largest possible file size in bytes: offsets are signed (off_t).
 const LARGEST: u64 = i64::MAX as u64;
 
-/// Downloads one file, or some of its bytes into a target that others fill as well.
+/// Downloads one file, or a range of it into a target that other lanes fill as well.
 #[derive(Debug)]
 pub(super) struct Get {
     pub(super) id: JobId,
-    /// Whose target it is, and which bytes.
+    /// Job that created the target, and the range to read.
     pub(super) part: Option<(JobId, ByteRange)>,
     pub(super) source: Vec<u8>,
     pub(super) target: LocalPath,
     pub(super) options: PutOptions,
-    /// From the listing, STAT or FSTAT, the latest.
+    /// Latest attributes, from the listing, STAT or FSTAT.
     pub(super) attrs: Option<Attributes>,
     pub(super) handle: Option<Handle>,
     pub(super) opening: bool,
     pub(super) closing: bool,
     pub(super) closed: bool,
     pub(super) created: bool,
-    /// The first offset that no READ has asked for.
+    /// First offset that no READ has asked for.
     pub(super) next: u64,
     /// Ranges that short answers left out.
     pub(super) missing: VecDeque<(u64, u32)>,
@@ -44,13 +44,13 @@ pub(super) struct Get {
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
     pub(super) fault: Option<Fault>,
-    /// Another lane has done it.
+    /// Another lane has completed the range.
     pub(super) abandoned: bool,
-    /// Several requests are needed: the server has said so, or the file is not small.
+    /// The file needs several requests: the server said so, or the file is not small.
     pub(super) plain: bool,
-    /// A part whose end was told; what the server still owes for it nobody waits for.
+    /// The end of the part was reported; remaining answers are ignored.
     pub(super) told: bool,
-    /// Holes are asked for.
+    /// Ask the server for holes.
     pub(super) sparse: bool,
 }
 
@@ -62,7 +62,7 @@ impl Get {
         known: Option<Attributes>,
         options: PutOptions,
     ) -> Self {
-        // A listing tells of a symlink itself, and only what it leads to counts.
+        // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         let sparse = options.sparse;
         Self {
@@ -96,7 +96,7 @@ impl Get {
         }
     }
 
-    /// Some of a file's bytes.
+    /// Creates the download of a range of a file.
     pub(super) fn range(
         id: JobId,
         file: JobId,
@@ -119,12 +119,13 @@ impl Get {
         get
     }
 
-    /// Where its bytes end, unless the file does before.
+    /// Returns the end of the range, unless the file ends earlier.
     pub(super) fn limit(&self) -> Option<u64> {
         self.part.and_then(|(_, span)| span.end())
     }
 
-    /// What is no regular file is never opened: OPEN of a FIFO would hold the server for good.
+    /// Starts the download. A file of unknown type is checked by STAT first, since OPEN of a FIFO
+    /// would block the server forever.
     pub(super) fn start(&mut self, core: &mut LaneContext) {
         if self.may_go_whole(core) {
             core.wholes.push_back(self.id);
@@ -136,7 +137,7 @@ impl Get {
         }
     }
 
-    /// Its turn to open has come.
+    /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.given_up() || self.opening || self.handle.is_some() {
             return;
@@ -203,7 +204,7 @@ impl Get {
                 core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
-            // All data are here; what a read handle's CLOSE says changes nothing.
+            // All data have arrived; the result of closing a read handle does not matter.
             RequestTag::Close => self.closed = true,
             _ => {}
         }
@@ -218,7 +219,7 @@ impl Get {
         }
     }
 
-    /// Nothing but a regular file is read.
+    /// Opens the file if it is a regular one, and fails the job otherwise.
     pub(super) fn open_if_regular(&mut self, core: &mut LaneContext, attrs: Attributes) {
         let kind = attrs.kind();
         if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && kind != EntryKind::File {
@@ -328,7 +329,7 @@ impl Get {
             self.close(core);
             self.finish(core);
         } else if self.closed && self.pending == 0 {
-            // Closed behind the READs that the size asked for, and the file turned out longer.
+            // CLOSE was sent after the READs for the stated size, but the file turned out longer.
             self.closed = false;
             self.handle = None;
             core.openers.push_back(self.id);
@@ -340,8 +341,8 @@ impl Get {
         self.step()
     }
 
-    /// Once, and for a part as soon as it has let go of the target: the file need not wait for
-    /// the answers to READs that others overtook, or to a CLOSE, which changes nothing.
+    /// Reports the end once, and for a part as soon as it has released the target: the file need
+    /// not wait for answers to needless READs or to CLOSE.
     fn tell_end(&mut self, core: &mut LaneContext, event: LaneEvent) {
         if !std::mem::replace(&mut self.told, true) {
             core.event(event);
@@ -385,7 +386,8 @@ impl Get {
         }
     }
 
-    /// Its bytes are on their way to the disk: lets go of the target that others still fill.
+    /// Releases the target, which other lanes still fill; the part's bytes are on their way to the
+    /// disk.
     fn leave(&mut self, core: &mut LaneContext) {
         if std::mem::replace(&mut self.finishing, true) {
             return;
@@ -433,7 +435,7 @@ impl Get {
         self.fault.get_or_insert(fault);
     }
 
-    /// Whether the disk holds a target for it.
+    /// Returns true if the disk side holds a target for the job.
     pub(super) fn holds_target(&self) -> bool {
         self.created && !self.finished && !self.discarding
     }

@@ -1,4 +1,4 @@
-//! A download's way from the open file to the disk.
+//! Moves the data of a download from the open file to the disk.
 
 use sftp::{Handle, Reply, Request, StatusCode};
 
@@ -8,7 +8,7 @@ use super::messages::{refused, remote};
 use crate::{DiskRequest, LaneEvent};
 
 impl Get {
-    /// Sends the next READ, or CLOSE behind the last; false when there is nothing to send now.
+    /// Sends the next READ, or CLOSE after the last; false if nothing can be sent now.
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.handle.clone() else {
             return false;
@@ -20,14 +20,14 @@ impl Get {
             self.read(core, &handle, offset, len);
             return true;
         }
-        // READs ask beyond the size, so the one that covers the end comes back short; until it
-        // has, nothing lies behind it as far as is known.
+        // READs reach beyond the stated size, so the one at the end of the file comes back short;
+        // until then nothing is known to follow.
         let limit = self.limit().unwrap_or(u64::MAX);
         let covered = self.next > self.size();
         let all = self.next >= limit;
         if all || self.end.is_some() || (covered && self.reads > 0) {
             if core.server.predict {
-                // The next file may open now; should this one have grown, it is opened again.
+                // The next file may open now; a file that has grown is opened again.
                 self.close(core);
             }
             return false;
@@ -110,7 +110,7 @@ impl Get {
         }
     }
 
-    /// A READ of `len` at `offset` brought `got` bytes.
+    /// Handles the answer to a READ of `len` at `offset` that brought `got` bytes.
     fn arrived(&mut self, core: &mut LaneContext, offset: u64, len: u32, got: u32) {
         if self.given_up() {
             return;
@@ -131,7 +131,7 @@ impl Get {
         } else if end >= self.most(core) && self.limit().is_none() {
             self.ends_beyond(core, end);
         } else if got < len {
-            // Files that know no size, as those of /proc, end where the server says so.
+            // A file without a stated size, as in /proc, ends where the server reports its end.
             if self.size() > 0 && end >= self.size() {
                 self.ends(end);
             } else {
@@ -140,8 +140,8 @@ impl Get {
         }
     }
 
-    /// Bytes at which the copy ends although the server has more: it stated fewer when the file was
-    /// opened. A READ that is answered for ever would fill the disk.
+    /// Returns the number of bytes at which the copy ends although the server sends more than the
+    /// stated size. A server that answers READs forever would fill the disk.
     fn most(&self, core: &LaneContext) -> u64 {
         match self.size() {
             0 => core.config.unstated,
@@ -149,7 +149,7 @@ impl Get {
         }
     }
 
-    /// More than [`Get::most`] has come.
+    /// Ends the file when more than [`Get::most`] has come.
     fn ends_beyond(&mut self, core: &mut LaneContext, end: u64) {
         if self.end.is_some() {
             return;
@@ -170,7 +170,7 @@ impl Get {
         }
     }
 
-    /// A READ of `len` at `offset` was answered with a hole of `hole` bytes.
+    /// Handles the answer to a READ of `len` at `offset`: a hole of `hole` bytes.
     fn on_hole(&mut self, core: &mut LaneContext, offset: u64, len: u32, hole: u64) {
         if self.given_up() {
             return;
@@ -186,8 +186,8 @@ impl Get {
         } else if behind < end {
             self.missing.push_back((behind, (end - behind) as u32));
         }
-        // What lies beyond what was asked for need not be: up to where this part, or the file as
-        // far as is known, ends.
+        // Skips the hole beyond the requested range, up to the end of this part or of the file as
+        // far as known.
         let known = self.limit().unwrap_or(u64::MAX).min(self.size());
         let to = behind.min(known);
         if to > self.next && self.end.is_none() {

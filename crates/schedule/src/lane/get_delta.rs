@@ -1,5 +1,5 @@
-//! A download of a file that stands here in an older form: what is the same is taken from there, and
-//! only the rest is read (docs/design/0009-delta.md).
+//! Download by delta: unchanged parts are copied from an older local version of the file, and only
+//! the rest is read (docs/design/0009-delta.md).
 
 mod blocks;
 mod ending;
@@ -23,72 +23,72 @@ use crate::{
     PutOptions,
 };
 
-/// Rebuilds a file beside its older form, which keeps its name until the end.
+/// Rebuilds a file beside its basis file, which keeps its name until the end.
 ///
-/// The far end tells the sums of the file's blocks, and they are looked for in the older form: at
-/// their own place first, then everywhere. It is given up for a plain download
-/// ([`LaneEvent::Abandoned`]) where it cannot be or does not pay, whenever that turns out; nothing
-/// of it is left then.
+/// The server sends the block sums of the file, which are searched in the basis file: first at
+/// their own offset, then everywhere. The job is given up for a plain download
+/// ([`LaneEvent::Abandoned`]), leaving nothing behind, as soon as the delta turns out to be
+/// impossible or not to pay.
 #[derive(Debug)]
 pub(super) struct GetDelta {
     pub(super) id: JobId,
     source: Vec<u8>,
     target: LocalPath,
     options: PutOptions,
-    /// Whatever the path is like.
+    /// Use a delta on any path.
     always: bool,
     stage: Stage,
-    /// From the listing, STAT or FSTAT, the latest.
+    /// Latest attributes, from the listing, STAT or FSTAT.
     attrs: Option<Attributes>,
-    /// Bytes of the older form, once it is open.
+    /// Size of the basis file in bytes, once it is open.
     older: Option<u64>,
     key: SumKey,
-    /// The file's blocks and the sums of them.
+    /// Blocks of the file and their sums.
     blocks: Blocks,
     remote: RemoteFile,
     asked: u64,
-    /// Questions for sums, and comparisons, without an answer.
+    /// Sum requests and comparisons without an answer.
     asking: usize,
     comparing: usize,
-    /// What of the file stands nowhere that is known: first bytes and those behind the last.
+    /// Ranges of the file without any known match, as first byte and first byte after the range.
     missing: BTreeMap<u64, u64>,
-    /// What of the older form was not found where it stood.
+    /// Ranges of the basis file that did not match at their own offset.
     unused: VecDeque<(u64, u64)>,
     search: Option<Search>,
     copies: VecDeque<Found>,
     copying: usize,
     literals: VecDeque<(u64, u64)>,
-    /// READs without an answer, and what has come of them.
+    /// READs without an answer, and the data that arrived.
     reads: usize,
     arriving: BTreeMap<u64, Vec<Bytes>>,
     unwritten: u64,
-    /// Bytes of each segment that are not in the temporary.
+    /// Bytes of each segment that are not in the temporary yet.
     left: BTreeMap<u64, u64>,
-    /// Bytes that are there and are what the sums are of.
+    /// Bytes of the temporary whose sums were verified.
     checked: u64,
-    /// The disk holds the older form and the temporary.
+    /// The disk side holds the basis file and the temporary.
     created: bool,
     discarding: bool,
     finished: bool,
     pending: usize,
     disk_pending: usize,
     fault: Option<Fault>,
-    /// It is to be done plainly.
+    /// The file is to be downloaded plainly.
     plain: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// At both files.
+    /// Looks at both files.
     Looking,
-    /// Waits for its turn, and for the handle.
+    /// Waits for its turn and for the handle.
     Opening,
     Rebuilding,
-    /// All of it is here: it gets its attributes and its name.
+    /// All bytes are present; attributes and final name are being set.
     Finishing,
 }
 
-/// The file at the far end.
+/// State of the remote file.
 #[derive(Debug, Default)]
 struct RemoteFile {
     handle: Option<Handle>,
@@ -106,7 +106,7 @@ impl GetDelta {
         options: PutOptions,
         always: bool,
     ) -> Self {
-        // A listing tells of a symlink itself, and only what it leads to counts.
+        // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
         Self {
             id,
@@ -151,7 +151,7 @@ impl GetDelta {
             core.event(LaneEvent::Abandoned(self.id));
             return Step::Over;
         }
-        // How long the path is may not be known before something was asked.
+        // The latency of the path may be unknown before the first request.
         let unknown = !self.always && !core.sends_slower_than_hashing();
         if self.attrs.is_none() || unknown {
             let path = self.source.clone();
@@ -167,7 +167,7 @@ impl GetDelta {
         Step::Goes
     }
 
-    /// Its turn to open has come.
+    /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.given_up() || self.remote.opening || self.remote.handle.is_some() {
             return;
@@ -205,20 +205,20 @@ impl GetDelta {
         match what {
             RequestTag::Look => match &reply {
                 Reply::Attrs(attrs) => self.attrs = Some(attributes(attrs)),
-                // Why, a plain download says.
+                // A plain download will report the reason.
                 _ => self.plain = true,
             },
             RequestTag::Open => self.on_open(core, &reply)?,
             RequestTag::Fstat => {
                 if let Reply::Attrs(attrs) = &reply {
                     let seen = attributes(attrs);
-                    // It is another than the one that was looked at.
+                    // The opened file is not the one that was looked at.
                     self.plain |= seen.size.is_some_and(|size| size != self.blocks.size);
                     self.attrs = Some(seen);
                 }
             }
             RequestTag::Sums { offset, len, .. } => {
-                // Somebody who waits for it shall not take the lane for dead.
+                // A sign of progress, so that the scheduler does not take the lane for stalled.
                 core.event(LaneEvent::Progress(self.id, 0));
                 self.on_sums(core, offset, len, &reply);
                 core.stream(self.id);
@@ -228,7 +228,7 @@ impl GetDelta {
                 core.answered_packed(&reply);
                 self.on_read(core, offset, len, reply);
             }
-            // All data are here; what a read handle's CLOSE says changes nothing.
+            // All data have arrived; the result of closing a read handle does not matter.
             RequestTag::Close => self.remote.closed = true,
             _ => {}
         }
@@ -283,7 +283,7 @@ impl GetDelta {
                 from, to, found, ..
             } => self.on_searched((from, to), found),
             DiskReply::Copied { at, len, whole, .. } => {
-                // The older form has become shorter.
+                // The basis file has become shorter.
                 self.plain |= !whole;
                 self.on_copied(core, at, len);
             }
@@ -296,7 +296,7 @@ impl GetDelta {
             }
             DiskReply::Checked { len, same, .. } => {
                 self.checked += len;
-                // One of the two files has changed meanwhile, or the far end is mistaken.
+                // One of the two files has changed meanwhile, or the server is wrong.
                 self.plain |= !same;
             }
             DiskReply::Finished { stored, .. } => {
@@ -315,7 +315,7 @@ impl GetDelta {
         self.settle(core)
     }
 
-    /// Goes on with whatever can be.
+    /// Starts all work that is possible now.
     pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if !self.given_up() {
             match self.stage {
@@ -335,7 +335,7 @@ impl GetDelta {
         Step::Goes
     }
 
-    /// Both files were looked at.
+    /// Chooses between delta and plain download, once both files were looked at.
     fn decide(&mut self, core: &mut LaneContext) {
         let (Some(older), Some(attrs), 0) = (self.older, self.attrs, self.pending) else {
             return;
@@ -354,7 +354,7 @@ impl GetDelta {
         }
     }
 
-    /// Whether the disk holds files for it.
+    /// Returns true if the disk side holds files for the job.
     pub(super) fn holds_target(&self) -> bool {
         self.created && !self.finished && !self.discarding
     }

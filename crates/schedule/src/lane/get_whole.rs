@@ -1,4 +1,4 @@
-//! A download in one request: get-file@longhaul.
+//! Downloads a file in one request: get-file@longhaul.
 
 use sftp::packed::LEAST_FILE;
 use sftp::{Reply, Status, StatusCode, WholeFile};
@@ -11,8 +11,8 @@ use super::task::attributes;
 use crate::{DiskRequest, LaneEvent, LocalPath};
 
 impl Get {
-    /// Whether the file comes in one request if it is as small as it seems. Of one that nothing is
-    /// known of, the answer tells what it is.
+    /// Returns true if the file may come in one request, if it is as small as it seems. For an
+    /// unknown file the answer says what it is.
     pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
         let small = self
             .attrs
@@ -24,7 +24,7 @@ impl Get {
             && self.source.len() <= LONGEST_PATH
     }
 
-    /// Its turn has come.
+    /// Sends the request when the job's turn has come.
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         if self.given_up() {
             return;
@@ -68,7 +68,7 @@ impl Get {
         self.end = Some(len);
         self.closed = true;
         self.finishing = true;
-        // What is only looked at has no target, and is no file that was copied.
+        // A lookup without a target is not counted as a copied file.
         core.whole += u64::from(self.target != LocalPath::default());
         let request = DiskRequest::StoreTarget {
             job: self.id,
@@ -98,7 +98,7 @@ impl Get {
         }
     }
 
-    /// What came in one piece is written.
+    /// Counts the bytes of a whole file that the disk has stored.
     pub(super) fn stored(&mut self, core: &mut LaneContext) {
         let len = std::mem::take(&mut self.unwritten);
         if len > 0 {

@@ -1,4 +1,4 @@
-//! Another name for a file at the far end.
+//! Creates a hard link at the far end.
 
 use sftp::{Reply, Request, StatusCode, temp_name};
 
@@ -8,7 +8,7 @@ use super::replace::{Replace, Replaced};
 use super::task::{Step, attributes};
 use crate::{EntryKind, Fault, JobId, LaneEvent};
 
-/// Makes a link; where something has the name, beside it, and renames it.
+/// Creates a hard link; if the name is taken, creates it under a temporary name and renames it.
 #[derive(Debug)]
 pub(super) struct HardLink {
     id: JobId,
@@ -19,13 +19,13 @@ pub(super) struct HardLink {
     fault: Option<Fault>,
 }
 
-/// The link itself.
+/// Creates the link under its name.
 const ITSELF: u8 = 0;
-/// The link under a temporary name.
+/// Creates the link under a temporary name.
 const BESIDE: u8 = 1;
-/// What stands there, where it may have to be moved aside.
+/// Looks at the existing file, which may have to be moved aside.
 const LOOK: u8 = 2;
-/// rename(2) does nothing where both names are of one file: the temporary one stays then.
+/// Removes the temporary name: rename(2) does nothing if both names are links of one file.
 const CLEAN: u8 = 3;
 
 const MAKING: &str = "cannot make the hard link";
@@ -139,7 +139,7 @@ impl HardLink {
         Step::Over
     }
 
-    /// The temporary that may exist now.
+    /// Returns the temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         self.temp.as_deref().map(|temp| (self.id, temp))
     }

@@ -8,10 +8,10 @@ use crate::{Fault, JobId, LaneEvent};
 
 /// Lists one directory.
 ///
-/// Where handles are predicted, OPENDIR, some READDIRs and CLOSE leave together, so that no other
-/// request ever meets a directory's handle and the whole takes one round trip. A directory with
-/// more is left to a lane that does not predict, which tells the first entries again: to hold them
-/// back until the end is there cost a round trip and a half in the middle of slow start.
+/// With predicted handles, OPENDIR, some READDIRs and CLOSE leave together, so that no other
+/// request meets a directory's handle and the listing takes one round trip. A longer directory is
+/// left to a lane that does not predict, which reports the first entries again; to hold them back
+/// until the end had come would cost a round trip and a half in the middle of slow start.
 #[derive(Debug)]
 pub(super) struct List {
     id: JobId,
@@ -21,17 +21,17 @@ pub(super) struct List {
     closing: bool,
     at_end: bool,
     pending: usize,
-    /// Everything has left in one flight.
+    /// All requests were sent in one flight.
     one_flight: bool,
     bounds: ListingBounds,
     fault: Option<Fault>,
 }
 
-/// So many READDIRs wait at the server while answers travel: each brings up to 100 names
-/// (sftp-server.c, process_readdir), and one behind the end costs 50 bytes.
+/// Number of READDIRs that wait at the server while answers travel: each brings up to 100 names
+/// (sftp-server.c, process_readdir), and one beyond the end costs 50 bytes.
 const AHEAD: usize = 8;
-/// READDIRs of one flight: 700 names. A folder of the usual size takes no second round trip, and
-/// the flight of a small one is not a kilobyte.
+/// Number of READDIRs in one flight, for 700 names. A directory of usual size needs no second round
+/// trip, and the flight of a small one is below a kilobyte.
 pub(super) const FLIGHT: usize = 8;
 
 impl List {
@@ -64,7 +64,8 @@ impl List {
         }
     }
 
-    /// All of it behind the OPENDIR. Whatever comes of that, the table of handles is empty again.
+    /// Sends all requests behind the OPENDIR. With any result the server's handle table is empty
+    /// again.
     fn fly(&mut self, core: &mut LaneContext, handle: Handle) {
         self.one_flight = true;
         for _ in 0..FLIGHT {
@@ -108,7 +109,7 @@ impl List {
             (RequestTag::Readdir, Reply::Names(names)) => self.on_names(core, names),
             (RequestTag::Readdir, Reply::Status(status)) => {
                 self.at_end = true;
-                // Behind an OPENDIR that was refused, or the first error, there is no other cause.
+                // After a refused OPENDIR or a first error, later errors have the same cause.
                 if self.fault.is_none() && status.code != StatusCode::EOF {
                     self.fail(refused("cannot list the directory", &status));
                 }
@@ -119,7 +120,7 @@ impl List {
     }
 
     fn on_names(&mut self, core: &mut LaneContext, names: Vec<Name>) {
-        // A server that answers with no names would be asked for ever.
+        // A server that answers without names would be asked forever.
         if names.is_empty() {
             self.at_end = true;
         }

@@ -7,8 +7,8 @@ use super::messages::{left_out, refused, remote};
 use super::task::{Step, attributes};
 use crate::{Fault, JobId, LaneEvent, TreeStep};
 
-/// Lists a whole tree: list-tree@longhaul. The server answers each request with the next part, and
-/// sends no more than it is asked for.
+/// Lists a whole tree by list-tree@longhaul. The server answers each request with the next part,
+/// and sends no part without a request.
 #[derive(Debug)]
 pub(super) struct ListTree {
     id: JobId,
@@ -17,42 +17,43 @@ pub(super) struct ListTree {
     number: u32,
     pending: usize,
     answered: usize,
-    /// Directories that are open, the topmost among them.
+    /// Number of open directories, including the topmost.
     depth: usize,
-    /// Of them, those in one whose name cannot be, with itself.
+    /// Number of open directories that are omitted: one with an impossible name, and those below
+    /// it.
     dropped: usize,
     bounds: ListingBounds,
-    /// Numbers of the directories that are open, the topmost first.
+    /// Numbers of the open directories, the topmost first.
     open: Vec<u64>,
-    /// Directories entered so far.
+    /// Number of directories entered so far.
     entered: u64,
-    /// Answers without any step, one after the other.
+    /// Number of consecutive answers without any step.
     empty: usize,
     fault: Option<Fault>,
-    /// The server was told to forget it.
+    /// The server was told to forget the listing.
     forgotten: bool,
 }
 
-/// A name that the server lists.
+/// Verdict on a name from the server.
 enum Name {
     Sound,
-    /// No file can have it: what is to be told.
+    /// No file can have the name; holds the warning.
     Impossible(String),
-    /// It lies in a directory that is not told.
+    /// The name lies in an omitted directory.
     Dropped,
 }
 
-/// Why [`crate::JobKind::ListTree`] fails on a lane whose server cannot do it: a copy may have lanes to
-/// several, and lose those that can.
+/// Error text of [`crate::JobKind::ListTree`] on a lane whose server cannot list trees: a copy may
+/// have lanes to several servers, and lose those that can.
 pub const NO_TREES: &str = "the server lists no trees";
 
-/// Parts asked for while answers travel: half a megabyte, 10,000 entries for each round trip.
+/// Number of parts requested while answers travel: half a megabyte, 10,000 entries per round trip.
 const AHEAD: usize = 8;
-/// The same before anything has come: the first parts are small.
+/// Number of parts requested before the first answer, since the first parts are small.
 const FIRST: usize = 2;
-/// So many answers without any step, one after the other, are no listing.
+/// Number of consecutive answers without any step after which the listing fails.
 const MOST_EMPTY: usize = 1000;
-/// No path that a server bears leads deeper.
+/// Maximum depth of a path that servers accept.
 const DEEPEST: usize = 4096;
 
 impl ListTree {
@@ -182,7 +183,7 @@ impl ListTree {
         }
     }
 
-    /// Counts a step, under the directory that it belongs to.
+    /// Counts a step in its directory.
     fn note(&mut self, step: &sftp::TreeStep) -> Result<(), &'static str> {
         let directory = self.open.last().copied().unwrap_or(0);
         match step {
@@ -196,14 +197,15 @@ impl ListTree {
                 self.open.pop();
                 Ok(())
             }
-            // Each directory has one of these at most, as if it were a name in it.
+            // Each directory has at most one of these steps, so it counts as a name in the
+            // directory.
             sftp::TreeStep::Count { .. } | sftp::TreeStep::Failed(..) => {
                 self.bounds.note_in(directory, b"")
             }
         }
     }
 
-    /// What becomes of `name`. What is in a directory that is dropped is not looked at.
+    /// Checks `name`. Names in omitted directories are not inspected.
     fn checked(&mut self, name: &[u8]) -> Name {
         if self.dropped > 0 {
             return Name::Dropped;
@@ -224,7 +226,7 @@ impl ListTree {
             self.ask(core, TreeFlags::END, &[]);
         }
         let goes = self.depth > 0 && self.fault.is_none();
-        // TCP is in slow start yet, and files are to share what it lets through.
+        // TCP is still in slow start, and files share its bandwidth.
         let ahead = AHEAD.min(FIRST + 3 * self.answered);
         while goes && self.pending < ahead && !core.lists_held {
             self.ask(core, TreeFlags::NEXT, &[]);

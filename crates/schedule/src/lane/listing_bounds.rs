@@ -1,58 +1,60 @@
-//! How much one listing may bring.
+//! Limits the size of one listing.
 //!
-//! A server may answer READDIR for ever, with new names or with the same ones again (a loop in a
-//! directory's cookies does that on some NFS servers). Real folders have millions of entries, so
-//! names are counted and not kept; a sample of their hashes tells when nothing new comes any more.
+//! A server may answer READDIR forever, with new names or with repeated ones (a loop in a
+//! directory's cookies does that on some NFS servers). Real directories have millions of entries,
+//! so names are counted and not kept; a sample of their hashes shows when no new names come.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Most names of one directory, or of one tree that the server lists in one stream.
+/// Maximum number of names in one directory.
 const MOST_NAMES: u64 = 1 << 24;
-/// The same of a tree, whose directories are counted together.
+/// Maximum number of names in one tree, over all its directories.
 const MOST_IN_TREE: u64 = 1 << 32;
-/// Most names in one listing that no file can have; each is told.
+/// Maximum number of impossible names in one listing; each is reported.
 const MOST_IMPOSSIBLE: u32 = 1000;
-/// Longest name in bytes. Linux has 255, others up to 1,023 in UTF-8; no path is longer than this.
+/// Maximum length of a name in bytes. Linux allows 255, other systems up to 1,023 in UTF-8; no path
+/// is longer than this.
 const LONGEST_NAME: usize = 4096;
-/// Hashes kept: 64 Ki take about a megabyte.
+/// Number of hashes kept: 64 Ki take about a megabyte.
 const SAMPLE: usize = 1 << 16;
-/// With so many known names one after the other a listing repeats itself. A folder that changes while
-/// it is read may repeat some.
+/// Number of consecutive known names after which a listing counts as repeating itself. A directory
+/// that changes while it is read may repeat some.
 const REPEATED: u64 = 4096;
-/// The same in hashes of a sample.
+/// Minimum number of consecutive known hashes in the sample for such a verdict.
 const LEAST_REPEATED: u64 = 32;
 
-/// Why a listing was ended: the server lists more names than a directory can have.
+/// Error text: the server lists more names than a directory can have.
 pub const TOO_MANY_NAMES: &str =
     "the server lists more than 16,777,216 names in one directory: the listing was ended";
-/// Why a listing was ended: the same names come again and again.
+/// Error text: the server lists the same names repeatedly.
 pub const REPEATED_NAMES: &str =
     "the server lists the same names again and again: the listing was ended";
-/// Why a listing was ended: most of its names are none.
+/// Error text: the server lists too many names that no file can have.
 pub const IMPOSSIBLE_NAMES: &str =
     "the server lists more than 1,000 names that no file can have: the listing was ended";
-/// Why the listing of a tree was ended.
+/// Error text: the tree has too many entries.
 const TOO_LARGE_TREE: &str =
     "the server lists more than 4,294,967,296 entries in one tree: the listing was ended";
 
-/// Counts what one listing brings.
+/// Counts the names of one listing.
 #[derive(Debug, Default)]
 pub(super) struct ListingBounds {
     names: u64,
     impossible: u32,
-    /// Hashes that end in at least `zeros` zero bits.
+    /// Sampled hashes: those that end in at least `zeros` zero bits.
     sample: HashSet<u64>,
     zeros: u32,
-    /// Sampled names since the last new one.
+    /// Number of sampled names since the last new one.
     repeated: u64,
 }
 
 impl ListingBounds {
-    /// Notes a name of a directory.
+    /// Counts a name of a directory.
     ///
     /// # Errors
-    /// Why the listing has to end.
+    ///
+    /// Reason why the listing must end.
     pub(super) fn note(&mut self, name: &[u8]) -> Result<(), &'static str> {
         self.names += 1;
         if self.names > MOST_NAMES {
@@ -61,10 +63,11 @@ impl ListingBounds {
         self.note_hash(&name)
     }
 
-    /// Notes a step of a tree within directory number `directory`.
+    /// Counts a step of a tree within directory number `directory`.
     ///
     /// # Errors
-    /// Why the listing has to end.
+    ///
+    /// Reason why the listing must end.
     pub(super) fn note_in(&mut self, directory: u64, name: &[u8]) -> Result<(), &'static str> {
         self.names += 1;
         if self.names > MOST_IN_TREE {
@@ -73,10 +76,11 @@ impl ListingBounds {
         self.note_hash(&(directory, name))
     }
 
-    /// Notes a name that no file can have.
+    /// Counts a name that no file can have.
     ///
     /// # Errors
-    /// Why the listing has to end.
+    ///
+    /// Reason why the listing must end.
     pub(super) fn note_impossible(&mut self) -> Result<(), &'static str> {
         self.impossible += 1;
         match self.impossible > MOST_IMPOSSIBLE {
@@ -110,8 +114,8 @@ impl ListingBounds {
     }
 }
 
-/// Whether `name` can stand in a directory: anything else could lead out of it (CVE-2019-6111), or
-/// is longer than any path.
+/// Returns true if a directory entry can have the name `name`: other names could lead out of the
+/// directory (CVE-2019-6111), or are longer than any path.
 pub(super) fn is_safe(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= LONGEST_NAME && !name.iter().any(|b| matches!(b, b'/' | 0))
 }

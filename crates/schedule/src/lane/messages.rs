@@ -1,4 +1,4 @@
-//! What went wrong, in words. The path is not in them: whoever shows them has it.
+//! Error and warning texts of a lane. The path is not included; the code that shows a text has it.
 
 use sftp::{Reply, Status, StatusCode};
 
@@ -11,8 +11,8 @@ pub(super) fn remote(what: impl Into<String>) -> Fault {
     }
 }
 
-/// Version 3 has one code for most of errno, so its cause can only be guessed at, unless the server
-/// says more than the code.
+/// Returns the fault for a refused request. SFTP version 3 has one code for most of errno, so the
+/// cause can only be guessed, unless the server's message says more.
 pub(super) fn refused(doing: &str, status: &Status) -> Fault {
     let said = status.to_string();
     let hint = match (status.code, doing) {
@@ -29,18 +29,18 @@ pub(super) fn refused(doing: &str, status: &Status) -> Fault {
     remote(format!("{doing}: {said}{hint}"))
 }
 
-/// Warning of a file that is written under its final name.
+/// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
     format!("written in place, since {why} ({status}): if that is interrupted, it is incomplete")
 }
 
-/// Warning of an old file that was moved aside.
+/// Returns the warning for an old file that was moved aside and could not be removed.
 pub(super) fn old_is_left(old: &[u8]) -> String {
     let old = sftp::printable(old, 4096);
     format!("the old file could not be removed: it is {old} now")
 }
 
-/// Whether the server says that nothing more can be stored or changed there.
+/// Returns true if the server's message says that nothing can be stored or changed at the target.
 pub(super) fn says_full(status: &Status) -> bool {
     const FULL: [&str; 4] = ["no space", "quota", "read-only file system", "disk full"];
     let said = status.message.to_ascii_lowercase();
@@ -54,7 +54,7 @@ pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary";
 pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only";
 
-/// The STATUS in a reply; a success of another kind counts as OK.
+/// Returns the STATUS of a reply as an error; a successful reply of another kind counts as OK.
 pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
     match reply {
         Reply::Status(status) if !status.is_ok() => Err(status),
@@ -62,7 +62,7 @@ pub(super) fn status(reply: &Reply) -> Result<(), &Status> {
     }
 }
 
-/// Says that a name of a listing is none.
+/// Returns the warning for an impossible name in a listing.
 pub fn left_out(name: &[u8]) -> String {
     let shown = sftp::printable(name, 256);
     format!("the server lists a name that no file can have, \"{shown}\": left out")
@@ -72,7 +72,7 @@ pub fn left_out(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// "No space left on device; its disk may be full or a quota used up".
+    /// Prevents "No space left on device; its disk may be full or a quota used up".
     #[test]
     fn nothing_is_guessed_where_the_server_says_why() {
         let status = |message: &str| Status {

@@ -1,4 +1,4 @@
-//! What a file has beyond its contents, set through a handle or a path.
+//! Sets and reads the metadata of files, through a handle or a path.
 
 use sftp::xattrs::Xattr;
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request};
@@ -12,7 +12,7 @@ use super::task::Step;
 use crate::{Attributes, JobId, JobKind, LaneEvent, Xattrs};
 
 impl Put {
-    /// Sets `attrs`, and what the file is to have beside them, through its handle.
+    /// Sets `attrs` and the file's additional metadata through its handle.
     pub(super) fn set_metadata(&mut self, core: &mut LaneContext, handle: &[u8], mut attrs: Attrs) {
         attrs.nanoseconds = attrs.nanoseconds.filter(|_| core.server.attributes);
         if let Some(size) = attrs.size.take() {
@@ -36,7 +36,7 @@ impl Put {
             self.pending += 1;
             core.set_all(self.id, RequestTag::Metadata, request, attrs, xattrs);
         } else {
-            // In sftp-server.c the owner comes last of one request, and takes setuid away.
+            // sftp-server.c sets the owner last within a request, which clears setuid.
             if let Some(owner) = attrs.owner.take() {
                 let attrs = Attrs {
                     owner: Some(owner),
@@ -61,7 +61,7 @@ impl Put {
 }
 
 impl SimpleOp {
-    /// Sets attributes of what is at `path`, or of what a symlink there points to.
+    /// Sets attributes of the file at `path`, or of the target if it is a symlink to follow.
     pub(super) fn set_attributes(
         &mut self,
         core: &mut LaneContext,
@@ -91,7 +91,7 @@ impl SimpleOp {
         }
         core.cannot_set(self.id, xattrs);
         if !follow && !core.server.lsetstat {
-            // SETSTAT would change what the link points to.
+            // SETSTAT would change the link's target.
             let text = "the server cannot set attributes of a symlink: left as they are";
             core.event(LaneEvent::Warning(self.id, text.to_owned()));
             return self.end(core);
@@ -119,12 +119,12 @@ impl SimpleOp {
         }
     }
 
-    /// What a set-metadata@longhaul came to.
+    /// Handles the answer to a set-metadata@longhaul.
     pub(super) fn on_set(&self, core: &mut LaneContext, reply: &Reply) {
         core.on_set(self.id, RequestTag::Metadata, reply);
     }
 
-    /// Asks what the server of ours tells beside what every one does.
+    /// Sends a query that only a longhaul server understands.
     pub(super) fn ask(&mut self, core: &mut LaneContext) -> Step {
         let can = match &self.kind {
             JobKind::GetXattrs { .. } => core.server.xattrs,
@@ -156,7 +156,8 @@ impl SimpleOp {
         Step::Goes
     }
 
-    /// Names that were not asked for are not set here: they could be ones that mean something.
+    /// Reports extended attributes. Names that were not requested are an error, since setting them
+    /// could have effects.
     pub(super) fn on_xattrs(&mut self, core: &mut LaneContext, list: Vec<Xattr>) {
         let JobKind::GetXattrs { flags, .. } = self.kind else {
             return;
@@ -200,7 +201,7 @@ impl LaneContext {
         self.send(job, what, &request);
     }
 
-    /// Tells that these cannot be set here.
+    /// Reports that the server cannot set this metadata.
     pub(super) fn cannot_set(&mut self, job: JobId, xattrs: Option<&Xattrs>) {
         let lost = xattrs.map(Xattrs::parts).filter(|parts| !parts.is_empty());
         if let Some(parts) = lost {
@@ -208,7 +209,7 @@ impl LaneContext {
         }
     }
 
-    /// What came of setting an owner, or everything.
+    /// Handles the answer to setting an owner or all metadata.
     pub(super) fn on_set(&mut self, job: JobId, what: RequestTag, reply: &Reply) {
         let not_kept = match (reply, what) {
             (Reply::Set { not_kept, why }, _) if !not_kept.is_empty() => (*not_kept, why.clone()),
@@ -221,7 +222,7 @@ impl LaneContext {
         self.not_kept(job, vec![not_kept]);
     }
 
-    /// Tells what could not be kept.
+    /// Reports metadata that could not be kept.
     pub(super) fn not_kept(&mut self, job: JobId, parts: Vec<(Parts, String)>) {
         for (parts, why) in parts {
             self.event(LaneEvent::NotKept(job, parts, why));
@@ -229,8 +230,8 @@ impl LaneContext {
     }
 }
 
-/// What one request sets.
+/// Metadata that one set-metadata@longhaul sets.
 const EVERYTHING: Parts =
     Parts(Parts::OWNER.0 | Parts::XATTRS.0 | Parts::MODE.0 | Parts::ACLS.0 | Parts::TIMES.0);
-/// Why a stock server does not keep some things.
+/// Reason why a stock server does not keep some metadata.
 const NOT_OURS: &str = "SFTP does not carry them where the far end is not longhaul";

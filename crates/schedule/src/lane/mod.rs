@@ -1,4 +1,4 @@
-//! The engine of one SFTP channel.
+//! State machine of one SFTP channel: turns jobs into requests and disk operations.
 
 mod compression_probe;
 mod config;
@@ -48,32 +48,33 @@ use self::task::{Misprediction, Step, Task};
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
-/// One SFTP channel with the jobs on it, without I/O.
+/// One SFTP channel with its jobs, without I/O.
 ///
 /// The driver calls [`Lane::push`], [`Lane::handle_input`], [`Lane::handle_disk`] and
-/// [`Lane::set_output_room`] as things happen, and after any of them drains
-/// [`Lane::poll_output`], [`Lane::poll_disk`] and [`Lane::poll_event`]. There are no timers.
+/// [`Lane::set_output_room`] as things happen, and after each call drains [`Lane::poll_output`],
+/// [`Lane::poll_disk`] and [`Lane::poll_event`]. There are no timers.
 ///
-/// Jobs begin in the order they were pushed, and on a server that answers in order (OpenSSH) a
-/// MakeDir may be followed by the files in it at once.
+/// Jobs start in the order in which they were pushed. On a server that answers in order (OpenSSH) a
+/// MakeDir may be followed at once by files in that directory.
 ///
-/// An error of `handle_input` ends the lane: close the channel, take [`Lane::into_unfinished`],
-/// and push those jobs to a new lane, without prediction after [`LaneError::Surprise`].
+/// An error of `handle_input` ends the lane: close the channel, take [`Lane::into_unfinished`], and
+/// push its jobs to a new lane, without prediction after [`LaneError::Surprise`].
 ///
-/// **Remote to remote**: the `Get` of one lane feeds the `Put` of another through the same disk
-/// contract. Keep a map from offset to pieces; put `Write`s of the Get into it and answer
-/// `OpenSource` (meta from the attributes the Get was given) and `Read` of the Put from it once
-/// the whole range is there, or the Get's `FinishTarget` has told the size. Answer each `Write`
-/// with `Written` only when the Put has read it: the Get holds READs back beyond
-/// [`LaneConfig::unwritten`]. Answer `FinishTarget` when the Put is done. A Put that asks for
-/// `OpenSource` a second time needs a second Get.
+/// **Remote to remote**: the `Get` of one lane feeds the `Put` of another through disk requests.
+/// Keep a map from offset to pieces and insert the Get's `Write`s. Answer the Put's `OpenSource`
+/// (with the attributes that the Get has) and its `Read`s from the map, once the whole range is
+/// there or the Get's `FinishTarget` has told the size. Answer each `Write` with `Written` only
+/// after the Put has read it: the Get holds READs back beyond [`LaneConfig::unwritten`]. Answer
+/// `FinishTarget` when the Put is done. A Put that requests `OpenSource` a second time needs a
+/// second Get.
 #[derive(Debug)]
 pub struct Lane {
     core: LaneContext,
     waiting: VecDeque<Job>,
-    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    /// Started jobs. Boxed, since thousands are in flight and map entries move when a neighbor is
+    /// removed.
     tasks: BTreeMap<JobId, Box<Task>>,
-    /// Requests may leave: VERSION has come, or need not be waited for.
+    /// Requests may be sent: VERSION has come or is not needed.
     ready: bool,
     /// VERSION has come.
     greeted: bool,
@@ -83,26 +84,27 @@ pub struct Lane {
     revision: u64,
 }
 
-/// The first request of a lane that was not answered.
+/// The oldest unanswered request of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The request's name, as the SFTP draft has it.
+    /// Name of the request in the SFTP draft.
     pub request: &'static str,
-    /// The path at the far end that it is about.
+    /// Remote path of the request's job.
     pub path: Option<RemotePath>,
-    /// Since when nothing at all was answered on the lane.
+    /// Time of the last answer on the lane, or of the request if later.
     pub since: Instant,
-    /// Requests that were in flight when it was sent.
+    /// Number of requests in flight when this one was sent.
     pub ahead: u64,
-    /// The server may take long for it, as the work grows with the file.
+    /// The request may take long, since its work grows with the file.
     pub takes_time: bool,
 }
 
-/// Sources whose first bytes are read ahead of their OPEN.
+/// Number of sources whose first bytes are read before their OPEN.
 const PREFETCH: usize = 64;
 
 impl Lane {
-    /// A lane on a channel whose `sftp` subsystem was just asked for; INIT is ready to be sent.
+    /// Creates a lane on a channel whose `sftp` subsystem was just requested; INIT is ready to be
+    /// sent.
     pub fn new(config: LaneConfig, now: Instant) -> Self {
         let early = config.early();
         let mut lane = Self {
@@ -123,9 +125,9 @@ impl Lane {
         lane
     }
 
-    /// Takes a job. A `List` goes before the files that wait: it is what everything in a tree waits for.
-    /// Where handles are predicted it may end with [`LaneEvent::Abandoned`] and nothing told: the
-    /// directory is too long for one flight, and a lane that does not predict has to do it.
+    /// Adds a job. A `List` goes before waiting files, since everything in a tree waits for it.
+    /// With predicted handles it may end with [`LaneEvent::Abandoned`] after some entries: the
+    /// directory is too long for one flight, and a lane that does not predict has to list it.
     pub fn push(&mut self, now: Instant, job: Job) {
         self.revision += 1;
         self.core.now = now;
@@ -139,7 +141,7 @@ impl Lane {
         self.pump();
     }
 
-    /// Takes bytes of the channel.
+    /// Handles bytes received on the channel.
     pub fn handle_input(&mut self, now: Instant, bytes: Bytes) -> Result<(), LaneError> {
         self.revision += 1;
         if let Some(error) = &self.ended {
@@ -147,7 +149,7 @@ impl Lane {
         }
         self.core.now = now;
         let taken = self.core.client.handle_input(bytes);
-        // What came before a protocol error still counts.
+        // Replies that came before a protocol error still count.
         let handled = self.replies();
         let result = handled.and_then(|()| taken.map_err(LaneError::Protocol));
         match result {
@@ -160,7 +162,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes what became of a [`DiskRequest`].
+    /// Handles the reply to a [`DiskRequest`].
     pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
         self.revision += 1;
         self.core.now = now;
@@ -172,23 +174,22 @@ impl Lane {
         self.pump();
     }
 
-    /// How many bytes the channel takes now. One output may exceed it: the channel keeps what
-    /// does not fit its window.
+    /// Sets the number of bytes that the channel takes now. One output may exceed it: the channel
+    /// keeps the bytes that do not fit its window.
     pub fn set_output_room(&mut self, bytes: usize) {
         self.room = bytes;
     }
 
-    /// From now on no more than about `bytes` are asked for or sent, until this is called again;
-    /// one request may exceed it. For who sets a pace; it holds requests back before they are
-    /// made, so that the time to their answers holds no waiting of this end's.
+    /// Limits the bytes requested or sent from now on to about `bytes`, until the next call; one
+    /// request may exceed it. A pacer holds requests back before they are made, so that their
+    /// response times include no local waiting.
     pub fn set_pace(&mut self, now: Instant, bytes: u64) {
         self.core.now = now;
         self.core.pace = Some(bytes);
         self.pump();
     }
 
-    /// Asks for no more of what is being listed, or goes on: what listings have told is for the owner
-    /// to hold.
+    /// Pauses listings (`hold`) or resumes them, since the owner has to store their entries.
     pub fn hold_lists(&mut self, now: Instant, hold: bool) {
         let held = std::mem::replace(&mut self.core.lists_held, hold);
         if held && !hold {
@@ -204,12 +205,12 @@ impl Lane {
         }
     }
 
-    /// Bytes of file data asked for and sent so far, and a little for each request.
+    /// Returns the bytes of file data requested and sent so far, plus a small weight per request.
     pub fn paced(&self) -> u64 {
         self.core.paced
     }
 
-    /// What the lane has been waiting for the longest.
+    /// Returns the oldest unanswered request.
     pub fn waits_for(&self) -> Option<Waiting> {
         let (job, what, since, ahead) = self.core.first_unanswered()?;
         let task = job.and_then(|id| self.tasks.get(&id));
@@ -223,24 +224,24 @@ impl Lane {
         })
     }
 
-    /// From now on no more than `most` requests may be in flight.
+    /// Limits the requests in flight to `most` from now on.
     pub fn limit_requests(&mut self, most: u64) {
         self.core.requests.limit(most);
     }
 
-    /// The lowest time that a READ or WRITE took to be answered since this was last called.
+    /// Returns the lowest response time of a READ or WRITE since the last call.
     pub fn take_answer_time(&mut self) -> Option<Duration> {
         self.core.answer_time.take()
     }
 
-    /// The channel is gone.
+    /// Ends the lane, since its channel is closed.
     pub fn handle_closed(&mut self, reason: &str) {
         self.revision += 1;
         self.ended
             .get_or_insert_with(|| LaneError::Closed(reason.to_owned()));
     }
 
-    /// The next bytes for the channel.
+    /// Returns the next bytes for the channel.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.ended.is_some() {
             return None;
@@ -255,53 +256,53 @@ impl Lane {
         Some(output)
     }
 
-    /// The next operation for the disk.
+    /// Returns the next operation for the disk.
     pub fn poll_disk(&mut self) -> Option<DiskRequest> {
         let request = self.core.disk.pop_front()?;
         self.revision += 1;
         Some(request)
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<LaneEvent> {
         let event = self.core.events.pop_front()?;
         self.revision += 1;
         Some(event)
     }
 
-    /// Counts what went into the lane and what was taken out of it. Between two equal values the lane has not
-    /// changed, but for its room and its pace.
+    /// Returns a counter of inputs and outputs. If two values are equal, the lane has not changed
+    /// in between, except for its room and pace.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Something is there for [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`]:
-    /// whoever waits now waits for what is already there.
+    /// Returns true if [`Lane::poll_output`], [`Lane::poll_disk`] or [`Lane::poll_event`] has
+    /// something, so the driver must not sleep.
     pub fn has_more(&self) -> bool {
         let core = &self.core;
         let output = self.ended.is_none() && self.room > 0 && core.client.queued() > 0;
         output || !core.disk.is_empty() || !core.events.is_empty()
     }
 
-    /// How many more jobs are of use now, so that the path stays full.
+    /// Returns the number of further jobs that keep the path full.
     pub fn wants_jobs(&self) -> usize {
         if self.ended.is_some() {
             return 0;
         }
         let enough = self.core.requests.target().clamp(64, 4096) as usize;
-        // What has not been opened another lane could do sooner.
+        // Another lane could do unopened files sooner.
         let unsent = self.core.openers.len() + self.core.wholes.len();
         let unopened = self.waiting.len() + self.core.prefetched.max(unsent);
         let enough = enough.saturating_sub(self.jobs());
         enough.min((2 * PREFETCH).saturating_sub(unopened))
     }
 
-    /// Whether no job is left.
+    /// Returns true if no job is left.
     pub fn is_idle(&self) -> bool {
         self.jobs() == 0
     }
 
-    /// Whether handles are, or may come to be, predicted here.
+    /// Returns true if this lane predicts handles, or may come to do so.
     pub fn predicts(&self) -> bool {
         match self.ready {
             true => self.core.server.predict,
@@ -309,8 +310,8 @@ impl Lane {
         }
     }
 
-    /// Whether the server takes one request after the other: what is pushed behind a MakeDir may
-    /// lie in that directory.
+    /// Returns true if the server handles requests in order, so that jobs pushed after a MakeDir
+    /// may use that directory.
     pub fn works_in_order(&self) -> bool {
         self.ready && self.core.server.in_order
     }
@@ -320,39 +321,39 @@ impl Lane {
         self.ready && self.core.server.shares_files
     }
 
-    /// Whether the server has said what it is, or need not.
+    /// Returns true if the server's VERSION is known or not needed.
     pub fn is_known(&self) -> bool {
         self.ready
     }
 
-    /// What the server was found to refuse.
+    /// Returns the operations that the server is known to refuse.
     pub fn refusals(&self) -> Refusals {
         self.core.refusals
     }
 
-    /// Takes what another lane to the server has found.
+    /// Adds refusals that another lane to this server has found.
     pub fn note_refusals(&mut self, refusals: Refusals) {
         self.core.refusals = self.core.refusals.and(refusals);
     }
 
-    /// What the server said, to be remembered; `None` before VERSION.
+    /// Returns the server's VERSION, to be remembered; `None` before it has come.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.core.client.info()
     }
 
-    /// What the server was expected to say.
+    /// Returns the VERSION that was expected from earlier runs.
     pub fn remembered(&self) -> Option<&ServerInfo> {
         self.core.config.remembered.as_ref()
     }
 
-    /// Fails every job with `reason`, cleaning up behind each; go on driving until
+    /// Fails every job with `reason` and cleans up after each; keep driving the lane until
     /// [`Lane::is_idle`].
     pub fn cancel(&mut self, now: Instant, reason: &str) {
         self.stop(now, reason, false);
     }
 
-    /// The same, but what is written down and waits for its name only stays where it is
-    /// ([`crate::Scheduler::leave`]).
+    /// Cancels like [`Lane::cancel`], but keeps complete journaled files that wait for their rename
+    /// only ([`crate::Scheduler::leave`]).
     pub fn leave(&mut self, now: Instant, reason: &str) {
         self.stop(now, reason, true);
     }
@@ -377,9 +378,9 @@ impl Lane {
         self.pump();
     }
 
-    /// Gives up one job: somebody else has done its work. It ends with
-    /// [`LaneEvent::Abandoned`] when all that it has sent is answered, or as it would have. Nothing
-    /// happens to one that is not here.
+    /// Gives up one job whose work another lane has done. The job ends with
+    /// [`LaneEvent::Abandoned`] when all its requests are answered, or with its normal result. An
+    /// unknown job is ignored.
     pub fn abandon(&mut self, now: Instant, job: JobId) {
         self.revision += 1;
         self.core.now = now;
@@ -393,7 +394,7 @@ impl Lane {
         self.pump();
     }
 
-    /// What is left when the channel is gone.
+    /// Returns the work that is left after the channel has gone.
     pub fn into_unfinished(self) -> Unfinished {
         let mut left = Unfinished::default();
         for (_, task) in self.tasks {
@@ -407,7 +408,7 @@ impl Lane {
         left
     }
 
-    /// How it is doing.
+    /// Returns the counters.
     pub fn stats(&self) -> LaneStats {
         let core = &self.core;
         LaneStats {
@@ -463,7 +464,7 @@ impl Lane {
         Ok(())
     }
 
-    /// VERSION, once.
+    /// Handles VERSION, once.
     fn greet(&mut self) -> Result<(), Misprediction> {
         if self.greeted {
             return Ok(());
@@ -490,7 +491,7 @@ impl Lane {
         }
     }
 
-    /// Sends all that may be sent.
+    /// Sends everything that may be sent.
     fn pump(&mut self) {
         if self.ended.is_some() {
             return;
@@ -516,8 +517,9 @@ impl Lane {
         }
     }
 
-    /// What every SFTP server understands needs no VERSION: OpenSSH's takes INIT first and the
-    /// rest after it, and whether a target is a directory is known a round trip sooner.
+    /// Sends STAT and REALPATH before VERSION, since every SFTP server supports them: OpenSSH's
+    /// handles INIT first and the rest after it, and the type of a target is known a round trip
+    /// sooner.
     fn pump_questions(&mut self) {
         let lists = |job: &Job| matches!(job.kind, JobKind::List { .. });
         while (self.core.config.openssh || self.core.config.ours)
@@ -537,7 +539,7 @@ impl Lane {
         }
     }
 
-    /// Data of the files that are open, the first file first.
+    /// Moves data of the open files, the first file first.
     fn pump_streams(&mut self) {
         while let Some(id) = self.core.streams.front().copied() {
             let Some(task) = self.tasks.get_mut(&id) else {
@@ -557,7 +559,7 @@ impl Lane {
         }
     }
 
-    /// Files that are one request.
+    /// Sends files that are one request each.
     fn pump_wholes(&mut self) {
         while let Some(id) = self.core.wholes.front().copied() {
             let Some(task) = self.tasks.get_mut(&id) else {

@@ -1,4 +1,4 @@
-//! Data that are made smaller for the way, where that pays.
+//! Compresses file data for transfer if that pays.
 
 use sftp::{Client, Handle, Reply};
 use wire::Block;
@@ -8,22 +8,22 @@ use super::config::PackingMode;
 use super::core::{LaneContext, RequestTag};
 use crate::JobId;
 
-/// Where data did not become smaller, every so many blocks one is tried again.
+/// Number of blocks after which one is tried again when data did not become smaller.
 const AGAIN: u32 = 64;
 
-/// Files from this on tell whether data become smaller.
+/// File size in bytes from which a result says something about the compressibility of later data.
 const TELLING: u64 = 4 << 10;
 
-/// What is known of the data on a lane.
+/// Compressibility of the data on a lane.
 #[derive(Debug)]
 pub(super) struct Packing {
     /// The last block that was tried did not become smaller.
     in_vain: bool,
-    /// Blocks since.
+    /// Number of blocks since that trial.
     since: u32,
-    /// Where the path is not so long that it pays in any case.
+    /// Measures if compression pays, on paths that are not so long that it always does.
     pub(super) pays: CompressionProbe,
-    /// Bytes of blocks that were tried, and what became of them.
+    /// Bytes of blocks that were tried, and their size after compression.
     pub(super) tried: u64,
     pub(super) became: u64,
 }
@@ -41,7 +41,7 @@ impl Packing {
 }
 
 impl LaneContext {
-    /// Whether the next block, of `len` bytes, is to be made smaller.
+    /// Returns true if the next block of `len` bytes is to be compressed.
     pub(super) fn packs(&mut self, len: u64) -> bool {
         let pays = self.packing.pays.ask(len);
         let may = self.server.zstd
@@ -50,7 +50,8 @@ impl LaneContext {
                 PackingMode::Always => true,
                 PackingMode::Auto => pays || self.is_long(),
             };
-        // Before the first is known all are tried: on a long path they are what is under way.
+        // Until the first result is known, all blocks are tried: on a long path they are all in
+        // flight.
         if !may || !self.packing.in_vain {
             return may;
         }
@@ -58,10 +59,10 @@ impl LaneContext {
         self.packing.since.is_multiple_of(AGAIN)
     }
 
-    /// How much of a file goes as it is into the WRITE at `offset`, of which `len` bytes were asked about: up to
-    /// `most`.
+    /// Returns the length of an uncompressed WRITE at `offset`, where `len` bytes were planned: up
+    /// to `most`.
     pub(super) fn longer(&mut self, offset: u64, len: u64, most: u64) -> u64 {
-        // One request may exceed a pace that was set, however fast it goes: a short one.
+        // One request may exceed the pace, so it must be short if a pace is set.
         let long = self.reading.saturating_add(self.server.fast_write.into());
         let fits = self.pace.is_none_or(|left| left >= long);
         let rate = self.bytes.rate().filter(|_| fits);
@@ -70,29 +71,29 @@ impl LaneContext {
         piece
     }
 
-    /// Whether what a file begins with is to be made smaller, if more follows it: how long it is, or
-    /// the file, is not known yet. Whether data become smaller again is not tried with it, since of
-    /// most files nothing follows.
+    /// Returns true if the first bytes of a file are to be compressed, should more follow. The
+    /// length is not known yet. Incompressible data are not tried again here, since most files have
+    /// no more bytes.
     pub(super) fn packs_first(&mut self) -> bool {
         !self.packing.in_vain && self.packs(0)
     }
 
-    /// Whether a small file is to be made smaller.
+    /// Returns true if a small file is to be compressed.
     pub(super) fn packs_file(&mut self) -> bool {
         self.server.zstd_files && self.packs(0)
     }
 
-    /// A small file of `len` bytes that was tried is `became` bytes long. Short ones that do not
-    /// become smaller say nothing of the next.
+    /// Records that a small file of `len` bytes became `became` bytes. Short files that do not
+    /// become smaller say nothing about the next.
     pub(super) fn packed_file(&mut self, len: u64, became: u64) {
         if became < len || len >= TELLING {
             self.packed(len, became);
         }
     }
 
-    /// One of `len` bytes that was tried is `became` bytes long.
+    /// Records that a block of `len` bytes became `became` bytes.
     pub(super) fn packed(&mut self, len: u64, became: u64) {
-        // The end of a file says nothing of what comes next.
+        // An empty block, at the end of a file, says nothing about the next.
         if len == 0 {
             return;
         }
@@ -103,7 +104,7 @@ impl LaneContext {
         packing.became += became;
     }
 
-    /// The answer to a READ that might come packed has come, or a part of it.
+    /// Handles an answer, or a part of one, to a READ that might be compressed.
     pub(super) fn answered_packed(&mut self, reply: &Reply) {
         match reply {
             Reply::Packed { len, bytes } => self.packed((*len).into(), bytes.len() as u64),
@@ -119,13 +120,13 @@ impl LaneContext {
         }
     }
 
-    /// An empty block for `len` bytes behind the header of a WRITE of either kind.
+    /// Returns an empty block for `len` bytes behind the header of a plain or compressed WRITE.
     pub(super) fn block_to_pack(&self, handle: usize, len: usize) -> Block {
         let reserve = Client::write_zstd_reserve(handle);
         Block::new(&self.config.pool, self.config.slot, reserve, len)
     }
 
-    /// Sends a WRITE of `len` bytes that were packed into `block`.
+    /// Sends a WRITE of `len` bytes that were compressed into `block`.
     pub(super) fn send_write_packed(
         &mut self,
         job: JobId,

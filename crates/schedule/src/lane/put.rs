@@ -17,97 +17,96 @@ use crate::{
 
 /// Uploads one file, or a part of one.
 ///
-/// The temporary is opened beside the target as soon as the source's first bytes are there,
-/// while the LSTAT of the target is still on its way; what the LSTAT says is acted upon before
-/// the rename, and where it asks for another course (a symlink, a device) the temporary is
-/// removed and the job begins again.
+/// The temporary is opened beside the target as soon as the source's first bytes are read, while
+/// the LSTAT of the target is still in flight. Its result is applied before the rename; if it
+/// requires another way (a symlink, a device), the temporary is removed and the job starts over.
 #[derive(Debug)]
 pub(super) struct Put {
     pub(super) id: JobId,
     pub(super) part: Part,
     pub(super) options: PutOptions,
-    /// Where the file shall stand: the target, or what it points to.
+    /// Final path of the file: the target, or the target of a symlink.
     pub(super) path: Vec<u8>,
     pub(super) target: Target,
     pub(super) tries: u8,
     pub(super) hops: u8,
     pub(super) attempt: Attempt,
-    /// Several requests are needed: the server has said so, or the file is not small.
+    /// The file needs several requests: the server said so, or the file is not small.
     pub(super) plain: bool,
-    /// The first cause of failure.
+    /// First cause of failure.
     pub(super) fault: Option<Fault>,
-    /// Another lane has done it.
+    /// Another lane has completed the range.
     pub(super) abandoned: bool,
-    /// Why to begin again once nothing of this attempt is left.
+    /// Reason to start over once nothing of this attempt is left.
     pub(super) redo: Option<RetryReason>,
-    /// OPEN of the temporary was refused for this reason, and the final name is tried.
+    /// Status with which OPEN of the temporary was refused; the final name is tried then.
     pub(super) refused_temp: Option<Status>,
-    /// The server says that nothing stands at the target.
+    /// The server says that nothing exists at the target.
     pub(super) missing: bool,
-    /// A symlink stands there that is to be replaced.
+    /// A symlink to be replaced exists at the target.
     pub(super) is_link: bool,
-    /// The temporary is created without the flag EXCL.
+    /// Create the temporary without the flag EXCL.
     pub(super) unexclusive: bool,
-    /// The existing file is read-only: an OPEN of it shows whether the server lets it be written.
+    /// The existing file is read-only: an OPEN shows if the server lets it be written.
     pub(super) probing: bool,
-    /// That OPEN succeeded, or the file is to be replaced in any case.
+    /// The OPEN of the read-only file succeeded, or the file is replaced in any case.
     pub(super) writable: bool,
     /// OPEN waits for the LSTAT of the target.
     pub(super) waits: bool,
-    /// Bytes that were told to be there, of all attempts.
+    /// Bytes reported as confirmed, over all attempts.
     told: u64,
-    /// Requests without an answer, disk's and server's.
+    /// Requests without an answer, of the server (`pending`) and the disk (`disk_pending`).
     pub(super) pending: usize,
     pub(super) disk_pending: usize,
     state: FileState,
 }
 
-/// Which part of the upload it is.
+/// Part of the upload that this job does.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// All of it.
+    /// The whole file.
     Whole { source: PathBuf },
     /// Creates the temporary and writes the first `len` bytes.
     Head {
         file: JobId,
         attributes: Attributes,
         len: u64,
-        /// It writes all of the file and sets its attributes: nobody else opens it.
+        /// The job writes the whole file and sets its attributes: no other job opens it.
         alone: bool,
-        /// Others know of the temporary.
+        /// Other jobs know the temporary.
         announced: bool,
     },
-    /// Bytes in the middle.
+    /// A range of the file.
     Range {
         file: JobId,
         attributes: Attributes,
         span: ByteRange,
     },
-    /// Nothing but fsync.
+    /// Only an fsync.
     Sync,
     /// Attributes and rename.
     Finish {
         attributes: Attributes,
         cut: Option<u64>,
-        /// They are set already.
+        /// The attributes are set already.
         set: bool,
     },
 }
 
-/// What is known of the target.
+/// State of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The LSTAT is on its way.
+    /// The LSTAT is in flight.
     Unknown,
-    /// Nothing is there.
+    /// Nothing exists at the target.
     New,
-    /// A regular file. What it has stays, as scp leaves it.
+    /// A regular file exists; its attributes are kept, as scp does.
     Existing(ReplacedAttributes),
-    /// To be written where it is, opened with these flags.
+    /// Write in place, opened with these flags.
     Direct(OpenFlags),
 }
 
-/// What the file that is replaced has, as far as the server tells.
+/// Attributes of the replaced file, as far as the server sends them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplacedAttributes {
     /// Permission bits.
@@ -115,53 +114,53 @@ pub(super) struct ReplacedAttributes {
     pub(super) owner: Option<(u32, u32)>,
 }
 
-/// Why an attempt is given up for another.
+/// Reason why an attempt is repeated in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryReason {
-    /// Perhaps the temporary's name was taken; the protocol does not tell.
+    /// The temporary's name may have been taken; the protocol does not tell.
     NewName,
     /// The target is a symlink.
     Follow,
     /// Write in place.
     Direct(OpenFlags),
-    /// Write in place, since no temporary can be made or renamed.
+    /// Write in place, since no temporary can be created or renamed.
     InPlace,
-    /// See whether the existing file may be written.
+    /// Check if the existing file may be written.
     Probe,
-    /// With stock SFTP's requests.
+    /// Use the requests of stock SFTP.
     Plainly,
 }
 
-/// One go at sending the file.
+/// One attempt at sending the file.
 #[derive(Debug, Default)]
 pub(super) struct Attempt {
     pub(super) temp: Option<Vec<u8>>,
     pub(super) meta: FileMeta,
     pub(super) first: Option<Block>,
-    /// It is to be made smaller if it has so many bytes or more follow, and how many bytes it was if
-    /// it became so.
+    /// Minimum number of bytes from which the first block is compressed (`packs`), and its size
+    /// before compression if it was (`packed`).
     pub(super) packs: Option<u64>,
     pub(super) packed: Option<u64>,
     pub(super) handle: Option<Handle>,
     pub(super) opening: bool,
     pub(super) opened: bool,
-    /// OPEN failed, so what followed it on a predicted handle failed with it.
+    /// OPEN failed, so later requests on the predicted handle failed too.
     pub(super) refused: bool,
     pub(super) prefetched: bool,
     pub(super) source_open: bool,
     pub(super) next_read: u64,
     pub(super) reads: BTreeMap<u64, u64>,
-    /// Data that were read before those in front of them, for a server that may take them in order
-    /// only; with what they unpack to.
+    /// Data read out of order, for a server that may accept data only in order, with their
+    /// decompressed size.
     pub(super) held: BTreeMap<u64, (Block, Option<u64>)>,
     /// First offset that was not written yet.
     pub(super) next_write: u64,
     pub(super) end: Option<u64>,
     pub(super) written_to: u64,
-    /// Holes were left out.
+    /// Holes were skipped.
     pub(super) skipped: bool,
     pub(super) writes: usize,
-    /// Bytes that were answered OK, or left out.
+    /// Bytes answered OK or skipped.
     pub(super) confirmed: u64,
     pub(super) closing: bool,
     pub(super) closed: bool,
@@ -177,7 +176,7 @@ pub(super) struct Attempt {
     pub(super) aside: bool,
 }
 
-/// Files up to this size are read with one disk request and sent with one flight.
+/// Size in bytes up to which a file is read with one disk request and sent in one flight.
 pub(super) const FIRST: usize = 32 * 1024;
 
 impl Put {
@@ -257,7 +256,7 @@ impl Put {
         self.ask_disk(core, request);
     }
 
-    /// Asks what stands at the target, where that is not known.
+    /// Asks for the attributes of the target, if unknown.
     pub(super) fn look(&mut self, core: &mut LaneContext) {
         if self.target == Target::Unknown {
             let path = std::mem::take(&mut self.path);
@@ -290,7 +289,7 @@ impl Put {
             RequestTag::Write { offset, len } => self.on_write(core, offset, len, reply),
             RequestTag::Fstat => self.on_stat(core, reply),
             RequestTag::Attributes | RequestTag::Mode => {
-                // scp complains and goes on as well; some file systems have no modes.
+                // scp also reports this and goes on; some file systems have no modes.
                 if let Err(status) = messages::status(reply) {
                     self.attributes_refused(core, status);
                 }
@@ -394,7 +393,7 @@ impl Put {
                     }
                     _ => {}
                 }
-                // One that came in one piece is of one state.
+                // A file that came in one piece is of one version.
                 if matches!(self.part, Part::Whole { .. }) && !eof && !meta.stream {
                     core.event(LaneEvent::Attributes(self.id, meta.attributes));
                 }
@@ -424,7 +423,7 @@ impl Put {
         self.settle(core)
     }
 
-    /// Goes on where nothing is awaited any more: to the rename, to cleaning up, to the end.
+    /// Moves to the next step if nothing is pending: rename, cleanup, or end.
     pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
         if self.given_up() {
             return self.give_up(core);
@@ -434,7 +433,7 @@ impl Put {
             self.reach(core, FileState::Written);
         }
         self.announce(core);
-        // The rename may leave only when every request of this file was answered; a server may
+        // The rename may leave only after every request of this file was answered; a server may
         // answer CLOSE before WRITE.
         if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
             return Step::Goes;
@@ -474,12 +473,13 @@ impl Put {
         Step::Over
     }
 
-    /// Whether data was sent to the final name itself.
+    /// Returns true if data was sent to the final name itself.
     pub(super) fn spoiled(&self) -> bool {
         matches!(self.target, Target::Direct(_)) && self.attempt.opened
     }
 
-    /// Fails it, unless the rename has left: then the file may stand and only the answer tells.
+    /// Fails the job, unless the rename was sent: the file may exist then, and only the answer
+    /// tells.
     pub(super) fn cancel(&mut self, fault: Fault, leaving: bool) {
         if self.attempt.renaming {
             return;
@@ -487,12 +487,12 @@ impl Put {
         self.fail(fault);
         let named = matches!(self.part, Part::Finish { .. }) && self.options.keep.is_some();
         if leaving && named && !self.attempt.aside {
-            // All of it is there and written down.
+            // The temporary is complete and in the journal, so it stays.
             self.attempt.temp = None;
         }
     }
 
-    /// Whether the disk may hold the source open.
+    /// Returns true if the disk side may hold the source open.
     pub(super) fn holds_source(&self) -> bool {
         self.attempt.source_open || self.disk_pending > 0
     }
@@ -526,8 +526,8 @@ impl Put {
         core.disk.push_back(request);
     }
 
-    /// So many bytes more are there. Those that an attempt before this one has told of are not told
-    /// again.
+    /// Counts `len` more confirmed bytes. Bytes that an earlier attempt has reported are not
+    /// reported again.
     pub(super) fn progress(&mut self, core: &mut LaneContext, len: u64) {
         self.attempt.confirmed += len;
         let news = self.attempt.confirmed.saturating_sub(self.told);

@@ -1,4 +1,4 @@
-//! An upload's way from the source into the open file.
+//! Moves the data of an upload from the source to the open file.
 
 use sftp::{Attrs, OpenFlags, Request, temp_name};
 use wire::Block;
@@ -8,7 +8,7 @@ use super::put::{FIRST, Part, Put, Target};
 use crate::{DiskRequest, LaneEvent};
 
 impl Put {
-    /// Its turn to open has come.
+    /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
         let a = &self.attempt;
         if self.given_up() || a.opening || a.opened || a.first.is_none() {
@@ -55,7 +55,7 @@ impl Put {
         }
     }
 
-    /// The handle is known or predicted.
+    /// Writes the first block once the handle is known or predicted.
     pub(super) fn begin(&mut self, core: &mut LaneContext) {
         if self.attempt.handle.is_none() {
             return;
@@ -70,7 +70,7 @@ impl Put {
         self.finish_data(core);
     }
 
-    /// Asks for the next piece of the source; false when there is nothing to ask for now.
+    /// Requests the next piece of the source; false if nothing can be requested now.
     pub(super) fn stream(&mut self, core: &mut LaneContext) -> bool {
         if self.given_up() {
             return false;
@@ -81,17 +81,17 @@ impl Put {
         if a.handle.is_none() || a.end.is_some() {
             return false;
         }
-        // Where OPEN may still be refused (the target turns out to be a directory, or not to be
-        // one), what follows it would be for nothing, and has to drain before anything else can
-        // leave: 4 MiB of it kept a lossy path busy for half a minute. The first round trip takes
-        // no more than this anyway.
+        // While OPEN may still be refused (the target may be a directory, or a directory may be
+        // missing), data behind it could be in vain and would have to drain before anything else
+        // can leave: 4 MiB of them kept a lossy path busy for half a minute. The first round trip
+        // takes no more than this anyway.
         let risky = a.opening && !core.opens_succeed && !range;
         if risky && a.next_read > 0 {
             return false;
         }
         let size = a.meta.attributes.size.unwrap_or(0);
-        // Beyond the size that fstat gave, and in what is no file, only one read tells whether
-        // there is more.
+        // Beyond the size from fstat, and in files that are not regular, one read at a time finds
+        // out if there is more.
         if !a.reads.is_empty() && (a.meta.stream || a.next_read > size) {
             return false;
         }
@@ -112,7 +112,7 @@ impl Put {
         true
     }
 
-    /// Reads what is missing of a piece.
+    /// Requests the missing rest of a piece.
     fn read(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         let size = self.attempt.meta.attributes.size.unwrap_or(0);
         let short = len <= core.server.write.into();
@@ -149,18 +149,17 @@ impl Put {
         self.ask_disk(core, request);
     }
 
-    /// Holes are left out: what nobody writes of a new file reads as zeros. Of what is no file that
-    /// is not so.
+    /// Returns true if holes may be skipped: unwritten parts of a new regular file read as zeros.
     pub(super) fn may_skip(&self, core: &LaneContext) -> bool {
         let new = match self.target {
             Target::Direct(flags) => flags.contains(OpenFlags::TRUNC),
             Target::Unknown | Target::New | Target::Existing(_) => true,
         };
-        // A server may take data in order only, as object stores do.
+        // A server may accept data only in order, as object stores do.
         self.options.sparse && new && core.server.in_order
     }
 
-    /// The source has a hole of `len` bytes at `offset`.
+    /// Handles a hole of `len` bytes at `offset` of the source.
     pub(super) fn on_hole(&mut self, core: &mut LaneContext, offset: u64, len: u64) {
         let Some(asked) = self.attempt.reads.remove(&offset) else {
             return;
@@ -198,7 +197,7 @@ impl Put {
         self.progress(core, len);
     }
 
-    /// `packed` is how many bytes `block` unpacks to.
+    /// Sends a WRITE; `packed` is the decompressed size of `block`, if it is compressed.
     fn write(&mut self, core: &mut LaneContext, offset: u64, block: Block, packed: Option<u64>) {
         let Some(handle) = self.attempt.handle.clone() else {
             return;
@@ -217,7 +216,7 @@ impl Put {
         }
     }
 
-    /// Attributes, fsync and CLOSE, once all data have left.
+    /// Sends attributes, fsync and CLOSE once all data have left.
     pub(super) fn finish_data(&mut self, core: &mut LaneContext) {
         let Some(end) = self.attempt.end else { return };
         let Some(handle) = self.attempt.handle.clone() else {
@@ -226,11 +225,11 @@ impl Put {
         if !self.attempt.reads.is_empty() || self.attempt.closing || self.given_up() {
             return;
         }
-        // Behind the end of a file that shrank.
+        // Data beyond the end of a file that shrank.
         self.drop_held(core);
         let attrs = self.final_attrs(core, end);
-        // pkg/sftp answers several requests at a time, and a WRITE that comes after the times
-        // changes them again. OpenSSH takes one after the other.
+        // pkg/sftp handles several requests at a time, and a WRITE that is executed after the times
+        // are set changes them again. OpenSSH handles requests in order.
         let in_order = core.server.in_order;
         let sets = !attrs.is_empty() || !self.options.beyond.is_empty();
         if !in_order && self.attempt.writes > 0 && (sets || self.options.fsync) {
@@ -248,7 +247,7 @@ impl Put {
         }
         self.close(core);
         self.tell_end(core, end);
-        // Of a file in parts nobody but who divides it knows.
+        // For a file in parts, only the scheduler knows its end.
         if matches!(self.part, Part::Whole { .. }) {
             self.warn_if_shrunk(core, end);
         }
@@ -268,11 +267,11 @@ impl Put {
         let source = self.attempt.meta.attributes;
         let cut = match &self.part {
             Part::Finish { cut, .. } => *cut,
-            // The last hole is behind all that was written.
+            // A hole at the end lies behind all written data.
             _ => (self.attempt.written_to > end || self.attempt.skipped).then_some(end),
         };
         let mut attrs = Attrs {
-            // What was read behind the end before the file shrank must not stay.
+            // Bytes read beyond the end before the file shrank must not stay.
             size: cut,
             ..Attrs::default()
         };
@@ -286,7 +285,7 @@ impl Put {
         attrs
     }
 
-    /// Sends CLOSE and lets go of the source.
+    /// Sends CLOSE and releases the source.
     pub(super) fn close(&mut self, core: &mut LaneContext) {
         let handle = self.attempt.handle.clone();
         if let (Some(handle), false) = (handle, self.attempt.closing) {
@@ -322,7 +321,7 @@ impl Put {
         let end = offset + len;
         let size = self.attempt.meta.attributes.size.unwrap_or(0);
         if len < asked && len > 0 && end < size {
-            // There is a hole behind it, or it has shrunk.
+            // A hole follows, or the source has shrunk.
             self.read(core, end, asked - len);
         } else if len < asked {
             self.attempt.end = Some(self.attempt.end.map_or(end, |e| e.min(end)));
@@ -336,8 +335,8 @@ impl Put {
         self.finish_data(core);
     }
 
-    /// Writes, or holds back until all in front of it was written: a server that is not known may
-    /// take data in order only, and several threads read the source.
+    /// Sends a WRITE, or holds it back until all data before it were written: an unknown server may
+    /// accept data only in order, and several threads read the source.
     fn write_in_turn(
         &mut self,
         core: &mut LaneContext,
@@ -365,7 +364,7 @@ impl Put {
         }
     }
 
-    /// Reads that failed are no longer on their way.
+    /// Forgets reads that have failed.
     pub(super) fn forget_reads(&mut self, core: &mut LaneContext) {
         self.drop_held(core);
         let asked: u64 = self.attempt.reads.values().sum();

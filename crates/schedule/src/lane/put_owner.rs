@@ -1,8 +1,8 @@
-//! Owner and group of a file that an upload replaces. They stay, as where it is written into, if the
-//! server permits that.
+//! Owner and group of a file that an upload replaces. The new file keeps them if the server permits
+//! it, as if the old file had been overwritten.
 //!
-//! Whose a new file is by itself is asked beside its CLOSE, of one file in a directory: where that is
-//! who owns the one that is replaced, which is nearly always so, nothing is sent and nothing awaited.
+//! The owner of new files is queried beside a CLOSE, for one file in each directory. It nearly
+//! always equals the owner of the replaced file; then nothing is sent and nothing awaited.
 
 use sftp::{Attrs, Reply, Request};
 
@@ -11,10 +11,11 @@ use super::messages;
 use super::put::{Part, Put, ReplacedAttributes, Target};
 use crate::{LaneEvent, directory_of};
 
-/// What was done about it.
+/// Progress of keeping owner and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnerOutcome {
-    /// The temporary's own, and whether its name was asked for that.
+    /// Owner and group of the temporary (`has`), and a flag that they were queried by name
+    /// (`asked`).
     has: Option<(u32, u32)>,
     asked: bool,
     stage: Stage,
@@ -24,14 +25,14 @@ pub(super) struct OwnerOutcome {
 enum Stage {
     #[default]
     Untried,
-    /// Its owner cannot be another.
+    /// The server refuses to change the owner.
     Refused,
-    /// It is as it will be.
+    /// Owner and group are final.
     Settled,
 }
 
 impl OwnerOutcome {
-    /// What was told of the temporary.
+    /// Records the temporary's owner from a reply.
     pub(super) fn learn(&mut self, reply: &Reply) {
         if let Reply::Attrs(attrs) = reply {
             self.has = attrs.owner;
@@ -40,10 +41,10 @@ impl OwnerOutcome {
 }
 
 impl Put {
-    /// The owner to keep, as far as that is known.
+    /// Returns the owner to keep, as far as known.
     fn owner_was(&self) -> Option<(u32, u32)> {
         let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
-        // Where it is to be somebody's, that is done. chown(2) would take setuid away.
+        // An owner set by the user takes precedence. chown(2) would clear setuid.
         let said = self.options.beyond.owner.is_some() || self.options.special_bits;
         match self.target {
             Target::Existing(ReplacedAttributes { owner, .. }) if named && !said => owner,
@@ -51,7 +52,7 @@ impl Put {
         }
     }
 
-    /// Asks whose the open temporary is, where that may matter and is not known.
+    /// Queries the owner of the open temporary, if it matters and is unknown.
     pub(super) fn ask_owner(&mut self, core: &mut LaneContext, handle: &[u8]) {
         let may = self.target == Target::Unknown || self.owner_was().is_some();
         let whole = self.sets_attributes();
@@ -61,13 +62,14 @@ impl Put {
         }
     }
 
-    /// Whose files are that are made beside the target.
+    /// Returns the owner of new files in the target's directory, if known.
     fn owner_here(&self, core: &LaneContext) -> Option<(u32, u32)> {
         let (dir, owner) = core.owner_in.as_ref()?;
         (*dir == directory_of(&self.path)).then_some(*owner)
     }
 
-    /// Before it gets its name: whether something was sent, whose answer has to come first.
+    /// Sets owner and group before the rename; true if a request was sent whose answer must come
+    /// first.
     pub(super) fn keep_owner(&mut self, core: &mut LaneContext, temp: &[u8]) -> bool {
         let (Some(was), OwnerOutcome { has, asked, stage }) =
             (self.owner_was(), self.attempt.owner)
@@ -90,7 +92,7 @@ impl Put {
                     &Request::Setstat { path, attrs },
                 );
             }
-            // It may be the same, at a server that never changes one.
+            // The owner may match anyway, at a server that never changes owners.
             (Stage::Refused, None) if !asked => {
                 self.attempt.owner.asked = true;
                 self.send(core, RequestTag::OwnerIs, &Request::Lstat { path });
@@ -123,7 +125,7 @@ impl Put {
             }
             (RequestTag::KeepOwner, Ok(())) => self.attempt.owner.stage = Stage::Settled,
             (RequestTag::KeepOwner, Err(_)) => self.attempt.owner.stage = Stage::Refused,
-            // With its group it is still not whose it was.
+            // The group is kept, but the owner still differs.
             _ => {
                 if let Some(was) = self.owner_was() {
                     core.event(LaneEvent::Belonged(self.id, was));

@@ -1,4 +1,4 @@
-//! What an upload over several lanes does differently on each.
+//! Parts of an upload that is cut over several lanes.
 
 use super::core::LaneContext;
 use super::put::{Part, Put, ReplacedAttributes, Target};
@@ -9,7 +9,7 @@ use sftp::Reply;
 use wire::Block;
 
 impl Put {
-    /// Creates the temporary and writes the first bytes.
+    /// Creates the job that creates the temporary and writes the first bytes.
     pub(super) fn head(
         id: JobId,
         file: JobId,
@@ -27,7 +27,7 @@ impl Put {
         Self::new(id, part, target, options)
     }
 
-    /// Writes some bytes of it.
+    /// Creates the job that writes a range.
     pub(super) fn range(
         id: JobId,
         file: JobId,
@@ -47,7 +47,7 @@ impl Put {
         Self::new(id, part, temp, options)
     }
 
-    /// Gives it its attributes and its name.
+    /// Creates the job that sets the attributes and renames.
     pub(super) fn finish(
         id: JobId,
         temp: Temp,
@@ -72,12 +72,12 @@ impl Put {
         put
     }
 
-    /// Whether the parts of a file are divided over jobs, and this is not the one that names it.
+    /// Returns true for a part of a cut file that does not do the rename.
     pub(super) fn is_piece(&self) -> bool {
         matches!(self.part, Part::Head { .. } | Part::Range { .. })
     }
 
-    /// Whether it sets the attributes of the file that it has open.
+    /// Returns true if the job sets the attributes of its open file.
     pub(super) fn sets_attributes(&self) -> bool {
         match self.part {
             Part::Whole { .. } | Part::Finish { .. } => true,
@@ -86,7 +86,7 @@ impl Put {
         }
     }
 
-    /// Where this part ends, unless the source does before.
+    /// Returns the end of the part, unless the source ends earlier.
     pub(super) fn limit(&self) -> Option<u64> {
         match &self.part {
             Part::Head { len, .. } => Some(*len),
@@ -95,7 +95,7 @@ impl Put {
         }
     }
 
-    /// The source is there to be read.
+    /// Starts reading once the source is available.
     pub(super) fn on_joined(&mut self, core: &mut LaneContext) {
         let (attributes, offset) = match &self.part {
             Part::Head { attributes, .. } => (*attributes, 0),
@@ -118,7 +118,8 @@ impl Put {
         }
     }
 
-    /// Attributes that need a handle are set through one; else only the name is missing.
+    /// Starts the last part: opens the temporary if attributes need a handle, otherwise only the
+    /// rename is left.
     pub(super) fn start_finish(&mut self, core: &mut LaneContext) {
         let Part::Finish {
             attributes,
@@ -149,7 +150,7 @@ impl Put {
         }
     }
 
-    /// Makes durable what others have written.
+    /// Creates the job that makes data of other lanes durable.
     pub(super) fn sync(id: JobId, temp: Vec<u8>) -> Self {
         let options = PutOptions {
             fresh: true,
@@ -165,20 +166,20 @@ impl Put {
         core.openers.push_back(self.id);
     }
 
-    /// What the open temporary is, behind its fsync.
+    /// Reports the attributes of the open temporary after its fsync.
     pub(super) fn on_stat(&self, core: &mut LaneContext, reply: &Reply) {
         if let Reply::Attrs(attrs) = reply {
             core.event(LaneEvent::Attributes(self.id, attributes(attrs)));
         }
     }
 
-    /// Tells of the temporary once it exists and nothing asks for another course.
+    /// Reports the temporary once it exists and the target allows it.
     pub(super) fn announce(&mut self, core: &mut LaneContext) {
         let Part::Head { announced, .. } = &mut self.part else {
             return;
         };
         let (replaces, was) = match self.target {
-            // A symlink that is to be replaced is moved aside as a file is.
+            // A symlink to be replaced is moved aside like a file.
             Target::New => (self.is_link, ReplacedAttributes::default()),
             Target::Existing(was) => (true, was),
             Target::Unknown | Target::Direct(_) => return,
@@ -186,7 +187,7 @@ impl Put {
         if *announced || !self.attempt.opened {
             return;
         }
-        // From here on it is not this job's to remove.
+        // From here on other jobs must remove the temporary.
         if let Some(temp) = self.attempt.temp.take() {
             *announced = true;
             let temp = Temp {
@@ -200,7 +201,7 @@ impl Put {
         }
     }
 
-    /// The source has ended at `end`, as far as this part read it.
+    /// Reports that the source ended at `end`, as far as this part read it.
     pub(super) fn tell_end(&self, core: &mut LaneContext, end: u64) {
         if self.is_piece() && self.limit().is_none_or(|limit| end < limit) {
             core.event(LaneEvent::Ended(self.id, end));

@@ -1,4 +1,4 @@
-//! What stands at an upload's final name, and how the new file gets there.
+//! Examines the target of an upload and moves the new file to that name.
 
 use sftp::{Attrs, OpenFlags, Parts, Reply, Request, Status, StatusCode};
 use wire::Block;
@@ -16,13 +16,15 @@ const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 const OWNER_WRITE: u32 = 0o200;
-/// A name of 50 random bits is not taken twice; more tries would only repeat another failure.
+/// Number of temporary names tried: one of 50 random bits is hardly ever taken, and more tries
+/// would only repeat another failure.
 const NAME_TRIES: u8 = 2;
-/// Of a longer name, in bytes, it is perhaps the temporary's length that a server refuses.
+/// Length of a file name in bytes above which a server may refuse the temporary because of its
+/// length.
 const SHORT_NAME: usize = 64;
 
 impl Put {
-    /// An answer about the target or its naming.
+    /// Handles an answer about the target or the rename.
     pub(super) fn on_target(&mut self, core: &mut LaneContext, what: RequestTag, reply: &Reply) {
         match what {
             RequestTag::Look => self.on_look(core, reply),
@@ -44,11 +46,11 @@ impl Put {
         }
     }
 
-    /// LSTAT of the target.
+    /// Handles the LSTAT of the target.
     fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs),
-            // Without an answer, as where only the file itself may not be looked at, the server
+            // Without attributes (the user may lack the right to look at the file), the server
             // decides at the rename.
             _ => {
                 self.missing = matches!(reply, Reply::Status(status)
@@ -69,15 +71,15 @@ impl Put {
     fn decide(&mut self, attrs: &Attrs) {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
-            // A server without modes; all that is known is that something is there.
+            // A server without modes: it is only known that a file exists.
             self.target = Target::Existing(ReplacedAttributes { mode: None, owner });
             return;
         };
         match mode & TYPE {
-            // Some servers leave the type out.
+            // Some servers omit the type.
             REGULAR | 0 => {
-                // scp can open it for writing as root or by its group's right: the server decides.
-                // A whole archive replaces it, as rsync does.
+                // scp can open the file for writing as root or by its group's rights, so the server
+                // decides. A copy with all mode bits replaces it, as rsync does.
                 let protected = mode & OWNER_WRITE == 0;
                 if protected && !self.writable && !self.options.special_bits {
                     self.redo = Some(RetryReason::Probe);
@@ -96,7 +98,7 @@ impl Put {
         }
     }
 
-    /// STAT through the symlink that the target is.
+    /// Handles the STAT through the symlink at the target.
     fn on_follow(&mut self, reply: &Reply) {
         let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
         match reply {
@@ -108,7 +110,7 @@ impl Put {
                 DIRECTORY => self.fail_remote("it is a directory at the far end"),
                 _ => self.target = Target::Direct(OpenFlags::WRITE),
             },
-            // It dangles: open(2) creates what it points to.
+            // A dangling symlink: open(2) creates the file that it points to.
             _ => self.target = Target::Direct(create),
         }
     }
@@ -132,10 +134,11 @@ impl Put {
         }
     }
 
-    /// Where the server is known to take no temporaries, the file is written under its final name.
+    /// Writes the file under its final name if the server is known to take no temporaries.
     pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
         let decided = matches!(self.target, Target::Direct(_));
-        // What a symlink points to is not written into where it is to be replaced: that is looked at.
+        // A symlink that is to be replaced is looked at first, since its target must not be
+        // overwritten.
         let looks = self.options.replace_link && !self.options.fresh;
         if !core.refusals.in_place() || decided || looks || self.is_piece() {
             return;
@@ -144,7 +147,7 @@ impl Put {
         core.tell_in_place(self.id);
     }
 
-    /// It may open, when its turn comes, unless the answer about the target is needed first.
+    /// Queues the job for OPEN, unless the answer about the target is needed first.
     pub(super) fn queue_open(&mut self, core: &mut LaneContext) {
         let needs = core.refusals.attributes || core.refusals.in_place();
         match needs && self.target == Target::Unknown {
@@ -153,8 +156,8 @@ impl Put {
         }
     }
 
-    /// Permission bits that a new file is created with. Where they cannot be set afterwards, it has
-    /// those of the file that it replaces.
+    /// Returns the permission bits for creating the file: those of the replaced file if they cannot
+    /// be set afterwards, otherwise those of the source.
     pub(super) fn mode_to_open_with(&self, core: &LaneContext) -> u32 {
         let source = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
         match self.target {
@@ -165,9 +168,9 @@ impl Put {
         }
     }
 
-    /// OPEN was answered with a failure.
+    /// Handles a refused OPEN.
     pub(super) fn open_refused(&mut self, core: &LaneContext, status: &Status) {
-        // A part opens what others have made; whoever names it removes it as well.
+        // The temporary belongs to other jobs; the job that renames it also removes it.
         match self.part {
             Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
                 self.fail(refused("cannot open the temporary again", status));
@@ -184,7 +187,7 @@ impl Put {
             return;
         }
         self.attempt.temp = None;
-        // OpenSSH knows every flag, and says failure of a full disk.
+        // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.server.in_order;
         let exclusive = !self.unexclusive && !core.refusals.exclusive;
         match (self.target, status.code) {
@@ -197,13 +200,13 @@ impl Put {
             (_, StatusCode::FAILURE | StatusCode::NO_SUCH_FILE) if known => {
                 self.fail(refused(CREATING, status));
             }
-            // To write into the old file there would only cut it.
+            // Overwriting the old file would only truncate it.
             _ if messages::says_full(status) => self.fail(refused(CREATING, status)),
             (_, StatusCode::FAILURE | StatusCode::BAD_MESSAGE) if exclusive && !known => {
                 self.create_plainly();
             }
-            // The final name may be admitted where others are not, and a file that may be written
-            // in a directory that may not: scp would have written into it.
+            // The server may admit the final name but no others, or an existing file in a directory
+            // that is not writable: scp would have overwritten it.
             _ => {
                 self.refused_temp = Some(status.clone());
                 self.again(RetryReason::InPlace);
@@ -211,13 +214,13 @@ impl Put {
         }
     }
 
-    /// Not every server knows the flag EXCL. The name is random.
+    /// Repeats OPEN without EXCL, which not every server supports. The name is random.
     fn create_plainly(&mut self) {
         self.unexclusive = true;
         self.again(RetryReason::NewName);
     }
 
-    /// OPEN was answered with a handle.
+    /// Handles a successful OPEN.
     pub(super) fn open_allowed(&mut self, core: &mut LaneContext) {
         if self.attempt.temp.is_some() && self.unexclusive {
             let found = Refusals {
@@ -229,7 +232,8 @@ impl Put {
         let Some(status) = self.refused_temp.take() else {
             return;
         };
-        // Of a file that exists the server may admit this one alone: its directory is not writable.
+        // If the file exists, the server may admit only this name because the directory is not
+        // writable.
         let fresh = self.missing || self.options.fresh;
         let at = self
             .path
@@ -250,7 +254,7 @@ impl Put {
         }
     }
 
-    /// Setting permissions and times was refused.
+    /// Handles a refusal to set permissions and times.
     pub(super) fn attributes_refused(&mut self, core: &mut LaneContext, status: &Status) {
         let found = Refusals {
             attributes: true,
@@ -272,7 +276,7 @@ impl Put {
             Part::Finish { .. } => self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
             _ => self.attempt.mode,
         };
-        // Others must not come to read a file by its being replaced: it is created anew, with the
+        // Replacing a file must not make it readable for others: it is created anew with the
         // permissions of the old one.
         let wider = has & !was != 0 && matches!(self.part, Part::Whole { .. });
         if wider {
@@ -282,7 +286,7 @@ impl Put {
         }
     }
 
-    /// Begins again behind what is on its way.
+    /// Starts over once pending requests are answered.
     fn again(&mut self, redo: RetryReason) {
         if self.fault.is_none() {
             self.redo.get_or_insert(redo);
@@ -343,7 +347,8 @@ impl Put {
         }
     }
 
-    /// The new file is complete under its temporary name, and the old one as it was.
+    /// Handles a refused rename: the new file is complete under its temporary name, and the old one
+    /// unchanged.
     fn rename_refused(&mut self, core: &mut LaneContext, status: &Status, always: bool) {
         if self.is_link || messages::says_full(status) {
             return self.fail(refused(RENAMING, status));
@@ -361,13 +366,13 @@ impl Put {
             );
         }
         match self.part {
-            // Whoever divides the file has it written anew.
+            // The scheduler has the file written anew.
             Part::Finish { .. } => self.abandoned = true,
             _ => self.again(RetryReason::InPlace),
         }
     }
 
-    /// All data are confirmed and the file is closed: gives it its name.
+    /// Renames the file after all data are confirmed and it is closed.
     pub(super) fn name(&mut self, core: &mut LaneContext) -> Step {
         let Some(temp) = self.attempt.temp.clone() else {
             return self.done(core);
@@ -381,7 +386,7 @@ impl Put {
             && !self.attempt.mode_set
             && !core.refusals.attributes
         {
-            // LSTAT's answer came after FSETSTAT had left.
+            // The LSTAT's answer came after FSETSTAT was sent.
             self.attempt.mode_set = true;
             let attrs = Attrs::with_permissions(mode);
             self.send(
@@ -390,7 +395,7 @@ impl Put {
                 &Request::Setstat { path: from, attrs },
             );
         } else if owner {
-            // Behind its answer it is seen what is left to do.
+            // The answer decides the next step.
         } else {
             self.attempt.renaming = true;
             let replaces = self.is_link || matches!(self.target, Target::Existing(_));
@@ -404,11 +409,10 @@ impl Put {
         Step::Goes
     }
 
-    /// Closes, waits until nothing is on its way, removes the temporary; then fails or begins
-    /// again.
+    /// Closes the file, waits for all answers and removes the temporary; then fails or starts over.
     pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
         self.release_prefetch(core);
-        // Nobody will read it, and on a slow path it takes long to send.
+        // Unsent data are useless, and sending them takes long on a slow path.
         let withdrawn = core.withdraw_writes(self.id);
         self.pending -= withdrawn;
         self.attempt.writes = self.attempt.writes.saturating_sub(withdrawn);
@@ -467,7 +471,7 @@ impl Put {
                 self.attempt = Attempt::default();
                 self.hops += 1;
                 self.target = Target::Unknown;
-                // Kept until both answers are there; the next attempt begins then.
+                // Kept until both answers have come; then the next attempt starts.
                 self.redo = Some(RetryReason::NewName);
                 let path = self.path.clone();
                 self.send(core, RequestTag::Follow, &Request::Stat { path: &path });
@@ -506,7 +510,7 @@ impl Put {
         Step::Goes
     }
 
-    /// The temporary could not be removed.
+    /// Reports a temporary that could not be removed.
     fn left_behind(&mut self, core: &mut LaneContext) {
         let Some(temp) = &self.attempt.temp else {
             return;
@@ -519,7 +523,7 @@ impl Put {
         }
     }
 
-    /// The temporary that may exist now.
+    /// Returns the temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         let stays = matches!(self.part, Part::Finish { .. });
         let temp = self.attempt.temp.as_deref().filter(|_| !stays)?;

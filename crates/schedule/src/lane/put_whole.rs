@@ -1,4 +1,4 @@
-//! An upload in one request: put-file@longhaul.
+//! Uploads a file in one request: put-file@longhaul.
 
 use sftp::{Attrs, Client, OWNER_NOT_SET, Parts, PutFlags, Reply, Request, StatusCode};
 use wire::Block;
@@ -9,16 +9,16 @@ use super::put::{Part, Put, RetryReason, Target};
 use super::task::Step;
 use crate::{FileState, LaneEvent};
 
-/// Files below this are one request. What is saved is three requests and their answers, which
-/// beside so much data is nothing, and what is read ahead is so much for each file.
+/// Size in bytes below which a file is sent in one request. Larger ones gain nothing: the three
+/// requests saved are small beside the data, and each file needs this much read-ahead.
 pub(super) const WHOLE: usize = 128 * 1024;
-/// Longer paths leave no room for themselves in a packet of data.
+/// Length in bytes of a path above which no room is left in a packet with data.
 pub(super) const LONGEST_PATH: usize = 4096;
-/// STATUS with OK and no more than this has nothing to say.
+/// Messages of a STATUS with OK that carry no information.
 const SUCCESS: [&str; 2] = ["", "Success"];
 
 impl Put {
-    /// Whether the file goes in one request if it turns out to be small.
+    /// Returns true if the file may be sent in one request, if it turns out to be small.
     pub(super) fn may_go_whole(&self, core: &LaneContext) -> bool {
         core.server.put_file
             && !self.plain
@@ -29,7 +29,7 @@ impl Put {
             && self.path.len() <= LONGEST_PATH
     }
 
-    /// Room for a small file, and for any of the requests in front of it.
+    /// Returns a block with room for a small file and any of the possible requests before it.
     pub(super) fn whole_block(&self, core: &LaneContext, handle: usize) -> Block {
         let largest = Attrs {
             size: None,
@@ -46,7 +46,7 @@ impl Put {
         core.block_behind(reserve, WHOLE.min(core.server.write as usize))
     }
 
-    /// The source's first bytes are there; all of them if it is at its `end`.
+    /// Queues the file once its first bytes are read; `end` means that these are all.
     pub(super) fn wait_to_open(&mut self, core: &mut LaneContext, end: bool) {
         if !self.may_go_whole(core) {
             self.queue_open(core);
@@ -68,7 +68,7 @@ impl Put {
             .with(PutFlags::REPLACE_LINK, self.options.replace_link)
             .with(PutFlags::FSYNC, self.options.fsync);
         match packed {
-            // No longer than the block that it was.
+            // Never longer than the original block.
             Some(len) => Request::PutFileZstd {
                 path,
                 flags,
@@ -89,7 +89,7 @@ impl Put {
         }
     }
 
-    /// Its turn has come.
+    /// Sends the request when the job's turn has come.
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         if self.given_up() {
             return;
@@ -120,7 +120,7 @@ impl Put {
             false => Attrs::default(),
         };
         attrs.owner = self.options.beyond.owner.filter(|_| core.server.metadata);
-        // The server renames it: only the answer tells whether it stands.
+        // The server renames the file: only the answer tells if it exists.
         self.attempt.renaming = true;
         self.pending += 1;
         let request = self.put_file(tag, attrs, packed);
@@ -152,7 +152,7 @@ impl Put {
                 core.event(LaneEvent::Done(self.id));
                 Step::Over
             }
-            // A symlink, a device, a directory that is not writable: nothing was done.
+            // A symlink, a device or a directory that is not writable: the server has done nothing.
             StatusCode::OP_UNSUPPORTED => {
                 self.plain = true;
                 self.redo = Some(RetryReason::Plainly);

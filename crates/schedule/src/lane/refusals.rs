@@ -1,36 +1,36 @@
 use serde::{Deserialize, Serialize};
 
-/// Operations that an SFTP server refuses whatever the file is, as its answers have shown.
+/// Operations that an SFTP server refuses for every file, as its answers have shown.
 ///
-/// A refusal that may be about one file or one directory is not one of these.
+/// A refusal that may concern one file or directory only is not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
-    /// OPEN of names other than final ones, as where only `*.csv` is admitted.
+    /// OPEN of temporary names, on servers that admit only certain names such as `*.csv`.
     #[serde(default)]
     pub temporaries: bool,
     /// OPEN with the flag EXCL.
     #[serde(default)]
     pub exclusive: bool,
-    /// RENAME, of a file that was just created to a name that is free.
+    /// RENAME of a new file to a free name.
     #[serde(default)]
     pub renames: bool,
-    /// SETSTAT and FSETSTAT, of a file that was just created.
+    /// SETSTAT and FSETSTAT of a new file.
     #[serde(default)]
     pub attributes: bool,
 }
 
 impl Refusals {
-    /// Whether uploads are written in place, since no temporary can be made or renamed.
+    /// Returns true if uploads are written in place, since no temporary can be created or renamed.
     pub fn in_place(self) -> bool {
         self.temporaries || self.renames
     }
 
-    /// Whether nothing is refused.
+    /// Returns true if nothing is refused.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Both together.
+    /// Returns the union of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

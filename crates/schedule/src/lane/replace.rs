@@ -1,4 +1,4 @@
-//! Gives a temporary its final name and loses nothing that stands there.
+//! Renames a temporary to its final name without losing the existing file.
 
 use sftp::{Reply, Request, Status, temp_name};
 
@@ -8,22 +8,22 @@ use crate::{Fault, JobId};
 
 /// The renames that put a temporary in place of an existing file.
 ///
-/// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails where the new name
-/// exists: the old file is moved aside, the new one renamed, and only then the old one removed. When
-/// the second rename fails, the old file is put back.
+/// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails if the new name exists:
+/// the old file is moved aside, the new one renamed, and only then the old one removed. If the
+/// second rename fails, the old file is put back.
 #[derive(Debug)]
 pub(super) struct Replace {
     from: Vec<u8>,
     to: Vec<u8>,
-    /// A file or symlink stands at `to`, as far as is known. A directory is never moved aside.
+    /// A file or symlink exists at `to`, as far as known. A directory is never moved aside.
     replaces: bool,
     aside: Vec<u8>,
     stage: Stage,
-    /// Why the temporary cannot be renamed to `to`.
+    /// Reason why the temporary cannot be renamed to `to`.
     refusal: Option<Status>,
 }
 
-/// Request that is on its way.
+/// Request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// posix-rename@openssh.com.
@@ -32,31 +32,31 @@ enum Stage {
     Plain,
     /// RENAME of the old file to a temporary name.
     Aside,
-    /// RENAME of the temporary to the final name, which is free now.
+    /// RENAME of the temporary to the final name, which is now free.
     Named,
     /// RENAME of the old file back to its name.
     PutBack,
-    /// REMOVE of the old file, behind the new one's RENAME.
+    /// REMOVE of the old file, after the new one's RENAME.
     RemoveOld,
-    /// RENAME of the temporary to another temporary name: whether any rename is allowed.
+    /// RENAME of the temporary to another temporary name, to test if the server allows any rename.
     Probe,
 }
 
-/// State of a [`Replace`] behind an answer.
+/// State of a [`Replace`] after an answer.
 #[derive(Debug)]
 pub(super) enum Replaced {
-    /// Another request has left.
+    /// Another request was sent.
     Goes,
-    /// The new file has its name. The old one could not be removed and is `left`.
+    /// The new file has its name. The old one could not be removed and is at `left`.
     Done { left: Option<Vec<u8>> },
-    /// The old file is as it was, and the new one is at `temp`. The server renames nothing at all if
-    /// `always`.
+    /// The old file is unchanged and the new one is at `temp`. With `always`, the server refuses
+    /// every rename.
     Refused {
         status: Status,
         temp: Vec<u8>,
         always: bool,
     },
-    /// The old file is at `old`, the new one at `temp`, and nothing has the final name.
+    /// The old file is at `old`, the new one at `temp`, and the final name is free.
     Stranded {
         status: Status,
         old: Vec<u8>,
@@ -65,7 +65,8 @@ pub(super) enum Replaced {
 }
 
 impl Replaced {
-    /// Fault and warning of a link that was to be renamed; what is left in `temp` is to be removed.
+    /// Returns fault and warning for a link that was to be renamed; `temp` is set to the name that
+    /// must be removed.
     pub(super) fn told(
         self,
         doing: &str,
@@ -116,7 +117,8 @@ impl Replace {
         replace
     }
 
-    /// The old file's temporary name, from when it is to be moved there until nothing is there.
+    /// Returns the old file's temporary name, from the request that moves it there until no file
+    /// has it.
     pub(super) fn moves_aside(&self) -> Option<&[u8]> {
         let moves = matches!(
             self.stage,
@@ -125,7 +127,7 @@ impl Replace {
         moves.then_some(self.aside.as_slice())
     }
 
-    /// Whether it is posix-rename@openssh.com that is on its way.
+    /// Returns true if posix-rename@openssh.com is in flight.
     pub(super) fn is_atomic(&self) -> bool {
         self.stage == Stage::Atomic
     }
@@ -146,7 +148,7 @@ impl Replace {
         core.send(job, RequestTag::Replace, &Request::Rename { from, to });
     }
 
-    /// Takes the answer of the request that is on its way.
+    /// Handles the answer to the request in flight.
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,

@@ -7,7 +7,7 @@ use super::task::{Step, attributes};
 use crate::journal::ExistingFile;
 use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
 
-/// A job of one request, or of the few that a refusal leads to.
+/// A job of one request, with a few more after a refusal.
 #[derive(Debug)]
 pub(super) struct SimpleOp {
     pub(super) id: JobId,
@@ -16,20 +16,20 @@ pub(super) struct SimpleOp {
     temp: Option<Vec<u8>>,
     replace: Option<Replace>,
     pub(super) fault: Option<Fault>,
-    /// Of an adoption: the temporary, and what stands at its final name.
+    /// For an adoption: attributes of the temporary, and of the file at its final name.
     seen: Option<Attributes>,
     replaces: Option<Option<Attributes>>,
 }
 
-/// The job itself.
+/// Step number of the job's own request.
 pub(super) const ITSELF: u8 = 0;
-/// What stands there, after a refusal.
+/// Look at the existing file after a refusal.
 const LOOK: u8 = 1;
-/// The symlink under a temporary name.
+/// Create the symlink under a temporary name.
 const BESIDE: u8 = 2;
 const CLEAN: u8 = 4;
 const MAKING_SYMLINK: &str = "cannot make the symlink";
-/// The owner, before the rest.
+/// Set the owner before the other attributes.
 pub(super) const OWNER: u8 = 6;
 
 impl SimpleOp {
@@ -95,7 +95,7 @@ impl SimpleOp {
                 self.send(core, ITSELF, &Request::Lstat { path: &temp.0 });
                 self.send(core, LOOK, &Request::Lstat { path: &target.0 });
             }
-            // Those have their own machines.
+            // These kinds have state machines of their own.
             JobKind::Put { .. }
             | JobKind::PutDelta { .. }
             | JobKind::Get { .. }
@@ -119,7 +119,7 @@ impl SimpleOp {
             self.send(core, ITSELF, &Request::ExpandPath { path });
             return Step::Goes;
         }
-        // An SFTP session begins in the home directory, so `~` is where it stands.
+        // An SFTP session starts in the home directory, so `~` is the working directory.
         let path = match path {
             b"~" | b"~/" => b".".as_slice(),
             [b'~', b'/', rest @ ..] => rest,
@@ -154,7 +154,7 @@ impl SimpleOp {
             let missing = matches!(&reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
             match step {
                 ITSELF => self.seen = there,
-                // What may not be looked at is nothing to build upon.
+                // A file that may not be looked at cannot be resumed.
                 _ if there.is_some() || missing => self.replaces = Some(there),
                 _ => {}
             }
@@ -195,7 +195,7 @@ impl SimpleOp {
         self.end(core)
     }
 
-    /// Both are known: tells of the temporary if it can be gone on with.
+    /// Reports the temporary if it can be resumed, once both answers are known.
     fn adopt(&mut self, core: &mut LaneContext) -> Step {
         let JobKind::AdoptTemp {
             target,
@@ -243,13 +243,13 @@ impl SimpleOp {
         if let JobKind::SetAttributes { attributes, .. } = &self.kind
             && status.code != StatusCode::NO_SUCH_FILE
         {
-            // As scp: what was copied is there, and what it has beside its contents is told of.
+            // As in scp: the contents are copied, and metadata that is not kept is reported.
             let parts = Parts::default()
                 .with(Parts::MODE, attributes.mode.is_some())
                 .with(Parts::TIMES, attributes.times.is_some());
             return core.not_kept(self.id, vec![(parts, status.to_string())]);
         }
-        // Kept in case nothing there explains the refusal.
+        // Kept in case the existing file does not explain the refusal.
         let fault = remote(status.to_string());
         let look = match (&self.kind, status.code) {
             (JobKind::MakeDir { path, follow, .. }, _) => Some((path.0.clone(), *follow)),
@@ -269,7 +269,7 @@ impl SimpleOp {
         }
     }
 
-    /// What stands where the server refused to make something.
+    /// Handles the attributes of the existing file where the server refused to create one.
     fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         let Reply::Attrs(attrs) = reply else { return };
         let kind = attributes(attrs).kind();
@@ -337,7 +337,7 @@ impl SimpleOp {
         self.end(core)
     }
 
-    /// The temporary could not be removed.
+    /// Adds a temporary that could not be removed to the fault.
     fn left_behind(&mut self) {
         if let (Some(fault), Some(temp)) = (&mut self.fault, self.temp.take()) {
             let name = sftp::printable(&temp, 4096);
@@ -358,7 +358,7 @@ impl SimpleOp {
         self.fault.get_or_insert(fault);
     }
 
-    /// The temporary that may exist now.
+    /// Returns the temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         self.temp.as_deref().map(|temp| (self.id, temp))
     }

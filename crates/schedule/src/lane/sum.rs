@@ -1,4 +1,4 @@
-//! The sum of a range of a file at the far end.
+//! Requests the checksum of a range of a remote file.
 
 use sftp::blocks::{LEAST_BLOCK, MOST_HASHED, SumKind};
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
@@ -8,13 +8,13 @@ use super::messages::{self, refused, remote};
 use super::task::{Misprediction, Step};
 use crate::{ByteRange, Fault, JobId, LaneEvent};
 
-/// Opens the file, asks for the sum and closes it: in one flight where handles are predicted.
+/// Opens the file, requests the checksum and closes it, in one flight if handles are predicted.
 #[derive(Debug)]
 pub(super) struct Sum {
     id: JobId,
     path: Vec<u8>,
     span: ByteRange,
-    /// How long the file is to be.
+    /// Expected size of the file in bytes.
     size: Option<u64>,
     handle: Option<Handle>,
     asked: bool,
@@ -48,7 +48,7 @@ impl Sum {
         Step::Goes
     }
 
-    /// Its turn to open has come.
+    /// Sends OPEN when the job's turn has come.
     pub(super) fn open(&mut self, core: &mut LaneContext) {
         if self.pending > 0 {
             return;
@@ -64,7 +64,7 @@ impl Sum {
         self.ask(core);
     }
 
-    /// Everything that is asked by the handle, which may be a predicted one. It is let go of with it.
+    /// Sends all requests that use the handle, which may be a predicted one, and CLOSE.
     fn ask(&mut self, core: &mut LaneContext) {
         let Some(handle) = self.handle.clone() else {
             return;

@@ -12,7 +12,7 @@ use super::simple_op::SimpleOp;
 use super::sum::Sum;
 use crate::{Attributes, DiskReply, DiskRequest, Fault, Job, JobId, JobKind};
 
-/// A job that has begun.
+/// A job that has started.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) job: Job,
@@ -32,7 +32,7 @@ enum Machine {
     Sum(Box<Sum>),
 }
 
-/// Whether a job goes on.
+/// Result of a step: the job continues or is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Step {
@@ -40,7 +40,7 @@ pub(super) enum Step {
     Over,
 }
 
-/// The server is not the one that handles were predicted for.
+/// The server differs from the one for which handles were predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misprediction {
     Handle,
@@ -142,7 +142,7 @@ impl Task {
             Machine::Delta(delta) => return delta.start(core),
             Machine::Get(get) => get.start(core),
             Machine::GetDelta(get) => return get.start(core),
-            // Nothing of a tree is known before its listing, and files wait for their turn.
+            // A tree's contents are unknown before its listing, and files wait for their turn.
             Machine::List(_) => core.openers.push_front(self.job.id),
             Machine::Tree(tree) => return tree.start(core),
             Machine::HardLink(link) => return link.start(core),
@@ -164,7 +164,7 @@ impl Task {
         }
     }
 
-    /// Its turn to be sent, or asked for, in one request has come.
+    /// Sends the job as one request when its turn has come.
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         match &mut self.machine {
             Machine::Put(put) => put.go_whole(core),
@@ -179,7 +179,7 @@ impl Task {
         }
     }
 
-    /// Listings may go on.
+    /// Resumes a paused listing.
     pub(super) fn list_on(&mut self, core: &mut LaneContext) -> Step {
         match &mut self.machine {
             Machine::Tree(tree) => tree.settle(core),
@@ -188,7 +188,7 @@ impl Task {
         }
     }
 
-    /// Whether [`Task::stream`] sends (true) or has the disk read (false).
+    /// Returns true if [`Task::stream`] sends requests, false if it makes the disk side read.
     pub(super) fn receives(&self) -> bool {
         matches!(self.machine, Machine::Get(_) | Machine::GetDelta(_))
     }
@@ -240,7 +240,7 @@ impl Task {
         }
     }
 
-    /// Fails the job, after cleaning up behind it; what can be gone on with stays if `leaving`.
+    /// Fails the job after cleaning up; resumable temporaries stay if `leaving`.
     pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault, leaving: bool) -> Step {
         match &mut self.machine {
             Machine::Put(put) => {
@@ -265,12 +265,12 @@ impl Task {
                 sum.fail(fault);
                 sum.settle(core)
             }
-            // One round trip, and done.
+            // One round trip, and the job is done.
             Machine::HardLink(_) | Machine::Single(_) => Step::Goes,
         }
     }
 
-    /// Ends a part of a file early; other jobs go on.
+    /// Ends a part of a file early; other jobs continue.
     pub(super) fn abandon(&mut self, core: &mut LaneContext) -> Step {
         match &mut self.machine {
             Machine::Put(put) if put.is_piece() => {
@@ -285,7 +285,7 @@ impl Task {
         }
     }
 
-    /// A name at the far end that may have been created and would stay behind.
+    /// Returns the remote temporary that may exist and would stay behind.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.machine {
             Machine::Put(put) => put.temporary(),
@@ -300,7 +300,7 @@ impl Task {
         }
     }
 
-    /// What the disk must do to forget this job.
+    /// Returns the request that makes the disk side release the job.
     pub(super) fn release(&self) -> Option<DiskRequest> {
         let job = self.job.id;
         match &self.machine {
@@ -313,7 +313,7 @@ impl Task {
     }
 }
 
-/// Attributes as the rest of the plan has them.
+/// Converts SFTP attributes to [`Attributes`].
 pub(super) fn attributes(attrs: &Attrs) -> Attributes {
     Attributes {
         size: attrs.size,

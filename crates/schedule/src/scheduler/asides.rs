@@ -1,5 +1,5 @@
-//! Old files that were moved aside for new ones, by lanes that were lost before those had their
-//! names: the lane may still carry that out, and what it moves must not be the new file.
+//! Old files that a lane moved aside before it was lost, so that the new file could get the name.
+//! The lane's requests may still be executed, and must not move the new file instead.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,12 +8,13 @@ use super::lanes::LaneState;
 use super::{Assigned, LaneId, Queued, Scheduler};
 use crate::{JobId, JobKind, LaneEvent, RemotePath};
 
-/// Old files under temporary names, and work that waits for lost lanes to be over.
+/// Old files under temporary names, and work that waits until requests of lost lanes can no longer
+/// be executed.
 #[derive(Debug, Default)]
 pub(super) struct Asides {
-    /// Name that the old file of a job has, or gets, on a lane that works.
+    /// Name to which the old file of a job is moved, on a lane that works.
     now: BTreeMap<JobId, RemotePath>,
-    /// Names that are to be removed once the job is done.
+    /// Names to remove once the job is done.
     lost: BTreeMap<JobId, Vec<RemotePath>>,
     waiting: Vec<Waiting>,
 }
@@ -27,14 +28,15 @@ struct Waiting {
 
 #[derive(Debug)]
 enum Work {
-    /// A job to be queued again.
+    /// A job to queue again.
     Queue(Box<Queued>),
-    /// A cut file whose temporary is to be looked for.
+    /// A cut file whose temporary is to be looked up.
     Check(JobId),
 }
 
 impl Asides {
-    /// A lane tells of the old file of `id`: moved aside, or back or removed where the name is empty.
+    /// Records that a lane moved the old file of `id` to `path`; an empty path means moved back or
+    /// removed.
     pub(super) fn told(&mut self, id: JobId, path: &[u8]) {
         match path.is_empty() {
             true => self.now.remove(&id),
@@ -42,12 +44,12 @@ impl Asides {
         };
     }
 
-    /// The job of a working lane is over.
+    /// Forgets the job of a working lane when it ends.
     pub(super) fn over(&mut self, id: JobId) {
         self.now.remove(&id);
     }
 
-    /// The lane of `id` was lost; true if the old file of it may have been moved aside.
+    /// Records the loss of the lane of `id`; true if its old file may have been moved aside.
     fn lose(&mut self, id: JobId) -> bool {
         let Some(path) = self.now.remove(&id) else {
             return false;
@@ -56,7 +58,8 @@ impl Asides {
         true
     }
 
-    /// A lost lane's temporary of `id` stays as long as its old file may be aside.
+    /// Schedules the removal of a lost lane's temporary for the end of job `id`, if its old file
+    /// may be aside; false otherwise.
     pub(super) fn keeps(&mut self, id: JobId, path: &RemotePath) -> bool {
         let Some(lost) = self.lost.get_mut(&id) else {
             return false;
@@ -69,14 +72,14 @@ impl Asides {
         self.waiting.iter().map(|waiting| waiting.until).min()
     }
 
-    /// The lane's connection was cut: what there is of it comes until then.
+    /// Shortens the waits for a lane whose connection was cut: its requests are over by `until`.
     pub(super) fn cut(&mut self, lane: LaneId, until: Instant) {
         for waiting in self.waiting.iter_mut().filter(|w| w.lane == lane) {
             waiting.until = waiting.until.min(until);
         }
     }
 
-    /// Jobs that wait and will not be done.
+    /// Removes the jobs that wait to be queued and returns their ids.
     pub(super) fn drain(&mut self) -> Vec<JobId> {
         let queued = |w: &mut Waiting| matches!(w.work, Work::Queue(_));
         let drained = self.waiting.extract_if(.., queued);
@@ -89,7 +92,8 @@ impl Asides {
 }
 
 impl Scheduler {
-    /// Queues a job of a lost lane again; later, where the lane may have moved its old file aside.
+    /// Queues a job of a lost lane again: at once, or later if the lane may have moved its old file
+    /// aside.
     pub(super) fn queue_lost(&mut self, lane: (LaneId, &LaneState), queued: Queued) {
         match self.asides.lose(queued.job.id) {
             true => self.wait_for(lane, Work::Queue(Box::new(queued))),
@@ -97,7 +101,8 @@ impl Scheduler {
         }
     }
 
-    /// Looks for the temporary of a file that a lost lane was to name, likewise.
+    /// Looks for the temporary of a file that a lost lane was to rename: at once, or later if the
+    /// lane may have moved its old file aside.
     pub(super) fn check_lost(&mut self, lane: (LaneId, &LaneState), id: JobId) {
         match self.asides.lose(id) {
             true => self.wait_for(lane, Work::Check(id)),
@@ -111,7 +116,7 @@ impl Scheduler {
         self.go_on_behind_lost();
     }
 
-    /// Goes on with what no lost lane can reach any more.
+    /// Resumes work that no lost lane can affect any more.
     pub(super) fn go_on_behind_lost(&mut self) {
         let now = self.now;
         let due = self.asides.waiting.extract_if(.., |w| w.until <= now);
@@ -125,7 +130,8 @@ impl Scheduler {
     }
 
     fn check(&mut self, id: JobId) {
-        // Where the new name was made, to make room for it would move the file itself aside.
+        // If the rename has happened, making room for it again would move the new file itself
+        // aside.
         if let Some(path) = self.files.get(&id).and_then(|file| file.temporary()) {
             let follow = false;
             let own = self.own_id();
@@ -134,7 +140,7 @@ impl Scheduler {
         }
     }
 
-    /// Before a job is told to be done: removes its old files that lost lanes have left.
+    /// Removes old files that lost lanes left behind, before the job is reported as done.
     pub(super) fn clear_asides(&mut self, event: &LaneEvent) {
         if !event.is_last() {
             return;

@@ -1,4 +1,4 @@
-//! What each lane gets next.
+//! Chooses the next job for each lane.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::{DiskRequest, Job, JobId, JobKind};
 
 use wire::Block;
 
-/// Files whose source or target the disk is opening.
+/// Maximum number of cut files whose source or target the disk is opening.
 const OPENING: usize = 4;
-/// Directories that are made at once, wherever; of more each lane takes no more than of other jobs.
+/// Number of MKDIRs in flight over all lanes up to which a lane may exceed its share of jobs.
 const MAKING: usize = 64;
-/// Into how many pieces for each lane the rest is cut.
+/// Number of pieces per lane into which the remaining bytes are cut.
 const PIECES: u64 = 3;
-/// Seconds for which a piece lasts at least, where that is more than the largest otherwise. Pieces of 4 MiB are
-/// 800 a second on loopback, each of which is opened, closed and logged.
+/// Seconds of data in a piece on a lane so fast that this exceeds the largest piece size. Pieces of
+/// 4 MiB are 800 per second on loopback, each of which is opened, closed and logged.
 const LASTS: f64 = 0.1;
 
 impl Scheduler {
@@ -61,7 +61,7 @@ impl Scheduler {
             }
         }
         while !self.lists.is_empty() {
-            // Where nothing else is in front of them, and else wherever.
+            // Prefer a lane for listings; otherwise take any lane.
             let own = |l: &LaneState| l.takes_lists() && l.listing;
             let lanes = &self.lanes;
             let lane = lanes.best(self.now, own);
@@ -78,8 +78,8 @@ impl Scheduler {
         dirs::place(&self.dirs, kind)
     }
 
-    /// The lane for what may go to `place`: the one it says, if that takes one request after the other
-    /// and `may`, or the `best`.
+    /// Returns the lane for work in directory state `place`: the lane that makes the directory, if
+    /// it handles requests in order and `may` holds, or the `best` lane.
     fn lane_for(
         &self,
         place: DirReadiness,
@@ -96,16 +96,16 @@ impl Scheduler {
         }
     }
 
-    /// Directories are made before what was to be done first: what goes into one whose answer has not come
-    /// has one lane to go to. With 1,000 files of 4 KiB in each, 110 MB/s fill one in a third of a
-    /// round trip.
+    /// Assigns MKDIRs before other jobs: files in a directory whose MKDIR is unanswered can go to
+    /// one lane only. With 1,000 files of 4 KiB in each directory, 110 MB/s fill one directory in a
+    /// third of a round trip.
     fn give_dirs(&mut self) {
         while let Some(queued) = self.makes.front() {
             let few = self.dirs.begun() < MAKING;
             let may = |l: &LaneState| l.takes_jobs() || few && l.is_open() && !l.listing;
             let best = |lanes: &Lanes| {
-                // Not behind what a connection that has just come is slow to move: of 100,000 files
-                // none was on its way for half a second.
+                // Avoid lanes on a new, still slow connection: of 100,000 files none was in flight
+                // for half a second.
                 let known = |l: &LaneState| may(l) && l.is_known();
                 let lane = lanes.best(self.now, known);
                 lane.or_else(|| lanes.best(self.now, may))
@@ -168,7 +168,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a file's directory is there, or will be before the file on its lane.
+    /// Returns true if the file's directory exists, or will exist before the file on its lane.
     fn has_place(&self, file: &SplitFile) -> bool {
         match self.place(&file.job.kind) {
             _ if file.headed => true,
@@ -177,18 +177,18 @@ impl Scheduler {
         }
     }
 
-    /// How large the next piece is: so that each lane gets several of what is left, and the last
-    /// ones are small, since whoever has the last keeps all the others waiting.
+    /// Returns the size of the next piece in bytes. Each lane gets several pieces of the remainder,
+    /// and the last pieces are small, since the lane with the last piece delays all others.
     fn piece(&self, lane: LaneId) -> u64 {
         let lane = self.lanes.by_id.get(&lane);
         let depth = lane.map_or(0, |l| l.report.depth);
-        // A fast one is not kept busy with opening and closing the file.
+        // Keeps a fast lane from spending its time on opening and closing the file.
         let lasting = lane.map_or(0, |l| l.lasting(LASTS));
         let most = depth
             .clamp(self.options.most / 4, self.options.most)
             .max(lasting);
-        // A slow lane has a piece for a second or two at most: whoever has the last one keeps the
-        // file waiting.
+        // A slow lane gets at most two seconds of data, since the lane with the last piece delays
+        // the file.
         let rate = lane.and_then(|l| l.rate(self.now));
         let rate = rate.unwrap_or_else(|| self.lanes.usual_rate(self.now));
         let quick = (2.0 * rate) as u64;
@@ -198,7 +198,7 @@ impl Scheduler {
         piece.next_multiple_of(self.options.unit.max(1))
     }
 
-    /// What is left of large files, for each lane to get several pieces of it.
+    /// Returns the bytes left of large files, divided by the number of lanes and by [`PIECES`].
     fn share(&self) -> u64 {
         let queued = self.large.iter().map(|q| q.hint.size.unwrap_or(0));
         let left = super::total(queued.chain(self.files.values().map(SplitFile::left)));
@@ -222,7 +222,7 @@ impl Scheduler {
             file.headed = true;
         } else if file.is_put() && !file.headed {
             file.headed = true;
-            // The first part has a length; what is behind it is for others.
+            // The first part has a length; other lanes take the bytes after it.
             let until = to.min(file.size().max(1));
             file.unclaimed.insert(until, to);
             to = until;
@@ -263,9 +263,9 @@ impl Scheduler {
         self.orders.push_back(Order::Push(lane, job));
     }
 
-    /// Opens the next large files: their parts can be given out when the disk has answered.
+    /// Opens the next large files; their parts are assigned once the disk has answered.
     fn begin_files(&mut self) {
-        // Before VERSION nothing of them could leave anyway.
+        // Before the server's VERSION, nothing could be sent anyway.
         let Some(shares) = self.lanes.share_files() else {
             return;
         };
@@ -281,7 +281,7 @@ impl Scheduler {
         }
     }
 
-    /// No temporary can be made: each is written in place by one lane.
+    /// Queues large uploads as whole files, one lane each, since the server allows no temporaries.
     fn do_uploads_whole(&mut self) {
         let is_put = |queued: &Queued| matches!(queued.job.kind, JobKind::Put { .. });
         let large = std::mem::take(&mut self.large);

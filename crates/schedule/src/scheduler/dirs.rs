@@ -3,19 +3,19 @@ use std::collections::BTreeMap;
 use super::LaneId;
 use crate::{JobId, JobKind};
 
-/// Where something may go, as far as what it needs is concerned.
+/// Lanes on which a job may run, with regard to its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DirReadiness {
-    /// What it needs is there.
+    /// The directory exists: any lane.
     Anywhere,
-    /// It is on its way on this lane.
+    /// The MKDIR is in flight on this lane.
     Behind(LaneId),
-    /// No lane has it yet.
+    /// The MKDIR is not assigned to a lane yet.
     NotYet,
 }
 
-/// Directories that are to be made. What goes into one waits until a lane has it, and before its
-/// answer came must follow it on the same lane, whose server takes one request after the other.
+/// Directories to be made. Jobs in a directory wait until a lane has its MKDIR; before the answer,
+/// they must follow on the same lane, whose server handles requests in order.
 #[derive(Debug, Default)]
 pub(super) struct PendingDirs {
     making: BTreeMap<Vec<u8>, (JobId, Option<LaneId>)>,
@@ -23,7 +23,7 @@ pub(super) struct PendingDirs {
 }
 
 impl PendingDirs {
-    /// It is to be made, on no lane yet.
+    /// Adds a directory that no lane makes yet.
     pub(super) fn wanted(&mut self, path: &[u8], job: JobId) {
         let before = self.making.insert(trimmed(path).to_vec(), (job, None));
         self.begun -= usize::from(before.is_some_and(|(_, lane)| lane.is_some()));
@@ -36,12 +36,12 @@ impl PendingDirs {
         self.begun += usize::from(before.is_none_or(|(_, lane)| lane.is_none()));
     }
 
-    /// How many lanes are making.
+    /// Returns the number of MKDIRs that lanes have.
     pub(super) fn begun(&self) -> usize {
         self.begun
     }
 
-    /// It was made, or will not be, or its lane was lost.
+    /// Removes a directory whose MKDIR was answered, dropped or lost with its lane.
     pub(super) fn end(&mut self, path: &[u8], job: JobId) {
         let path = trimmed(path);
         if let Some((_, lane)) = self.making.get(path).filter(|(id, _)| *id == job) {
@@ -50,7 +50,7 @@ impl PendingDirs {
         }
     }
 
-    /// Where `path` may go, by the nearest directory above it that is to be made.
+    /// Returns the readiness of the nearest pending directory above `path`.
     pub(super) fn place(&self, path: &[u8]) -> DirReadiness {
         if self.making.is_empty() {
             return DirReadiness::Anywhere;
@@ -73,7 +73,7 @@ fn trimmed(mut path: &[u8]) -> &[u8] {
     path
 }
 
-/// Where a job puts something.
+/// Returns the remote path that a job creates or changes.
 pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
     match kind {
         JobKind::Put { target, .. }
@@ -87,7 +87,7 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
     }
 }
 
-/// Where a job may go.
+/// Returns the lanes on which a job may run.
 pub(super) fn place(dirs: &PendingDirs, kind: &JobKind) -> DirReadiness {
     target(kind).map_or(DirReadiness::Anywhere, |path| dirs.place(path))
 }

@@ -1,4 +1,4 @@
-//! What lanes tell, and what is left of those that are lost.
+//! Handles events of lanes, and the work of lost lanes.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::spans::ByteRanges;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Scheduler, SchedulerEvent};
 use crate::{Fault, JobId, JobKind, LaneEvent, RemotePath};
 
-/// A file of no more bytes is no more work than a question.
+/// Size in bytes up to which a file counts as a question rather than as data.
 const LITTLE: u64 = 4096;
 
-/// Whom an event is for.
+/// Destination of an event.
 enum EventOwner {
     Whole(JobId),
     Other,
@@ -31,7 +31,7 @@ impl Scheduler {
         let Some((at, assigned)) = self.assigned.get(&id) else {
             return;
         };
-        // Of a lane that lost the job meanwhile.
+        // The event comes from a lane that has lost the job meanwhile.
         if *at != lane {
             return;
         }
@@ -44,7 +44,7 @@ impl Scheduler {
                     JobKind::SetAttributes { .. } if event.is_last() => self.settings.end(id),
                     _ => {}
                 }
-                // Of others a path is the answer to a question.
+                // For jobs other than uploads, a path is the answer to a question.
                 match is_upload(&queued.job.kind) {
                     true => EventOwner::Whole(id),
                     false => EventOwner::Other,
@@ -84,13 +84,13 @@ impl Scheduler {
         }
         match of {
             EventOwner::Whole(_) | EventOwner::Other => match (&event, over) {
-                // It cannot be rebuilt from what is there, or that does not pay.
+                // A delta is not possible or does not pay.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(queued))))
                     if rebuilds(&queued.job.kind) =>
                 {
                     self.do_plainly(*queued);
                 }
-                // Too long for a lane that predicts handles.
+                // The directory is too long for a lane that predicts handles.
                 (LaneEvent::Abandoned(_), Some((_, Assigned::Whole(mut queued)))) => {
                     queued.whole = true;
                     self.queue(*queued, true);
@@ -128,7 +128,7 @@ impl Scheduler {
                 _ => (id, path),
             })
             .collect();
-        // A lane may have had many parts of a file, and is one loss.
+        // A lane may have had many parts of a file, but counts as one loss.
         let of_part = |id: &JobId| match self.assigned.get(id) {
             Some((_, Assigned::Part(file))) => Some(*file),
             _ => None,
@@ -138,13 +138,14 @@ impl Scheduler {
         for id in hit {
             if let Some(file) = self.files.get_mut(&id) {
                 file.losses += u32::from(state.spoke);
-                // Only what it wrote into the temporary can come after the name.
+                // Only writes into the temporary can arrive after the rename.
                 if file.is_put() && file.temp.is_some() && !state.over {
                     file.late.lost(lane, until);
                 }
             }
         }
-        // The highest first, so that they are in their old order at the front.
+        // In descending order, so that the jobs return to the front of the queue in their old
+        // order.
         for id in state.jobs.keys().rev() {
             let Some((_, assigned)) = self.assigned.remove(id) else {
                 continue;
@@ -164,7 +165,8 @@ impl Scheduler {
             }
         }
         for (of, path) in owners {
-            // What the lane was to open may be there, or come yet, and is removed then.
+            // The temporary that the lane was to open may exist or still appear; it is removed
+            // then.
             if let Some(file) = self.files.get_mut(&of).filter(|f| f.temp.is_none()) {
                 file.another_name();
             }
@@ -174,7 +176,8 @@ impl Scheduler {
         }
     }
 
-    /// A lane that never told anything was refused, which is no fault of what waited on it.
+    /// Handles the loss of a lane with a whole job. A lane that never reported anything was
+    /// refused; that does not count against its jobs.
     fn whole_lost(&mut self, lane: (LaneId, &LaneState), mut queued: Queued, why: &str) {
         let spoke = lane.1.spoke;
         let id = queued.job.id;
@@ -244,7 +247,7 @@ impl Scheduler {
         };
         let had = file.part_over(part, false);
         if file.is_put() && file.temp.is_none() {
-            // Nothing of it is anywhere.
+            // Without a temporary, no bytes count as written.
             file.headed = false;
             file.end = None;
             if file.stage == Stage::Moving {
@@ -278,7 +281,7 @@ impl Scheduler {
         }
     }
 
-    /// What no lane has begun.
+    /// Removes all jobs that no lane has started and returns their ids.
     fn drain_queues(&mut self) -> Vec<JobId> {
         for queued in &self.makes {
             if let Some(path) = dirs::target(&queued.job.kind) {
@@ -326,7 +329,7 @@ impl Scheduler {
             self.leaving |= file.is_kept();
             self.let_go(&file);
             let fault = file.fault.clone().unwrap_or_else(|| fault.clone());
-            // What is written down is found again.
+            // A file in the journal is found again by the next run.
             let temporary = file.temporary().filter(|_| !file.is_kept());
             let fault = leaving(&fault, temporary.as_ref().or_else(|| left.get(&id)));
             self.tell(LaneEvent::Failed(id, fault));
@@ -348,12 +351,12 @@ fn is_upload(kind: &JobKind) -> bool {
     matches!(kind, JobKind::Put { .. } | JobKind::PutDelta { .. })
 }
 
-/// Whether a file is made of an older form of it.
+/// Returns true for jobs that rebuild a file by delta.
 pub(super) fn rebuilds(kind: &JobKind) -> bool {
     matches!(kind, JobKind::PutDelta { .. } | JobKind::GetDelta { .. })
 }
 
-/// Whether a job is a question that is answered in a message, or a file of that length.
+/// Returns true for jobs that are answered in one message, and for files of that size.
 pub(super) fn asks(kind: &JobKind) -> bool {
     match kind {
         JobKind::Get {

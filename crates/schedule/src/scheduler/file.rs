@@ -7,81 +7,84 @@ use super::write_fence::WriteFence;
 use super::{Hint, LaneId};
 use crate::{Attributes, ByteRange, Fault, Job, JobId, JobKind, PutOptions, RemotePath, Temp};
 
-/// One file that is cut over lanes.
+/// State of one file that is cut over lanes.
 #[derive(Debug)]
 pub(super) struct SplitFile {
     pub(super) job: Job,
     pub(super) hint: Hint,
     pub(super) stage: Stage,
-    /// Put: what fstat said. Get: what was known, then what the first range's open file has.
+    /// Attributes. Put: from fstat of the source. Get: from the listing, then from the first
+    /// range's open file.
     pub(super) attributes: Attributes,
-    /// A range has told what the open file has.
+    /// True once a range has reported the attributes of the open file.
     pub(super) seen: bool,
     pub(super) temp: Option<Temp>,
-    /// The CREATE of the temporary is under way or done.
+    /// True while the CREATE of the temporary is in flight or done.
     pub(super) headed: bool,
     /// Writes may come in any order.
     pub(super) seekable: bool,
-    /// One lane at a time has it open at the far end, and moves all that is left in order.
+    /// One lane at a time has the file open at the far end and moves all remaining bytes in order.
     pub(super) one_handle: bool,
-    /// The part that creates the temporary and sets its attributes, and whether it has.
+    /// Part that creates the temporary and sets its attributes (`alone`), and its completion
+    /// (`set`).
     pub(super) alone: Option<JobId>,
     pub(super) set: bool,
     pub(super) unclaimed: ByteRanges,
-    /// Written, and closed without an error.
+    /// Ranges that were written and whose handles were closed without an error.
     pub(super) safe: ByteRanges,
     pub(super) running: BTreeMap<JobId, RunningPart>,
-    /// Where it ends, as far as anybody saw; and whether that was said more than once.
+    /// Smallest end offset that a part has reported; `ends_differ` is true if parts reported
+    /// several.
     pub(super) end: Option<u64>,
     pub(super) ends_differ: bool,
-    /// Progress that was told.
+    /// Bytes of progress that were reported.
     pub(super) told: u64,
     pub(super) fault: Option<Fault>,
-    /// The disk has it open for this file, or is opening it.
+    /// The disk side has the file open for this job, or is opening it.
     pub(super) held: bool,
-    /// FinishTemp was lost with its lane: whether it was carried out nobody knows.
+    /// FinishTemp was lost with its lane, so the rename may or may not have happened.
     pub(super) finish_lost: bool,
-    /// Times that a lane was lost with a part of it.
+    /// Number of lanes that were lost with a part of the file.
     pub(super) losses: u32,
     pub(super) keeping: SplitFileRecord,
     pub(super) late: WriteFence,
 }
 
-/// A part of it on a lane.
+/// A part of the file that a lane has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningPart {
     pub(super) lane: LaneId,
     pub(super) from: u64,
     pub(super) to: u64,
     pub(super) progress: u64,
-    /// Others have been given it as well.
+    /// The range has been assigned to other lanes as well.
     pub(super) overtaken: bool,
     pub(super) abandoned: bool,
 }
 
-/// How far it is.
+/// Stage of a cut file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The disk opens the source, or creates the target.
+    /// The disk side opens the source or creates the target.
     Opening,
-    /// Parts are given out.
+    /// Parts are assigned to lanes.
     Moving,
-    /// On its way to its name.
+    /// The rename to the final name is in flight.
     Naming,
-    /// Parts end, then the temporary goes.
+    /// Running parts end, then the temporary is removed.
     GivingUp,
-    /// The temporary is being removed, or the disk lets go, and then it is over.
+    /// The temporary is being removed, or the disk side closes the file; `AfterDisk` follows.
     Cleaning(AfterDisk),
 }
 
-/// What follows when the disk has let go.
+/// Next step after the disk side has closed the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterDisk {
-    /// It has failed.
+    /// Report the failure.
     Fail,
-    /// One lane does all of it.
+    /// Queue the file as a whole for one lane.
     Whole,
-    /// It begins anew.
+    /// Start the file over.
     Again,
 }
 
@@ -133,7 +136,7 @@ impl SplitFile {
         self.attributes.size.unwrap_or(0)
     }
 
-    /// Bytes that no lane has.
+    /// Returns the number of bytes that no lane has.
     pub(super) fn left(&self) -> u64 {
         match self.stage {
             Stage::Opening | Stage::Moving => self.unclaimed.len_before(self.size()),
@@ -141,7 +144,7 @@ impl SplitFile {
         }
     }
 
-    /// Whether a part may be given out now.
+    /// Returns true if a part may be assigned now.
     pub(super) fn claimable(&self) -> bool {
         let may = match self.is_put() {
             true => !self.headed || self.temp.is_some(),
@@ -151,20 +154,20 @@ impl SplitFile {
         self.stage == Stage::Moving && may && !self.unclaimed.is_empty()
     }
 
-    /// Takes about `len` of the first bytes that nobody has.
+    /// Takes about `len` of the first unassigned bytes.
     pub(super) fn claim(&mut self, len: u64) -> Option<(u64, u64)> {
         let (from, to) = self.unclaimed.first()?;
         if self.one_handle {
-            // What lies behind a gap and is there is moved again: to skip it would open the file once
-            // more.
+            // Ranges that exist beyond a gap are moved again: to skip them would mean opening the
+            // file once more.
             self.unclaimed.remove(from, OPEN);
             return Some((from, OPEN));
         }
-        // Whoever has the last bytes of what is known reads on to the end.
+        // The lane with the last known bytes reads on to the end of the file.
         let open = to == OPEN && from.saturating_add(len + len / 2) >= self.size();
         let until = match to.min(from.saturating_add(len)) {
             _ if open || !self.seekable => OPEN,
-            // A crumb would be a job of its own.
+            // A small remainder would become a job of its own.
             until if to != OPEN && to - until < len / 2 => to,
             until => until,
         };
@@ -172,7 +175,7 @@ impl SplitFile {
         Some((from, until.min(to)))
     }
 
-    /// The job for what was claimed.
+    /// Returns the job for a claimed range.
     pub(super) fn part(&self, from: u64, to: u64) -> Option<JobKind> {
         let file = self.job.id;
         let span = ByteRange {
@@ -195,7 +198,8 @@ impl SplitFile {
                 file,
                 target: target.clone(),
                 attributes: self.attributes,
-                // It shall not wait for the source's end: only its name is waited for.
+                // Bounded, since other lanes wait for the temporary's name and not for the end of
+                // the source.
                 len: match self.one_handle {
                     true => OPEN,
                     false => to.min(self.size().max(1)) - from,
@@ -216,7 +220,7 @@ impl SplitFile {
 
     pub(super) fn finish(&self) -> Option<JobKind> {
         let mut options = self.options();
-        // The last hole is behind all that was written.
+        // A hole at the end lies behind all written data, so the size must be set.
         let cut = self
             .end
             .filter(|end| *end < self.size() || self.ends_differ || options.sparse);
@@ -230,7 +234,7 @@ impl SplitFile {
         })
     }
 
-    /// The file ends at `at` as far as one part saw.
+    /// Records that a part found the end of the file at `at`.
     pub(super) fn ends(&mut self, at: u64) {
         self.ends_differ |= self.end.is_some_and(|end| end != at);
         let end = self.end.map_or(at, |end| end.min(at));
@@ -238,7 +242,7 @@ impl SplitFile {
         self.unclaimed.remove(end, OPEN);
     }
 
-    /// A part of it is done or not; what is not must be done again.
+    /// Records the end of a part; if it failed, its range becomes unassigned again.
     pub(super) fn part_over(&mut self, job: JobId, done: bool) -> Option<RunningPart> {
         let part = self.running.remove(&job)?;
         let to = part.to.min(self.end.unwrap_or(OPEN));
@@ -251,7 +255,7 @@ impl SplitFile {
         Some(part)
     }
 
-    /// To be given out again, except what is safe or others have.
+    /// Makes a range unassigned again, except bytes that are safe or that running parts have.
     pub(super) fn put_back(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
@@ -273,14 +277,15 @@ impl SplitFile {
         }
     }
 
-    /// All bytes up to the end are safe.
+    /// Returns true if all bytes up to the end are safe.
     pub(super) fn is_complete(&self) -> bool {
         let made = !self.is_put() || self.temp.is_some();
         made && self.end.is_some_and(|end| self.safe.contains(0, end))
     }
 
-    /// The safe bytes around `offset` that nobody writes any more. Who overtook or was overtaken, or
-    /// was lost, may still write what others have done, and that may be corrupted on its way.
+    /// Returns the safe range around `offset` that no lane writes any more. A lane that overtook
+    /// another, was overtaken or was lost may still write bytes that others have completed, and
+    /// those may be corrupted on the way.
     pub(super) fn settled(&self, now: Instant, offset: u64) -> Option<(u64, u64)> {
         let (from, to) = self.safe.around(offset)?;
         if !self.is_put() {
@@ -297,7 +302,7 @@ impl SplitFile {
         settled.around(offset)
     }
 
-    /// Bytes confirmed that have not been told.
+    /// Returns the number of confirmed bytes that have not been reported.
     pub(super) fn news(&mut self) -> u64 {
         let most = self.end.unwrap_or(0).max(self.size());
         let of_part = |r: &RunningPart| {
@@ -323,15 +328,15 @@ impl SplitFile {
         self.unclaimed = ByteRanges::default();
     }
 
-    /// It will be written under its final name. A symlink there, which is to be replaced and not
-    /// followed, is looked for first.
+    /// Switches the file to writing under its final name. A symlink that is to be replaced rather
+    /// than followed is checked first.
     pub(super) fn write_in_place(&mut self) {
         if let JobKind::Put { options, .. } = &mut self.job.kind {
             options.inplace = !options.replace_link;
         }
     }
 
-    /// The name of the temporary that has to go.
+    /// Returns the path of the temporary, if there is one.
     pub(super) fn temporary(&self) -> Option<RemotePath> {
         self.temp.as_ref().map(|t| t.temp.clone())
     }

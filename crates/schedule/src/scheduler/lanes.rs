@@ -5,39 +5,38 @@ use super::meter::RateMeter;
 use super::{LaneId, LaneReport};
 use crate::JobId;
 
-/// A lane as the spreader knows it.
+/// The scheduler's state of a lane.
 #[derive(Debug)]
 pub(super) struct LaneState {
     pub(super) report: LaneReport,
-    /// Only listings.
+    /// The lane is for listings only.
     pub(super) listing: bool,
-    /// What is left of large files for it, if all get the same.
+    /// Bytes of large files that the lane may take in one piece if all lanes get equal shares.
     pub(super) share: u64,
-    /// Gets nothing more.
+    /// The lane gets no further jobs.
     pub(super) retiring: bool,
-    /// It has told something: it was not refused.
+    /// True once the lane has reported an event, so the server did not refuse it.
     pub(super) spoke: bool,
-    /// The server has said that it is at its end.
+    /// The server has confirmed the end of the channel.
     pub(super) over: bool,
-    /// Its connection was cut: what had arrived there by then is all that comes.
+    /// The connection was cut locally: only data that had arrived by then can still be executed.
     pub(super) cut: bool,
-    /// It was asked to be closed.
+    /// The owner was asked to close the lane.
     pub(super) closing: bool,
-    /// What it was given and has not finished, with the bytes of each.
+    /// Unfinished jobs of the lane, with the remaining bytes of each.
     pub(super) jobs: BTreeMap<JobId, u64>,
-    /// What it still has to move, with the weight of each job; wide, since sizes are a server's
-    /// word.
+    /// Remaining bytes plus the weight of each job; 128 bits, since sizes come from the server.
     load: u128,
-    /// Its ranges have been given to others as well.
+    /// Parts of this lane that were assigned to other lanes as well.
     pub(super) overtaken: BTreeSet<JobId>,
     meter: RateMeter,
-    /// Since when it has nothing but parts that others have done.
+    /// Start of the time in which the lane has had only parts that others completed.
     pub(super) losing_since: Option<Instant>,
-    /// When it last told of anything, or got its first job.
+    /// Time of the lane's last event, or of its first job.
     pub(super) heard: Instant,
 }
 
-/// What a lane may be given: one that has room for a range takes whole jobs too.
+/// Kinds of work that a lane may be given; a lane with room for a range takes whole jobs too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LaneRoom {
     None,
@@ -45,11 +44,11 @@ pub(super) enum LaneRoom {
     Ranges,
 }
 
-/// What a job weighs beside its bytes.
+/// Weight of a job in addition to its bytes.
 const WEIGHT: u128 = 16 << 10;
-/// Less than this is not worth a lane's while.
+/// Minimum depth in bytes that makes a lane worthwhile.
 const LEAST_DEPTH: u64 = 4 << 20;
-/// What a lane gets of which nothing is known.
+/// Budget in bytes of a lane with unknown rate.
 const UNKNOWN_BUDGET: u64 = 1 << 20;
 const LEAST_BUDGET: u64 = 512 << 10;
 
@@ -99,12 +98,12 @@ impl LaneState {
         }
     }
 
-    /// It has something to move, as far as is known.
+    /// Returns true if the lane has bytes to move, as far as sizes are known.
     fn moves(&self) -> bool {
         self.load > WEIGHT * self.jobs.len() as u128
     }
 
-    /// A job is over, whichever way.
+    /// Records the end of a job, with any result.
     pub(super) fn ended(&mut self, now: Instant, job: JobId) {
         self.heard = now;
         self.overtaken.remove(&job);
@@ -117,11 +116,11 @@ impl LaneState {
         }
     }
 
-    /// How much it should have, so that it never waits for more: what it moves in three seconds,
-    /// up to twice what may be in flight. What a slow lane holds, others cannot do, and a rate of
-    /// slow start is not kept: of 32 MiB over a path with losses the first of 32 lanes took all,
-    /// and as much again was done twice. So near the end it has its share of what is left, and
-    /// what keeps it busy until it can be given more.
+    /// Returns the number of bytes that the lane should hold so that it never runs dry: three
+    /// seconds of data, up to twice the amount that may be in flight. Work on a slow lane is not
+    /// available to others, and a slow-start rate does not last: of 32 MiB over a lossy path the
+    /// first of 32 lanes took everything, and as much again was sent twice. Near the end the lane
+    /// gets its share of the remainder, or the amount that keeps it busy until its next assignment.
     pub(super) fn budget(&self) -> u64 {
         let rate = self.meter.so_far();
         let moves = rate.map_or(UNKNOWN_BUDGET, |rate| (3.0 * rate) as u64);
@@ -132,7 +131,7 @@ impl LaneState {
             .clamp(LEAST_BUDGET, 2 * self.report.depth.max(LEAST_DEPTH))
     }
 
-    /// It could do something, and has nothing.
+    /// Returns true if the lane is open and has nothing to do.
     pub(super) fn is_free(&self) -> bool {
         self.is_open() && !self.listing && self.jobs.is_empty()
     }
@@ -141,25 +140,25 @@ impl LaneState {
         !self.retiring && !self.closing
     }
 
-    /// Whether a range may be given to it.
+    /// Returns true if the lane may be given a range.
     pub(super) fn has_room(&self) -> bool {
         self.takes_jobs() && self.overtaken.is_empty() && self.load < u128::from(self.budget())
     }
 
-    /// Whether a whole job may be.
+    /// Returns true if the lane may be given a whole job.
     pub(super) fn takes_jobs(&self) -> bool {
         self.is_open() && !self.listing && self.report.wants > 0
     }
 
-    /// Whether it may be another that need not be on this lane. Files that are not cut have their bytes
-    /// too: 64 of 256 KiB on each of four lanes of the first connection kept a copy waiting for 1.3 s when
-    /// all other connections were through.
+    /// Returns true if the lane may be given a job that could go to other lanes too. Bytes of whole
+    /// files count: 64 files of 256 KiB on each of four lanes of the first connection delayed a
+    /// copy by 1.3 s after all other connections had finished.
     pub(super) fn takes_more(&self) -> bool {
         let bytes = self.load - WEIGHT * self.jobs.len() as u128;
         self.takes_jobs() && bytes < u128::from(self.budget().max(LEAST_DEPTH))
     }
 
-    /// What it may be given now.
+    /// Returns the kinds of work that the lane may be given now.
     pub(super) fn room(&self) -> LaneRoom {
         match self.has_room() {
             true => LaneRoom::Ranges,
@@ -172,36 +171,37 @@ impl LaneState {
         self.is_open() && self.report.wants > 0
     }
 
-    /// It has shown how fast it is.
+    /// Returns true if the lane's rate is known.
     pub(super) fn is_known(&self) -> bool {
         self.meter.rate().is_some()
     }
 
-    /// What it moves in `seconds`, as far as it has shown.
+    /// Returns the number of bytes that the lane moves in `seconds`, from its observed rate.
     pub(super) fn lasting(&self, seconds: f64) -> u64 {
         self.meter.lasting(seconds)
     }
 
-    /// Bytes a second, now: what it last reached, less if it has been silent since.
+    /// Returns the current rate in bytes per second: the last measured rate, less if the lane has
+    /// been silent since.
     pub(super) fn rate(&self, now: Instant) -> Option<f64> {
         Some(self.slowed(now, self.meter.rate()?))
     }
 
     fn slowed(&self, now: Instant, rate: f64) -> f64 {
-        // One that has nothing to do is not slow.
+        // An idle lane is not slow.
         if self.jobs.is_empty() {
             return rate;
         }
         let silent = now.saturating_duration_since(self.heard).as_secs_f64();
         let owed = (silent * rate).max(1.0);
-        // Silent for longer than its requests take: it is slower than it was.
+        // Silence beyond the usual response time: the lane has become slower.
         match silent > 2.0 * self.report.latency.as_secs_f64() + 0.25 {
             true => (rate * rate / owed).max(1.0),
             false => rate,
         }
     }
 
-    /// What a lane is taken for that has moved nothing yet: the usual, and less the longer its
+    /// Estimates the rate of a lane that has moved nothing yet: the usual rate, less the longer its
     /// first answer takes.
     fn guessed(&self, now: Instant, usual: f64) -> f64 {
         let silent = now.saturating_duration_since(self.heard).as_secs_f64();
@@ -211,13 +211,13 @@ impl LaneState {
         }
     }
 
-    /// How long what it has will take, and `more` on top.
+    /// Returns the time for the lane's current work and `more` bytes.
     pub(super) fn takes(&self, now: Instant, more: u64, usual: f64) -> Duration {
         let rate = self.rate(now).unwrap_or_else(|| self.guessed(now, usual));
         self.lasts(more, rate)
     }
 
-    /// How long what it has will take as fast as it has begun, if it has.
+    /// Returns the time for the lane's current work at its observed rate, if there is one.
     pub(super) fn drains(&self, now: Instant) -> Option<Duration> {
         let rate = self.slowed(now, self.meter.so_far()?);
         Some(self.lasts(0, rate))
@@ -230,17 +230,17 @@ impl LaneState {
     }
 }
 
-/// The lanes, and what is usual among them.
+/// All lanes, and figures common to them.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) by_id: BTreeMap<LaneId, LaneState>,
-    /// What a request takes that waits behind nothing, zero if not known: the least of all lanes
-    /// there ever were, since they lead to one server. One that was opened behind a full
-    /// connection has never seen less than seconds.
+    /// Lowest latency of a request over all lanes that ever existed, zero if unknown. Lanes share
+    /// it since they lead to one server: a lane opened behind a full connection never measures less
+    /// than seconds.
     pub(super) least_latency: Duration,
 }
 
-/// What a lane is taken for of which nothing is known: what a stock window moves on a long path.
+/// Assumed rate of an unknown lane in bytes per second: a stock window on a long path.
 const UNKNOWN_RATE: f64 = 10e6;
 
 impl Lanes {
@@ -252,10 +252,10 @@ impl Lanes {
         }
     }
 
-    /// The lane that would be done first, among those that `may`.
+    /// Returns the lane that would finish first, among those for which `may` holds.
     pub(super) fn best(&self, now: Instant, may: impl Fn(&LaneState) -> bool) -> Option<LaneId> {
         let usual = self.usual_rate(now);
-        // One that has told nothing yet is no nearer than the others.
+        // A lane without any event yet is assumed to be as far away as the farthest lane.
         let far = self.by_id.values().map(|l| l.report.latency).max();
         let takes = |lane: &LaneState| {
             let unheard = far.filter(|_| !lane.spoke).unwrap_or_default();
@@ -268,7 +268,7 @@ impl Lanes {
             .map(|(id, _)| *id)
     }
 
-    /// What a lane can take has changed.
+    /// Updates the report of a lane.
     pub(super) fn reports(&mut self, lane: LaneId, report: LaneReport) {
         if let Some(state) = self.by_id.get_mut(&lane) {
             state.report = report;
@@ -278,8 +278,9 @@ impl Lanes {
         self.least_latency = known.min().unwrap_or_default();
     }
 
-    /// Whether the server bears one file to be open several times: OpenSSH's and ours do, while
-    /// others lock it, take data in order only, or act on every CLOSE. `None` before it is known.
+    /// Returns true if the server supports several open handles for one file, as OpenSSH's and ours
+    /// do; other servers lock the file, take data only in order, or act on every CLOSE. `None`
+    /// while unknown.
     pub(super) fn share_files(&self) -> Option<bool> {
         let known = |l: &&LaneState| l.is_open() && l.report.known;
         let shares = self
@@ -290,12 +291,12 @@ impl Lanes {
         shares.reduce(|all, one| all && one)
     }
 
-    /// Whether uploads are written in place.
+    /// Returns true if uploads are written in place.
     pub(super) fn in_place(&self) -> bool {
         self.by_id.values().any(|l| l.report.in_place)
     }
 
-    /// Lanes that move files.
+    /// Returns the number of lanes that move files.
     pub(super) fn working(&self) -> usize {
         let works = |l: &&LaneState| l.is_open() && !l.listing;
         self.by_id.values().filter(works).count()

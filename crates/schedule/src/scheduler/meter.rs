@@ -1,23 +1,23 @@
-//! How fast a lane moves bytes, while it has any to move.
+//! Measures a lane's rate over the time in which it has bytes to move.
 
 use std::time::{Duration, Instant};
 
-/// A rate is taken over so much of the time in which there is something to move.
+/// Averaging time of a rate.
 const SPAN: Duration = Duration::from_millis(250);
-/// A lane that has moved less has shown how it begins, and not how fast it is.
+/// Bytes that a lane must move before its rate counts as known; the start alone says little.
 const KNOWN: u64 = 4 << 20;
-/// Unless it has taken so long for that.
+/// Time after which the rate counts as known with fewer bytes.
 const KNOWN_AFTER: Duration = Duration::from_millis(500);
 
-/// Bytes a second of late.
+/// Recent rate of a lane in bytes per second.
 #[derive(Debug, Default)]
 pub(super) struct RateMeter {
-    /// Since when there is something to move that has not been counted.
+    /// Start of the busy time that has not been counted yet.
     since: Option<Instant>,
-    /// Counted, and not in the rate yet.
+    /// Busy time and bytes that are counted but not in the rate yet.
     time: Duration,
     bytes: u64,
-    /// In all before that.
+    /// Totals before that.
     all_time: Duration,
     all_bytes: u64,
     rate: Option<f64>,
@@ -25,13 +25,13 @@ pub(super) struct RateMeter {
 }
 
 impl RateMeter {
-    /// There is something to move, or nothing any more: that time does not count.
+    /// Records that the lane has, or no longer has, bytes to move; idle time does not count.
     pub(super) fn works(&mut self, now: Instant, works: bool) {
         self.count(now);
         self.since = works.then_some(now);
     }
 
-    /// Bytes that nobody knew of before, as of a file whose size was not told, do not count.
+    /// Records moved bytes. Unannounced bytes, as of a file of unknown size, do not count.
     pub(super) fn moved(&mut self, now: Instant, bytes: u64) {
         if self.since.is_none() {
             return;
@@ -50,20 +50,22 @@ impl RateMeter {
         self.known = self.all_bytes >= KNOWN || self.all_time >= KNOWN_AFTER;
     }
 
-    /// `None` while too little is known.
+    /// Returns the rate; `None` until it is known.
     pub(super) fn rate(&self) -> Option<f64> {
         self.rate.filter(|_| self.known)
     }
 
-    /// What it has shown so far: one that has moved much need not wait for the end of the first span. At
-    /// 3 GB/s that are 700 MB, of which a lane moved two thirds while it had a range at a time.
+    /// Returns the rate so far, which for a fast lane is known before the first averaging time
+    /// ends. At 3 GB/s that time is 700 MB, of which a lane moved two thirds while it had one range
+    /// at a time.
     pub(super) fn so_far(&self) -> Option<f64> {
         let moved = self.bytes >= KNOWN && !self.time.is_zero();
         let begun = moved.then(|| self.bytes as f64 / self.time.as_secs_f64());
         self.rate.or(begun)
     }
 
-    /// What it moves in `seconds`; while no rate is known, no more than it has moved so far.
+    /// Returns the bytes that the lane moves in `seconds`; until the rate is known, at most as many
+    /// as it has moved so far.
     pub(super) fn lasting(&self, seconds: f64) -> u64 {
         let bytes = self.so_far().map_or(0, |rate| (seconds * rate) as u64);
         match self.known {
@@ -90,7 +92,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Moves `bytes` in `steps` of 10 ms each.
+    /// Moves `bytes` in each of `steps` steps of 10 ms.
     fn move_on(meter: &mut RateMeter, now: &mut Instant, steps: u64, bytes: u64) {
         for _ in 0..steps {
             *now += ms(10);

@@ -1,4 +1,4 @@
-//! Divides jobs over lanes.
+//! Assigns the jobs of a session to its lanes.
 
 mod asides;
 mod assign;
@@ -30,46 +30,46 @@ pub(crate) use self::spans::ByteRanges;
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, Lane, LaneEvent, RemotePath};
 
-/// Names a connection for as long as a run lasts.
+/// Identifies a connection for the duration of a run.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct ConnectionId(pub u32);
 
-/// Names a lane for as long as a run lasts; never used again for another.
+/// Identifies a lane for the duration of a run; never reused.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct LaneId {
-    /// The connection it is on.
+    /// Connection of the lane.
     pub connection: ConnectionId,
-    /// Which of its lanes.
+    /// Number of the lane on its connection.
     pub channel: u32,
 }
 
-/// What a lane can take now.
+/// Capacity and abilities of a lane, as reported by its owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LaneReport {
-    /// [`Lane::wants_jobs`].
+    /// Number of jobs wanted ([`Lane::wants_jobs`]).
     pub wants: usize,
-    /// [`Lane::predicts`].
+    /// The lane predicts handles ([`Lane::predicts`]).
     pub predicts: bool,
-    /// [`Lane::works_in_order`].
+    /// The server handles requests in order ([`Lane::works_in_order`]).
     pub in_order: bool,
-    /// [`Lane::shares_files`].
+    /// One file may be open several times ([`Lane::shares_files`]).
     pub shares_files: bool,
-    /// [`Lane::is_known`].
+    /// The server is known ([`Lane::is_known`]).
     pub known: bool,
-    /// Files are written in place there ([`crate::Refusals::in_place`]).
+    /// The lane writes files in place ([`crate::Refusals::in_place`]).
     pub in_place: bool,
     /// Bytes that may be in flight ([`crate::LaneStats::bytes_depth`]).
     pub depth: u64,
-    /// The lowest latency of a request; zero while unknown.
+    /// Lowest latency of a request; zero while unknown.
     pub latency: Duration,
 }
 
 impl LaneReport {
-    /// What `lane` says.
+    /// Returns the report of `lane`.
     pub fn of(lane: &Lane) -> Self {
         let stats = lane.stats();
         Self {
@@ -85,61 +85,61 @@ impl LaneReport {
     }
 }
 
-/// What is known of a job beside itself.
+/// Facts about a job that it does not carry itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
-    /// Bytes of the source, from the walk. A file of unknown size is not cut.
+    /// Size of the source in bytes, from the walk. A file of unknown size is not cut.
     pub size: Option<u64>,
-    /// Its local file is a relay to another host: never cut, and not done again when its lane
-    /// is lost, but failed.
+    /// The local file is a relay to another host: the file is never cut, and fails instead of being
+    /// repeated when its lane is lost.
     pub relayed: bool,
 }
 
-/// What the owner of the lanes has to do.
+/// Instruction to the owner of the lanes.
 #[allow(
     clippy::large_enum_variant,
     reason = "most of them are jobs that are pushed"
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// [`Lane::push`].
+    /// Give the job to the lane ([`Lane::push`]).
     Push(LaneId, Job),
-    /// [`Lane::abandon`]. Its job still ends with an event.
+    /// Stop the job ([`Lane::abandon`]); it still ends with an event.
     Abandon(LaneId, JobId),
-    /// The lane has stalled while others work: close its channel, and as for every lane that
-    /// ends, [`Scheduler::lane_lost`].
+    /// Close the lane's channel, since it has stalled while others work. Then call
+    /// [`Scheduler::lane_lost`], as for every lane that ends.
     Close(LaneId),
 }
 
-/// What became of the jobs that were pushed.
+/// Event of a job that was pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchedulerEvent {
-    /// As a single lane would tell it.
+    /// Event as a single lane would report it.
     Lane(LaneEvent),
-    /// It is done again from its beginning; the progress told of it is void.
+    /// The job starts over; its reported progress is void.
     Restarted(JobId),
 }
 
-/// Choices of a [`Scheduler`].
+/// Settings of a [`Scheduler`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// Cut files at all; not where there can only ever be one lane.
+    /// Cut files at all; false if there can only be one lane.
     pub split: bool,
-    /// Smaller files go whole. A cut file costs one or two round trips more.
+    /// Size in bytes from which files are cut. A cut file costs one or two more round trips.
     pub split_from: u64,
-    /// The smallest piece, towards the end.
+    /// Smallest piece in bytes, used towards the end.
     pub least: u64,
-    /// The largest, unless a lane moves more than that in a tenth of a second.
+    /// Largest piece in bytes, unless a lane moves more in a tenth of a second.
     pub most: u64,
-    /// Pieces are multiples of this: the size of one WRITE.
+    /// Unit of piece sizes in bytes: the size of one WRITE.
     pub unit: u64,
-    /// A file is open once at a time, whatever the server is.
+    /// Open a file at most once at a time, regardless of the server.
     pub one_handle: bool,
-    /// Do what a slower lane has again on a faster one. Not where it is no lane's fault how slow
-    /// it is, since what is done twice takes from the rate that was set.
+    /// Repeat work of a slow lane on a faster one. False if a rate limit slows the lanes, since
+    /// repeated bytes count against it.
     pub overtake: bool,
-    /// What was sent on a lane can be called back by cutting its connection. Not behind a jump host
-    /// or a command, which pass on what they have; [`Scheduler::set_cuts`] says it once that is known.
+    /// Cutting the connection of a lane discards data in flight. False behind a jump host or a
+    /// command, which pass on the data that they have; set by [`Scheduler::set_cuts`] once known.
     pub cuts: bool,
 }
 
@@ -158,53 +158,53 @@ impl Default for SchedulerOptions {
     }
 }
 
-/// How it stands.
+/// Counters of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerStats {
-    /// Jobs pushed and not over.
+    /// Unfinished jobs that were pushed.
     pub jobs: usize,
-    /// Of them, those that no lane has.
+    /// Number of jobs that no lane has.
     pub waiting: usize,
-    /// Files that are cut and under way.
+    /// Cut files in progress.
     pub split: usize,
-    /// Files that were cut, in all.
+    /// Total number of files that were cut.
     pub cut: u64,
-    /// Parts that were given to a second lane.
+    /// Number of parts that were assigned to a second lane.
     pub overtaken: u64,
-    /// Bytes that receivers confirmed, with those that were done twice.
+    /// Bytes that receivers confirmed, including repeated ones.
     pub moved: u64,
-    /// Jobs done.
+    /// Number of finished jobs.
     pub done: u64,
 }
 
-/// Divides the jobs of a session over its lanes: many files, one large file by offset, or both.
+/// Assigns the jobs of a session to its lanes: many files, one large file cut by offset, or both.
 ///
-/// What comes out for a job is what one lane would have told, in the same order. The owner pushes
-/// jobs, reports what lanes can take and tells, drains [`Scheduler::poll_order`],
-/// [`Scheduler::poll_disk`] and [`Scheduler::poll_event`] after each, and calls
+/// Events of a job are those that a single lane would report, in that order. The owner pushes jobs
+/// and passes in reports and events of lanes. After each call it drains [`Scheduler::poll_order`],
+/// [`Scheduler::poll_disk`] and [`Scheduler::poll_event`], and it calls
 /// [`Scheduler::handle_timeout`] at [`Scheduler::poll_timeout`].
 ///
-/// Lanes come and go. One that ends is told by [`Scheduler::lane_lost`], when the disk has answered
-/// all that the lane asked of it; its work goes to others. Only when the owner has no lane left
-/// and will get none is the session lost: [`Scheduler::lose`].
+/// Lanes come and go. The owner reports the end of a lane by [`Scheduler::lane_lost`], once the
+/// disk has answered all of the lane's requests; its work goes to other lanes. When no lane is left
+/// and none will come, the session is lost: [`Scheduler::lose`].
 ///
-/// Job ids from 2^63 on are its own.
+/// Job ids from 2^63 on are reserved for the scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
     options: SchedulerOptions,
     now: Instant,
     lanes: Lanes,
-    /// Directories.
+    /// MKDIR jobs.
     makes: VecDeque<Queued>,
     waiting: VecDeque<Queued>,
     large: VecDeque<Queued>,
     lists: VecDeque<Queued>,
-    /// Of directories that are too long for the one flight in which a lane that predicts handles
-    /// lists them.
+    /// Listings that are too long for the one flight in which a lane that predicts handles lists a
+    /// directory.
     long_lists: VecDeque<Queued>,
-    /// To be done before anything else: names, and temporaries to remove.
+    /// Jobs that come first: renames, and temporaries to remove.
     urgent: VecDeque<(JobId, JobKind, Assigned)>,
-    /// Who does what.
+    /// Lane and role of every job that was assigned.
     assigned: BTreeMap<JobId, (LaneId, Assigned)>,
     files: BTreeMap<JobId, SplitFile>,
     dirs: PendingDirs,
@@ -213,73 +213,75 @@ pub struct Scheduler {
     orders: VecDeque<Order>,
     events: VecDeque<SchedulerEvent>,
     disk: VecDeque<DiskRequest>,
-    /// Something may be given out.
+    /// True if there may be something to assign.
     dirty: bool,
     stats: SchedulerStats,
-    /// When stalled lanes were last looked for.
+    /// Time of the last check for stalled lanes.
     looked: Instant,
-    /// Why nothing is begun any more.
+    /// Reason of the cancellation; no job is started any more.
     cancelled: Option<Fault>,
-    /// What can be gone on with stays where it is.
+    /// Keep resumable temporaries.
     leaving: bool,
-    /// Syncs that no lane has, each with its file.
+    /// Sync jobs that no lane has: id, kind and file.
     syncs: VecDeque<(JobId, JobKind, JobId)>,
-    /// Bytes of kept files that were answered since the last sync.
+    /// Bytes of journaled files that were answered since the last sync.
     fresh: u64,
     strays: OrphanedTemps,
     asides: Asides,
-    /// And those that nobody was told of.
+    /// Bytes of journaled files that were answered but not reported.
     untold: u64,
     synced_at: Instant,
-    /// When what was written was last told.
+    /// Time of the last report of written ranges.
     told_at: Instant,
     no_side_lane: bool,
     revision: u64,
 }
 
-/// A job as it was pushed.
+/// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
 struct Queued {
     job: Job,
     hint: Hint,
-    /// Lanes that were lost with it.
+    /// Number of lanes that were lost with the job.
     losses: u32,
-    /// It is not cut, or not listed in one flight: that was tried.
+    /// Do not cut the file, or list the directory in one flight: that has failed before.
     whole: bool,
 }
 
-/// What a lane's job is.
+/// Role of a job on a lane.
 #[derive(Clone, Debug)]
 enum Assigned {
-    /// Boxed: thousands are under way, and what is beside one in the map moves when it goes.
+    /// A whole job. Boxed, since thousands are in flight and map entries move when a neighbor is
+    /// removed.
     Whole(Box<Queued>),
     /// A part of this file.
     Part(JobId),
-    /// The naming of this file.
+    /// The rename of this file.
     Finish(JobId),
-    /// Whether the temporary of this file is still there: the lane that was to name it was lost.
+    /// A check for this file's temporary, after the lane that was to rename it was lost.
     Check(JobId),
     /// The removal of this file's temporary.
     Clean(JobId),
-    /// Whether what an earlier run has left of this file can be gone on with.
+    /// A check if this file can resume from an earlier run.
     Adopt(JobId),
-    /// The sync of this file's temporary.
+    /// A sync of this file's temporary.
     Sync(JobId),
-    /// The removal of what a lost lane left of this job.
+    /// The removal of a file that a lost lane left for this job.
     Remove(JobId, RemotePath),
 }
 
-/// Ids of its own.
+/// First job id that is reserved for the scheduler.
 const OWN: u64 = 1 << 63;
-/// A job with which so many lanes were lost is what loses them.
+/// Number of lost lanes after which a job itself is assumed to be the cause.
 const MOST_LOSSES: u32 = 4;
-/// The same for a cut file, whose parts are on all lanes.
+/// Number of lost lanes after which a cut file, whose parts are on all lanes, is assumed to be the
+/// cause.
 const MOST_PART_LOSSES: u32 = 40;
-/// With so many jobs under way a listing waits noticeably behind their data.
+/// Number of jobs in flight from which a listing waits noticeably behind their data.
 const MANY: usize = 64;
 
 impl Scheduler {
-    /// No lanes yet.
+    /// Creates a scheduler without lanes.
     pub fn new(options: SchedulerOptions, now: Instant) -> Self {
         Self {
             options,
@@ -316,7 +318,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a job; its events end in `Done` or `Failed`.
+    /// Adds a job; its events end with `Done` or `Failed`.
     pub fn push(&mut self, now: Instant, job: Job, hint: Hint) {
         self.at(now);
         let queued = Queued {
@@ -328,22 +330,22 @@ impl Scheduler {
         self.queue(queued, false);
     }
 
-    /// A lane is there. One for `listing` gets nothing else.
+    /// Adds a lane. With `listing`, the lane gets listings only.
     pub fn lane_opened(&mut self, now: Instant, lane: LaneId, listing: bool, report: LaneReport) {
         self.at(now);
         let state = LaneState::new(now, listing, report);
         self.lanes.by_id.insert(lane, state);
     }
 
-    /// What a lane can take has changed.
+    /// Updates a lane's report.
     pub fn lane_reports(&mut self, now: Instant, lane: LaneId, report: LaneReport) {
         self.at(now);
         self.lanes.reports(lane, report);
     }
 
-    /// The lane gets no more jobs; see [`Scheduler::lane_is_free`]. Also to be called when a lane has
-    /// ended and the disk still works on what it asked for, until [`Scheduler::lane_lost`]; orders
-    /// that come for it meanwhile are void.
+    /// Stops assigning jobs to the lane; see [`Scheduler::lane_is_free`]. Call it also when a lane
+    /// has ended and the disk still works on its requests, until [`Scheduler::lane_lost`]; ignore
+    /// orders for the lane in the meantime.
     pub fn retire(&mut self, lane: LaneId) {
         self.revision += 1;
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
@@ -351,7 +353,8 @@ impl Scheduler {
         }
     }
 
-    /// Nothing of the lane is unfinished: its channel may be closed without loss.
+    /// Returns true if the lane has no unfinished job, so that its channel may be closed without
+    /// loss.
     pub fn lane_is_free(&self, lane: LaneId) -> bool {
         self.lanes
             .by_id
@@ -359,8 +362,8 @@ impl Scheduler {
             .is_none_or(|l| l.jobs.is_empty())
     }
 
-    /// Listings would have a use for a lane of their own: one is too long for those that predict
-    /// handles, or the answers would come behind the data of many files.
+    /// Returns true if listings need a lane of their own: a directory is too long for lanes that
+    /// predict handles, or the answers would queue behind the data of many files.
     pub fn needs_listing_lane(&self) -> bool {
         let takes = |l: &LaneState| l.is_open() && !l.report.predicts;
         if self.lanes.by_id.values().any(takes) {
@@ -369,18 +372,18 @@ impl Scheduler {
         !self.long_lists.is_empty() || !self.lists.is_empty() && self.stats.jobs >= MANY
     }
 
-    /// Listings wait that none of the lanes there are can do.
+    /// Returns true if listings wait that none of the present lanes can do.
     pub fn lists_are_stuck(&self) -> bool {
         let takes = |l: &LaneState| l.is_open() && !l.report.predicts;
         !self.long_lists.is_empty() && !self.lanes.by_id.values().any(takes)
     }
 
-    /// No job waits for a lane but listings.
+    /// Returns true if no job except listings waits for a lane.
     fn waits_for_nothing(&self) -> bool {
         self.waiting.is_empty() && self.large.is_empty() && self.makes.is_empty()
     }
 
-    /// Whether another lane would have something to do.
+    /// Returns true if another lane would have something to do.
     pub fn has_use_for_more(&self) -> bool {
         !self.waits_for_nothing()
             || !self.lists.is_empty()
@@ -388,12 +391,12 @@ impl Scheduler {
             || self.files.values().any(|f| f.left() > 0)
     }
 
-    /// No job is left.
+    /// Returns true if no job is left.
     pub fn is_idle(&self) -> bool {
         self.stats.jobs == 0 && self.urgent.is_empty() && self.assigned.is_empty()
     }
 
-    /// What is to be done with lanes next.
+    /// Returns the next order for the owner of the lanes.
     pub fn poll_order(&mut self) -> Option<Order> {
         if self.orders.is_empty() && std::mem::take(&mut self.dirty) {
             self.give();
@@ -403,32 +406,34 @@ impl Scheduler {
         Some(order)
     }
 
-    /// What the disk is asked for next: in the name of the pushed jobs.
+    /// Returns the next disk request, for one of the pushed jobs.
     pub fn poll_disk(&mut self) -> Option<DiskRequest> {
         let request = self.disk.pop_front()?;
         self.revision += 1;
         Some(request)
     }
 
-    /// What became of jobs.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<SchedulerEvent> {
         let event = self.events.pop_front()?;
         self.revision += 1;
         Some(event)
     }
 
-    /// Whether [`Scheduler::poll_order`], [`Scheduler::poll_disk`] or [`Scheduler::poll_event`] has something to tell, as
-    /// far as that is known before it is asked.
+    /// Returns true if [`Scheduler::poll_order`], [`Scheduler::poll_disk`] or
+    /// [`Scheduler::poll_event`] may return something; an order may turn out to be missing when
+    /// polled.
     pub fn has_more(&self) -> bool {
         self.dirty || !self.orders.is_empty() || !self.disk.is_empty() || !self.events.is_empty()
     }
 
-    /// Counts what went in and what was taken out. Between two equal values nothing has changed.
+    /// Returns a counter of inputs and outputs. If two values are equal, nothing has changed in
+    /// between.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// When to call [`Scheduler::handle_timeout`].
+    /// Returns the time at which to call [`Scheduler::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let looks = self.next_look().into_iter().chain(self.next_sync());
         let late = self.next_name().into_iter().chain(self.strays.until());
@@ -436,7 +441,7 @@ impl Scheduler {
         looks.chain(late).chain(asides).min()
     }
 
-    /// Time has passed.
+    /// Handles due timers: syncs, delayed renames and removals, stalled lanes.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.at(now);
         self.sync_if_due();
@@ -447,26 +452,26 @@ impl Scheduler {
         self.look_for_stalls();
     }
 
-    /// Takes what became of a request of [`Scheduler::poll_disk`].
+    /// Handles the reply to a request of [`Scheduler::poll_disk`].
     pub fn handle_disk(&mut self, now: Instant, reply: DiskReply) {
         self.at(now);
         self.on_disk(reply);
     }
 
-    /// Takes an event of a lane.
+    /// Handles an event of a lane.
     pub fn handle_lane(&mut self, now: Instant, lane: LaneId, event: LaneEvent) {
         self.now = now;
         self.revision += 1;
         let room = |lanes: &Lanes| lanes.by_id.get(&lane).map(LaneState::room);
         let had = room(&self.lanes);
         self.on_lane(lane, event);
-        // The next piece is for when this one ends, not from then on.
+        // A lane gets its next piece when its current one ends, not continuously.
         self.dirty |= room(&self.lanes) > had;
     }
 
-    /// A lane has ended, whyever, with these temporaries left behind
-    /// ([`crate::Unfinished::temporaries`]). Its releases were asked of the disk, and the disk has
-    /// answered everything that was asked in its name.
+    /// Handles the end of a lane, for any reason, with the temporaries that it left behind
+    /// ([`crate::Unfinished::temporaries`]). The lane must have asked the disk to release its
+    /// files, and the disk must have answered all requests of the lane.
     pub fn lane_lost(
         &mut self,
         now: Instant,
@@ -478,8 +483,8 @@ impl Scheduler {
         self.on_lost(lane, temporaries, why);
     }
 
-    /// The same as [`Scheduler::cancel`], but the temporaries of large files whose copies are written
-    /// down stay, to be gone on with.
+    /// Cancels like [`Scheduler::cancel`], but keeps the temporaries of large journaled files so
+    /// that they can be resumed.
     pub fn leave(&mut self, now: Instant, reason: &str) {
         self.leaving = true;
         self.at(now);
@@ -487,8 +492,8 @@ impl Scheduler {
         self.cancel(now, reason);
     }
 
-    /// Every lane was lost with its connection, which was nobody's fault: losses so far do not
-    /// count against what is under way.
+    /// Resets the loss counters of all jobs after a whole connection was lost, which is no job's
+    /// fault.
     pub fn forgive(&mut self) {
         let queues = [
             &mut self.makes,
@@ -502,8 +507,7 @@ impl Scheduler {
         self.files.values_mut().for_each(|f| f.losses = 0);
     }
 
-    /// Fails every job with `reason`, cleaning up. Call [`Lane::cancel`] of every lane as well,
-    /// after this.
+    /// Fails every job with `reason` and cleans up. Call [`Lane::cancel`] of every lane afterwards.
     pub fn cancel(&mut self, now: Instant, reason: &str) {
         self.at(now);
         let fault = Fault {
@@ -518,13 +522,14 @@ impl Scheduler {
         }
     }
 
-    /// There will be no lane any more, and all were told to be lost: fails what is left, with what may be left behind.
+    /// Fails all remaining jobs and names the files left behind. Call it when all lanes are lost
+    /// and no further lane will come.
     pub fn lose(&mut self, now: Instant, why: &str) {
         self.at(now);
         self.on_lose(why);
     }
 
-    /// How it stands.
+    /// Returns the counters.
     pub fn stats(&self) -> SchedulerStats {
         let mut stats = self.stats;
         stats.waiting = self.waiting.len() + self.large.len() + self.lists.len();
@@ -533,7 +538,7 @@ impl Scheduler {
         stats
     }
 
-    /// Bytes of pushed jobs that nobody has moved, as far as sizes are known.
+    /// Returns the number of bytes of pushed jobs still to be moved, as far as sizes are known.
     pub fn remaining(&self) -> u64 {
         let queued = self.waiting.iter().chain(&self.large);
         let sizes = queued.map(|q| q.hint.size.unwrap_or(0));
@@ -545,8 +550,8 @@ impl Scheduler {
         total(sizes.chain(files).chain(on_lanes))
     }
 
-    /// Whether all there is to do, beside questions, is to rebuild one file from an older form. One lane
-    /// does that, and what holds it back is hashing: further logins would take processors from it.
+    /// Returns true if the only work, apart from questions, is one delta of one file. One lane does
+    /// it, limited by hashing: further logins would take processor time from it.
     pub fn only_rebuilds_one(&self) -> bool {
         let on_lanes = self.assigned.values().map(|(_, assigned)| match assigned {
             Assigned::Whole(queued) => Some(&**queued),
@@ -602,10 +607,10 @@ impl Scheduler {
         };
         let at = match queued.job.kind {
             _ if again => 0,
-            // It holds no handle and suits any lane.
+            // A tree listing holds no handle and suits any lane.
             JobKind::ListTree { .. } => place_of_listing(queue.iter().map(|q| &q.job)),
-            // One request, for whose answer more waits than for any file: behind 2,000 small files the
-            // server's clock was never seen, and after a kill all were sent again.
+            // One request whose answer unblocks more than any file: behind 2,000 small files the
+            // server's clock was never read, and after a kill everything was sent again.
             JobKind::Stat { .. } => {
                 let is_look = |q: &&Queued| matches!(q.job.kind, JobKind::Stat { .. });
                 queue.iter().take_while(is_look).count()
@@ -621,7 +626,7 @@ impl Scheduler {
             JobKind::Get { options, known, .. } => (options.inplace, Some(known)),
             _ => return false,
         };
-        // A download's size must be that of a regular file.
+        // A download is cut only by the size of a regular file.
         let size = match known {
             Some(known) => known
                 .filter(|k| k.kind() == crate::EntryKind::File)
@@ -633,8 +638,7 @@ impl Scheduler {
     }
 }
 
-/// The sum of sizes of which some are a server's word: what is more than fits is as good as
-/// the most that does.
+/// Returns the sum of sizes, saturating, since some sizes come from a server.
 fn total(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }

@@ -1,7 +1,7 @@
-//! Temporaries of lost lanes. What such a lane has sent may be carried out after its end, so that
-//! what was not there yet when it was removed appears after all; eight of 1,500 small files had a
-//! temporary beside them. So they are removed when nothing more of the lane can come, and a job is
-//! not done before all of its own are gone.
+//! Temporaries of lost lanes. Requests of a lost lane may be executed after its end, so a temporary
+//! may appear after its removal; of 1,500 small files eight had a temporary left beside them.
+//! Temporaries are removed only when no more requests of the lane can be executed, and a job is
+//! done only when all of its temporaries are gone.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,13 +10,13 @@ use super::lanes::LaneState;
 use super::{Assigned, LaneId, Scheduler};
 use crate::{JobId, JobKind, LaneEvent, RemotePath};
 
-/// What lost lanes may have left.
+/// Temporaries that lost lanes may have left.
 #[derive(Debug, Default)]
 pub(super) struct OrphanedTemps {
     waiting: Vec<OrphanedTemp>,
-    /// How many of a job there are, removed or not yet.
+    /// Number of temporaries per job that are not known to be gone.
     of: BTreeMap<JobId, u32>,
-    /// What is told of jobs when theirs are gone.
+    /// Last event of each job, withheld until its temporaries are gone.
     held: BTreeMap<JobId, LaneEvent>,
 }
 
@@ -37,7 +37,7 @@ impl OrphanedTemps {
         self.waiting.iter().map(|stray| stray.until).min()
     }
 
-    /// The lane's connection was cut: what there is of it comes until then.
+    /// Shortens the waits for a lane whose connection was cut: its requests are over by `until`.
     pub(super) fn cut(&mut self, lane: LaneId, until: Instant) {
         let of = |stray: &&mut OrphanedTemp| stray.lane == lane;
         for stray in self.waiting.iter_mut().filter(of) {
@@ -45,12 +45,12 @@ impl OrphanedTemps {
         }
     }
 
-    /// Nothing more of the lane comes.
+    /// Ends the waits for a lane of which no more requests can be executed.
     pub(super) fn over(&mut self, now: Instant, lane: LaneId) {
         self.cut(lane, now);
     }
 
-    /// Keeps `event` for later; gives it back where nothing is in its way.
+    /// Withholds the last event of a job with pending removals; returns any other event.
     pub(super) fn hold(&mut self, event: LaneEvent) -> Option<LaneEvent> {
         if !event.is_last() || !self.of.contains_key(&event.job()) {
             return Some(event);
@@ -59,7 +59,7 @@ impl OrphanedTemps {
         None
     }
 
-    /// There are no lanes any more: what is left where, and what was to be told.
+    /// Gives up when no lane is left: returns the remaining temporaries and the withheld events.
     pub(super) fn give_up(&mut self) -> (BTreeMap<JobId, RemotePath>, Vec<LaneEvent>) {
         let left = self.waiting.drain(..).map(|stray| (stray.of, stray.path));
         let left = left.collect();
@@ -69,7 +69,7 @@ impl OrphanedTemps {
 }
 
 impl Scheduler {
-    /// `lane`, which is lost, may have made `path` for the job `of`.
+    /// Records that the lost `lane` may have created `path` for the job `of`.
     pub(super) fn strayed(&mut self, lane: LaneId, state: &LaneState, of: JobId, path: RemotePath) {
         self.strays.count(of);
         let until = self.late_until(state);
@@ -82,7 +82,7 @@ impl Scheduler {
         self.remove_strays();
     }
 
-    /// Removes those of which nothing more comes.
+    /// Removes temporaries that no lost lane can create any more.
     pub(super) fn remove_strays(&mut self) {
         let now = self.now;
         let due = self.strays.waiting.extract_if(.., |s| s.until <= now);
@@ -92,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes what the job has no use for, before it is done.
+    /// Removes a file of the job before the job is reported as done.
     pub(super) fn clear(&mut self, of: JobId, path: RemotePath) {
         self.strays.count(of);
         self.remove(of, path);
@@ -105,7 +105,7 @@ impl Scheduler {
             .push_back((id, kind, Assigned::Remove(of, path)));
     }
 
-    /// One of the job's is gone, or was never there.
+    /// Records that one temporary of the job is gone or never existed.
     pub(super) fn on_removed(&mut self, of: JobId) {
         if let Some(left) = self.strays.of.get_mut(&of) {
             *left -= 1;

@@ -1,4 +1,4 @@
-//! The life of a file that is cut over lanes.
+//! Drives a file that is cut over lanes through its stages.
 
 use super::file::{AfterDisk, SplitFile, Stage};
 use super::spans::ByteRanges;
@@ -12,7 +12,7 @@ impl Scheduler {
             return;
         };
         match reply {
-            // It may be given up already.
+            // The job may have been given up already.
             DiskReply::Opened { .. } | DiskReply::Created { .. } | DiskReply::Adopted { .. }
                 if file.stage != Stage::Opening => {}
             DiskReply::Opened { meta, .. } => self.on_opened(id, meta),
@@ -60,7 +60,7 @@ impl Scheduler {
         }
         let keep = file.options_ref().and_then(|o| o.keep.as_ref());
         let left = keep.and_then(|keep| keep.left.as_ref());
-        // It has changed since it was found, and a file of both states would be none.
+        // The source has changed since the earlier run; a mix of both versions must not result.
         let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
         self.tell(LaneEvent::Attributes(id, meta.attributes));
         if changed {
@@ -114,8 +114,8 @@ impl Scheduler {
                     file.attributes.times = seen.times.or(file.attributes.times);
                     file.attributes.nanoseconds = seen.nanoseconds.or(file.attributes.nanoseconds);
                 } else if !same && file.stage == Stage::Moving {
-                    // Parts of two states of a file are no file. One lane that opens it once
-                    // reads what is there.
+                    // Parts of two versions must not be mixed. One lane that opens the file once
+                    // reads one version.
                     self.do_whole(id);
                 }
             }
@@ -124,7 +124,7 @@ impl Scheduler {
             LaneEvent::Done(_) => {
                 file.set |= file.alone == Some(part);
                 let part = file.part_over(part, true);
-                // The target is no place for a temporary.
+                // No temporary can be created for this target.
                 if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
                     file.safe = ByteRanges::default();
                     self.do_whole(id);
@@ -139,8 +139,8 @@ impl Scheduler {
                 self.tell_safe(id, part.map(|part| part.from));
                 self.go_on(id);
             }
-            // Even where others have done it: nothing of a file may have been refused when it
-            // gets its name.
+            // Even if others have completed the range: no request of a file may have been refused
+            // when it gets its name.
             LaneEvent::Failed(_, fault) => {
                 file.part_over(part, false);
                 match file.stage {
@@ -165,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// A part from `offset` on is over.
+    /// Reports the settled range around `offset` after a part has ended.
     fn tell_safe(&mut self, id: JobId, offset: Option<u64>) {
         let file = self.files.get(&id).filter(|f| f.stage == Stage::Moving);
         let settled = file.and_then(|f| f.settled(self.now, offset?));
@@ -178,7 +178,7 @@ impl Scheduler {
         self.tell(LaneEvent::State(id, state));
     }
 
-    /// Takes a file to its next stage, if nothing is awaited any more.
+    /// Moves a file to its next stage, if nothing is pending.
     pub(super) fn go_on(&mut self, id: JobId) {
         self.dirty = true;
         self.abandon_needless(id);
@@ -197,17 +197,17 @@ impl Scheduler {
         }
     }
 
-    /// Parts that others have done, or that nobody wants any more.
+    /// Abandons parts whose bytes others have completed, and all parts of a file that is given up.
     fn abandon_needless(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
         let (end, moving) = (file.end, file.stage == Stage::Moving);
-        // Without a temporary there is no file, however little of it.
+        // Without its temporary even an empty file is not complete.
         let made = !file.is_put() || file.temp.is_some();
         for (part, running) in &mut file.running {
             let to = running.to.min(end.unwrap_or(u64::MAX));
-            // The last part alone knows where the file ends.
+            // Only the last part can tell the end of the file.
             let needed = end.is_none() && running.to == u64::MAX;
             let done = made && !needed && file.safe.contains(running.from, to);
             if (done || !moving) && !running.abandoned {
@@ -217,14 +217,14 @@ impl Scheduler {
         }
     }
 
-    /// All bytes are there and every part has ended.
+    /// Starts the rename: all bytes are there and every part has ended.
     fn name(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
         file.stage = Stage::Naming;
         if file.is_kept() {
-            // Under its name it is found again only if all of it was told.
+            // After the rename, the file is found again only if all ranges were reported.
             self.tell_written();
         }
         let Some(file) = self.files.get_mut(&id) else {
@@ -296,7 +296,7 @@ impl Scheduler {
             }
             LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => self.anew(id),
             LaneEvent::Failed(_, fault) => {
-                // The temporary is gone, or the text tells of it.
+                // The temporary was removed, or the error names it.
                 file.temp = None;
                 file.fault.get_or_insert(fault);
                 file.stage = Stage::Cleaning(AfterDisk::Fail);
@@ -306,7 +306,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether the temporary is still there, after the lane was lost that was to name it.
+    /// Handles the check for a temporary whose rename was lost with its lane.
     pub(super) fn on_checked(&mut self, id: JobId, event: &LaneEvent) {
         match event {
             LaneEvent::Done(_) => self.send_finish(id),
@@ -315,7 +315,7 @@ impl Scheduler {
         }
     }
 
-    /// The lost lane may have renamed it, or not: nothing but doing it again tells.
+    /// Starts the file over, since the rename of the lost lane may or may not have happened.
     fn anew(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -329,7 +329,7 @@ impl Scheduler {
         self.go_on(id);
     }
 
-    /// The local file has its name.
+    /// Completes a download whose local file has its final name.
     fn on_named(&mut self, id: JobId, renamed: bool) {
         let Some(file) = self.files.remove(&id) else {
             return;
@@ -347,7 +347,7 @@ impl Scheduler {
 
     pub(super) fn fail_file(&mut self, id: JobId, fault: Fault) {
         if let Some(file) = self.files.get_mut(&id) {
-            // Once the name is on its way, only its answer tells.
+            // A rename in flight cannot be stopped; its answer decides.
             file.fail(fault);
             if let Stage::Cleaning(then) = &mut file.stage {
                 *then = AfterDisk::Fail;
@@ -356,7 +356,7 @@ impl Scheduler {
         }
     }
 
-    /// One lane shall do it.
+    /// Gives up the parts so that one lane copies the whole file.
     pub(super) fn do_whole(&mut self, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
@@ -365,7 +365,7 @@ impl Scheduler {
         }
     }
 
-    /// Nothing of it is under way: the temporary goes, and the disk lets go.
+    /// Removes the temporary and closes the file, once no part is running.
     pub(super) fn clean(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -377,7 +377,7 @@ impl Scheduler {
         file.stage = Stage::Cleaning(then);
         if then == AfterDisk::Fail && file.stays(self.leaving) {
             file.temp = None;
-            // What was answered since it was left: its parts had to come to their ends.
+            // Reports ranges that were answered after the cancellation, while running parts ended.
             self.tell_written();
         }
         let Some(file) = self.files.get(&id) else {
@@ -392,7 +392,7 @@ impl Scheduler {
         self.go_on(id);
     }
 
-    /// The temporary was removed, or could not be.
+    /// Handles the answer to the removal of the temporary.
     pub(super) fn on_cleaned(&mut self, id: JobId, event: LaneEvent) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -416,7 +416,7 @@ impl Scheduler {
         self.go_on(id);
     }
 
-    /// Asks the disk to let go of what it has open.
+    /// Asks the disk side to close the file.
     fn release(&mut self, id: JobId) {
         if let Some(file) = self.files.get(&id)
             && file.held
@@ -430,7 +430,7 @@ impl Scheduler {
         }
     }
 
-    /// The same where nobody waits for it.
+    /// Asks the disk side to close the file of a job that is no longer tracked.
     pub(super) fn let_go(&mut self, file: &SplitFile) {
         let job = file.job.id;
         self.disk.push_back(match file.is_put() {

@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use super::LaneId;
 use crate::JobId;
 
-/// Attributes that are being set. A directory's go before those of the one above it, which may
-/// take the right to enter it away: all of them follow each other on one lane, whose server
-/// takes one request after the other.
+/// Attributes that are being set. A directory's attributes are set before those of its parent,
+/// which may revoke the right to enter it. All of these requests therefore go to one lane, whose
+/// server handles requests in order.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     lane: LaneId,
@@ -18,12 +18,12 @@ impl Settings {
         self.jobs.insert(job);
     }
 
-    /// It was answered, or its lane was lost.
+    /// Forgets a job that was answered or whose lane was lost.
     pub(super) fn end(&mut self, job: JobId) {
         self.jobs.remove(&job);
     }
 
-    /// The lane that has those under way, behind which others have to go.
+    /// Returns the lane that has requests in flight; further ones must follow on it.
     pub(super) fn lane(&self) -> Option<LaneId> {
         (!self.jobs.is_empty()).then_some(self.lane)
     }

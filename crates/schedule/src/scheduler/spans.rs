@@ -1,17 +1,17 @@
 use std::collections::BTreeMap;
 
-/// Bytes of a file, as ranges that neither touch nor overlap: first byte to the one behind the
-/// last. `u64::MAX` as the end is wherever the file ends.
+/// Set of byte ranges of a file that neither touch nor overlap, each from its first byte to the
+/// first byte after it. The end `u64::MAX` stands for the end of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ByteRanges {
     ranges: BTreeMap<u64, u64>,
 }
 
-/// The end of what goes on to where the file ends.
+/// End of a range that extends to the end of the file.
 pub(crate) const OPEN: u64 = u64::MAX;
 
 impl ByteRanges {
-    /// All of a file.
+    /// Returns the range of a whole file.
     pub(crate) fn all() -> Self {
         let ranges = BTreeMap::from([(0, OPEN)]);
         Self { ranges }
@@ -29,7 +29,7 @@ impl ByteRanges {
         self.iter().next()
     }
 
-    /// Bytes before `size`.
+    /// Returns the number of bytes before `size`.
     pub(crate) fn len_before(&self, size: u64) -> u64 {
         let part = |(from, to): (u64, u64)| to.min(size).saturating_sub(from);
         self.iter().map(part).sum()
@@ -40,7 +40,7 @@ impl ByteRanges {
         from >= to || at.is_some_and(|(_, end)| *end >= to)
     }
 
-    /// The range that has the byte at `offset`.
+    /// Returns the range that contains the byte at `offset`.
     pub(crate) fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let (from, to) = self.ranges.range(..=offset).next_back()?;
         (*to > offset).then_some((*from, *to))

@@ -1,5 +1,5 @@
-//! What is made durable of files that are cut, so that it can be written down; and what earlier
-//! runs have left of them.
+//! Makes the data of cut files durable so that the journal can list them, and resumes such files
+//! from earlier runs.
 
 use std::time::{Duration, Instant};
 
@@ -9,41 +9,42 @@ use super::spans::ByteRanges;
 use super::{Assigned, Scheduler, SchedulerEvent};
 use crate::{DiskRequest, Fault, FileState, Job, JobId, JobKind, Kept, LaneEvent, RemotePath};
 
-/// Bytes over all files that may be answered and not durable before they are synced. A machine
-/// that stops costs this and what is answered while the sync takes.
+/// Number of answered but not durable bytes, over all files, that starts a sync. A crash of the
+/// machine costs this amount and the bytes answered during the sync.
 const SYNC_EACH: u64 = 24 << 20;
-/// So much more is told before it is durable: it counts while the receiving machine's kernel runs,
-/// and a sync may take seconds in which hundreds of MiB are answered.
+/// Number of answered bytes after which ranges are reported before they are durable: they count as
+/// long as the receiving machine's kernel runs, and hundreds of MiB may be answered during a sync
+/// of seconds.
 const TELL_EACH: u64 = 4 << 20;
-/// Sooner after the last time than this it is four times as much: each wakes two threads here, 800 times a
-/// second at 3 GB/s.
+/// Time since the last report within which four times as many bytes are needed: each report wakes
+/// two local threads, 800 times per second at 3 GB/s.
 const TELL_PAUSE: Duration = Duration::from_millis(20);
-/// How long bytes may be answered and not durable.
+/// Longest time that answered bytes may stay not durable.
 const SYNC_AFTER: Duration = Duration::from_secs(5);
-/// A file of this size is durable before it gets its name: to send it again after a crash would
-/// be more than may be sent again.
+/// Size in bytes from which a file is synced before its rename: sending it again after a crash
+/// would exceed the allowed amount.
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
 const RESTARTED: &str = "what an earlier run had copied of it is gone or has changed: it is \
                          begun anew";
-/// Ranges that are told at once.
+/// Maximum number of ranges in one report.
 const MOST: usize = crate::journal::MOST_RANGES;
 
-/// How a file that is cut is kept.
+/// Journal state of a cut file.
 #[derive(Debug, Default)]
 pub(super) struct SplitFileRecord {
-    /// Answered OK by the receiving end.
+    /// Ranges that the receiving end has answered OK.
     written: ByteRanges,
-    /// Of them, bytes since the last sync began.
+    /// Bytes of `written` since the last sync began.
     fresh: u64,
-    /// Of them, what nobody was told.
+    /// Ranges of `written` that were not reported.
     untold: ByteRanges,
-    /// Being synced: by which job, and what of it was written when that began.
+    /// Sync in progress: its job, and the ranges written when it began.
     syncing: Option<(JobId, ByteRanges)>,
-    /// The receiving end can sync, and has.
+    /// The receiving end supports syncs and has done one.
     durable: bool,
-    /// What the temporary had then.
+    /// Modification time of the temporary at that sync.
     mtime: u64,
-    /// An earlier run began it.
+    /// The file resumes from an earlier run.
     pub(super) adopted: bool,
 }
 
@@ -61,8 +62,8 @@ impl SplitFile {
         self.options_ref().is_some_and(|o| o.keep.is_some())
     }
 
-    /// Whether its temporary is left for the next run: always where the run is ending, and where
-    /// the target takes no more of a file of which much is there, as a full disk does.
+    /// Returns true if the temporary stays for the next run: if the run is ending, or if a target
+    /// that holds much of the file takes no more, as with a full disk.
     pub(super) fn stays(&self, leaving: bool) -> bool {
         let at_target = |fault: &Fault| fault.remote == self.is_put();
         let full = || {
@@ -72,13 +73,13 @@ impl SplitFile {
         self.is_kept() && (leaving || full())
     }
 
-    /// Whether it has to be durable before it gets its name.
+    /// Returns true if the file must be durable before its rename.
     pub(super) fn sync_before_name(&self) -> bool {
         let can = !self.is_put() || self.keeping.durable;
         self.is_kept() && can && self.size() >= SYNC_BEFORE_NAME
     }
 
-    /// Takes over what an earlier run has left.
+    /// Takes over the ranges of an earlier run.
     fn take_over(&mut self) {
         let left = self
             .options_ref()
@@ -96,7 +97,7 @@ impl SplitFile {
         }
     }
 
-    /// Begins anew under another name.
+    /// Starts the file over under another temporary name.
     pub(super) fn another_name(&mut self) {
         if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = &mut self.job.kind
             && let Some(keep) = &mut options.keep
@@ -108,13 +109,13 @@ impl SplitFile {
 }
 
 impl Scheduler {
-    /// Whether a large file is under way whose copy is written down.
+    /// Returns true if a large journaled file is in progress.
     pub fn keeps(&self) -> bool {
         self.files.values().any(SplitFile::is_kept)
     }
 
-    /// The source of an upload is open: looks at what an earlier run has left; false if that has
-    /// left nothing.
+    /// Checks the temporary of an earlier run once the source of an upload is open; false if there
+    /// is none.
     pub(super) fn ask_to_adopt(&mut self, id: JobId) -> bool {
         let Some(file) = self.files.get(&id) else {
             return false;
@@ -164,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// The temporary of an upload that an earlier run has left is removed, and another one made.
+    /// Removes an upload's temporary of an earlier run; another one is created.
     pub(super) fn leave_aside(&mut self, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -181,7 +182,7 @@ impl Scheduler {
         }
     }
 
-    /// What an earlier run has left cannot be gone on with.
+    /// Reports that the temporary of an earlier run cannot be resumed.
     pub(super) fn tell_restarted(&mut self, id: JobId) {
         if self.cancelled.is_some() {
             return;
@@ -190,7 +191,7 @@ impl Scheduler {
         self.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
     }
 
-    /// The local temporary of an earlier run is open.
+    /// Resumes a download whose local temporary of an earlier run is open.
     pub(super) fn on_adopted(&mut self, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.take_over();
@@ -217,7 +218,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells what is there and not known to be durable.
+    /// Reports ranges that were answered and are not known to be durable.
     pub(super) fn tell_written(&mut self) {
         self.untold = 0;
         self.told_at = self.now;
@@ -240,7 +241,7 @@ impl Scheduler {
         }
     }
 
-    /// When what was written has to be synced.
+    /// Returns the time of the next sync.
     pub(super) fn next_sync(&self) -> Option<Instant> {
         (self.fresh > 0).then_some(self.synced_at + SYNC_AFTER)
     }
@@ -251,7 +252,7 @@ impl Scheduler {
         }
     }
 
-    /// Has everything synced that is not.
+    /// Starts a sync of every file with data that are not durable.
     fn sync(&mut self) {
         self.synced_at = self.now;
         self.fresh = 0;
@@ -261,7 +262,7 @@ impl Scheduler {
             if file.stage != Stage::Moving || !file.is_kept() || file.keeping.fresh == 0 {
                 continue;
             }
-            // One that takes longer than the next one's turn is waited for.
+            // A sync that is still running is not repeated.
             if file.keeping.syncing.is_some() {
                 self.fresh += file.keeping.fresh;
                 continue;
@@ -283,12 +284,12 @@ impl Scheduler {
                 None => self.disk.push_back(DiskRequest::SyncTarget { job: id }),
             }
         }
-        // What comes back while it waits shall not ask again at once.
+        // Keeps bytes of files that are still syncing from starting the next sync at once.
         self.fresh = self.fresh.min(SYNC_EACH / 2);
         self.dirty = true;
     }
 
-    /// Whether a lane beside those that move data would have something to do: a server that syncs
+    /// Returns true if a lane beside the data lanes would have something to do: a server that syncs
     /// answers nothing else on that channel.
     pub fn wants_side_lane(&self) -> bool {
         !self.syncs.is_empty() && !self.has_side_lane()
@@ -306,7 +307,7 @@ impl Scheduler {
             }
             let side = |l: &LaneState| l.is_open() && l.listing;
             let any = |l: &LaneState| l.is_open();
-            // Who could have opened another lane has tried before.
+            // An owner that cannot open another lane has tried before.
             let waits = self.wants_side_lane() && !self.no_side_lane;
             let lanes = &self.lanes;
             let lane = match lanes.best(self.now, side) {
@@ -321,7 +322,7 @@ impl Scheduler {
         }
     }
 
-    /// No lane beside those that move data is to be had.
+    /// Records that no lane beside the data lanes is available.
     pub fn set_no_side_lane(&mut self, none: bool) {
         self.dirty |= none != self.no_side_lane;
         self.no_side_lane = none;
@@ -338,7 +339,7 @@ impl Scheduler {
                 file.keeping.mtime = seconds * 1_000_000_000;
             }
             LaneEvent::Done(sync) => self.on_synced(id, sync),
-            // What was written is as before; the next sync may do better.
+            // The written ranges stay not durable; the next sync may succeed.
             LaneEvent::Failed(sync, _) | LaneEvent::Abandoned(sync) => self.sync_lost(id, sync),
             _ => {}
         }
@@ -358,7 +359,7 @@ impl Scheduler {
         }
     }
 
-    /// The disk has synced a target.
+    /// Handles the disk's reply to a sync of a download's target.
     pub(super) fn on_disk_synced(&mut self, id: JobId, mtime: u64) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
@@ -382,7 +383,7 @@ impl Scheduler {
         }
         let durable = file.keeping.durable;
         if durable {
-            // Whatever becomes of the lanes that wrote it.
+            // Synced ranges are safe regardless of the lanes that wrote them.
             for (from, to) in spans.iter() {
                 file.safe.insert(from, to);
             }

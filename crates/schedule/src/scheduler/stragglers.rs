@@ -1,4 +1,4 @@
-//! Lanes that are slower than the others, or have stopped: what they have is done elsewhere.
+//! Repeats the work of slow or stalled lanes on other lanes.
 
 use std::time::{Duration, Instant};
 
@@ -7,34 +7,34 @@ use super::lanes::LaneState;
 use super::{Assigned, LaneId, Order, Scheduler};
 use crate::{JobId, JobKind};
 
-/// How often to compare lanes while one of them has nothing to do.
+/// Interval for comparing lanes while one of them is idle.
 const COMPARE: Duration = Duration::from_millis(50);
-/// How long a lane may be silent while others are heard.
+/// Longest silence of a lane while others report events.
 const SILENT: Duration = Duration::from_secs(30);
-/// The same where the server was asked to make data durable, which takes its time.
+/// Longest silence of a lane whose server was asked to make data durable, which takes time.
 const SYNCING: Duration = Duration::from_secs(300);
-/// The same while a whole file waits for its name: a lane that looked idle may have stopped long
-/// ago, and was given that.
+/// Longest silence while a whole file waits for its rename: a lane that looked idle may have
+/// stopped long before it got the rename.
 const NAMING: Duration = Duration::from_secs(15);
-/// The same while a whole file waits for its temporary.
+/// Longest silence while a whole file waits for its temporary.
 const CREATING: Duration = Duration::from_secs(8);
-/// The same where all others have done what there was, and wait.
+/// Longest silence while all other lanes have finished and wait.
 const LAST: Duration = Duration::from_secs(8);
-/// How often to look for lanes that are silent.
+/// Interval for looking for silent lanes.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a part that nobody needs may take to end, when its file waits for nothing else.
+/// Longest time for ending a needless part that its file alone waits for.
 const LOSER: Duration = Duration::from_secs(1);
-/// The same where every byte is there and nothing else is to be done: of 1 GiB over 1 % loss a
-/// connection that had fallen behind kept the copy from its end for two seconds of seventeen.
+/// Longest time for ending a needless part when every byte is there and nothing else is left to do:
+/// of 1 GiB over 1 % loss, a connection that had fallen behind delayed a copy of 17 s by 2 s.
 const LAST_LOSER: Duration = Duration::from_millis(250);
-/// The same where the server carries out what was sent in any case: the name waits for that, with
-/// the lane closed or open.
+/// Longest time for ending a needless part if the server executes sent requests in any case: the
+/// rename waits for them, with the lane closed or open.
 const SENT: Duration = Duration::from_secs(4);
-/// In units of what a lane's requests take.
+/// Shortest patience in multiples of the lowest latency of a request.
 const LATENCIES: u32 = 20;
 
 impl Scheduler {
-    /// Gives idle lanes what others will not have done soon; true if there is something to give.
+    /// Assigns work of slow lanes to idle lanes as well; true if there is something to assign.
     pub(super) fn overtake(&mut self) -> bool {
         let nothing = self.waits_for_nothing();
         if !nothing
@@ -53,8 +53,8 @@ impl Scheduler {
         let Some(fast) = self.lanes.by_id.get(&fast) else {
             return false;
         };
-        // They share it: of a lane with 1.7 MB at 0.15 MB/s a single other of that rate saves
-        // nothing, and thirty of them do.
+        // Idle lanes share the work: if a lane has 1.7 MB left at 0.15 MB/s, one other lane of that
+        // rate saves nothing, but thirty do.
         let idle = self.lanes.by_id.values().filter(|l| l.has_room()).count() as u64;
         let unit = self.options.unit.max(1);
         let mut worst: Option<(Duration, JobId, JobId, LaneId)> = None;
@@ -75,8 +75,8 @@ impl Scheduler {
                 };
                 let len = running.to.min(file.size()).saturating_sub(running.from);
                 let theirs = slow.takes(self.now, 0, usual);
-                // The whole of it again, twice over for the estimate, and what is on its way to
-                // the loser must drain before the file gets its name.
+                // The other lane must repeat the whole range (doubled, as the estimate is rough),
+                // and data in flight to the slow lane must drain before the rename.
                 let drains = match slow.rate(self.now) {
                     Some(_) => slow.report.latency,
                     None => Duration::ZERO,
@@ -116,7 +116,8 @@ impl Scheduler {
             .values()
             .any(|f| f.stage == Stage::Naming || f.is_complete());
         let soon = losers || self.lanes.by_id.values().any(LaneState::is_free);
-        // Not from what happened last: a lane may be silent while others never are.
+        // Counted from the last check and not from the last event: one lane may be silent while
+        // others never are.
         Some(self.looked + if soon { COMPARE } else { LOOK })
     }
 
@@ -138,7 +139,7 @@ impl Scheduler {
             return false;
         };
         let losing = self.is_losing(lane);
-        // All others have done what there was.
+        // All other lanes have finished.
         let nothing = self.waits_for_nothing();
         let last = nothing && self.lanes.by_id.values().any(LaneState::is_free);
         let may_lose = self.patience_with_loser(lane, last);
@@ -147,7 +148,7 @@ impl Scheduler {
             patience => patience,
         };
         let may_be_silent = may_be_silent.max(lane.report.latency.saturating_mul(LATENCIES));
-        // Without another lane that works there is nothing better.
+        // Without another working lane there is no alternative.
         let others = self.lanes.by_id.iter().any(|(other, l)| {
             *other != id && l.is_open() && (l.jobs.is_empty() || l.heard > lane.heard)
         });
@@ -161,7 +162,8 @@ impl Scheduler {
             || now.saturating_duration_since(lane.heard) > may_be_silent)
     }
 
-    /// It has parts that nobody needs, and nothing that is not sooner done elsewhere.
+    /// Returns true if the lane has needless parts, and otherwise only small jobs that other lanes
+    /// can do.
     fn is_losing(&self, lane: &LaneState) -> bool {
         lane.jobs.keys().any(|job| self.is_lost_cause(*job))
             && lane
@@ -170,7 +172,8 @@ impl Scheduler {
                 .all(|job| self.is_lost_cause(*job) || self.is_movable(*job))
     }
 
-    /// How long a lane that is losing may take to end; `last` says that nothing else is to be done.
+    /// Returns the time that a lane with needless parts gets to end them; `last` means that nothing
+    /// else is left to do.
     fn patience_with_loser(&self, lane: &LaneState, last: bool) -> Duration {
         let least = self.lanes.least_latency.saturating_mul(LATENCIES);
         let mut jobs = lane.jobs.keys();
@@ -183,7 +186,7 @@ impl Scheduler {
         }
     }
 
-    /// How long a lane may be silent.
+    /// Returns the longest permitted silence of a lane.
     fn patience(&self, lane: &LaneState) -> Duration {
         let mut patience = SILENT;
         for job in lane.jobs.keys() {
@@ -198,13 +201,13 @@ impl Scheduler {
                 Some((_, Assigned::Whole(queued))) => {
                     let kind = &queued.job.kind;
                     let syncs = matches!(kind, JobKind::Put { options, .. } if options.fsync);
-                    // A cold disk takes long for what is asked at once.
+                    // A cold disk takes long for such requests.
                     let sums = matches!(kind, JobKind::Sum { .. });
                     if syncs || sums || super::events::rebuilds(kind) {
                         return SYNCING;
                     }
                 }
-                // The whole file waits for its name.
+                // The whole file waits for its temporary's name.
                 Some((_, Assigned::Part(file))) => {
                     let file = self.files.get(file);
                     if file.is_some_and(|f| f.is_put() && f.temp.is_none()) {
@@ -228,7 +231,7 @@ impl Scheduler {
         }
     }
 
-    /// A small thing that another lane can do as well, from its beginning.
+    /// Returns true for a small job that another lane can do from its beginning.
     fn is_movable(&self, job: JobId) -> bool {
         match self.assigned.get(&job) {
             Some((_, Assigned::Sync(_))) => true,
@@ -243,12 +246,12 @@ impl Scheduler {
         }
     }
 
-    /// A part of a file whose bytes are all there.
+    /// Returns true for a part of a file whose bytes are all there.
     fn is_of_whole(&self, job: JobId) -> bool {
         self.file_of_part(job).is_some_and(SplitFile::is_complete)
     }
 
-    /// A part whose file waits for nothing but its end.
+    /// Returns true for an abandoned part, which its file only waits to end.
     fn is_lost_cause(&self, job: JobId) -> bool {
         let running = self.file_of_part(job).and_then(|f| f.running.get(&job));
         running.is_some_and(|r| r.abandoned)

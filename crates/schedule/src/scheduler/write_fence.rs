@@ -1,5 +1,6 @@
-//! What lost lanes have sent of a file may be carried out after the file has its name, and write
-//! into what somebody has changed meanwhile: the handle is of the same file. So the name waits.
+//! Delays the rename of a file until no lost lane can still write it. Requests of a lost lane may
+//! be executed after the rename, through a handle of the same file, and would overwrite changes
+//! that others have made to it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,20 +10,20 @@ use super::lanes::LaneState;
 use super::{LaneId, Scheduler};
 use crate::JobId;
 
-/// How long the name waits for a server that does not say that a channel has ended: its processes
-/// have long had what arrived by then, unless the path held it back.
+/// Delay of the rename for a server that does not report the end of a channel: its processes have
+/// long received the data that arrived by then, unless the path delayed them.
 const LONGEST: Duration = Duration::from_secs(4);
-/// The same where what was sent takes longer than that, as fast as it moved of late.
+/// Upper bound of the delay if data in flight take longer than [`LONGEST`] at their recent rate.
 const DRAINS: Duration = Duration::from_secs(40);
-/// A lane that was silent for longer is not taken to move.
+/// Silence after which a lane no longer counts as moving.
 const OF_LATE: Duration = Duration::from_secs(1);
 
-/// The same where the connection was cut at this end, beyond a few round trips: the server has only
-/// what had arrived.
+/// Delay, in addition to a few round trips, if the connection was cut locally: the server has only
+/// the data that had arrived.
 const CUT: Duration = Duration::from_millis(250);
 const CUT_TRIPS: u32 = 3;
 
-/// Lanes that were lost with a part of a file and may still write it.
+/// Lost lanes that had a part of a file and may still write it.
 #[derive(Debug, Default)]
 pub(super) struct WriteFence {
     lanes: BTreeMap<LaneId, Instant>,
@@ -33,7 +34,7 @@ impl WriteFence {
         self.lanes.insert(lane, until);
     }
 
-    /// Nothing can come any more.
+    /// Returns true if no lost lane can write the file any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.lanes.values().all(|until| *until <= now)
     }
@@ -44,9 +45,9 @@ impl WriteFence {
 }
 
 impl Scheduler {
-    /// The server has said that the lane's channel is at its end (sshd does when the SFTP server on
-    /// it has exited): nothing more of what was sent there is carried out. To be called before
-    /// [`Scheduler::lane_lost`] where that is known by then, and else as soon as it is.
+    /// Records that the server has reported the end of the lane's channel, as sshd does when the
+    /// SFTP server on it has exited: no more of its requests are executed. Call it before
+    /// [`Scheduler::lane_lost`] if known by then, otherwise as soon as it is known.
     pub fn lane_is_over(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
         if let Some(state) = self.lanes.by_id.get_mut(&lane) {
@@ -62,13 +63,14 @@ impl Scheduler {
         self.go_on_behind_lost();
     }
 
-    /// Whether [`Scheduler::lane_is_cut`] is to be had for the lanes there are.
+    /// Sets `SchedulerOptions::cuts`: the owner can cut connections and report it by
+    /// [`Scheduler::lane_is_cut`].
     pub fn set_cuts(&mut self, cuts: bool) {
         self.options.cuts = cuts;
     }
 
-    /// The lane's connection was cut at this end, with what had not left yet. To be called before
-    /// [`Scheduler::lane_lost`] where the lane has just ended.
+    /// Records that the lane's connection was cut locally, together with its unsent data. Call it
+    /// before [`Scheduler::lane_lost`] if the lane has just ended.
     pub fn lane_is_cut(&mut self, now: Instant, lane: LaneId) {
         self.at(now);
         let until = now + self.late_when_cut();
@@ -84,7 +86,7 @@ impl Scheduler {
         self.asides.cut(lane, until);
     }
 
-    /// Until when what a lost lane has sent may still be carried out.
+    /// Returns the time until which requests of a lost lane may still be executed.
     pub(super) fn late_until(&self, lane: &LaneState) -> Instant {
         let moves = self.now.saturating_duration_since(lane.heard) < OF_LATE;
         let wait = match lane.drains(self.now) {
@@ -109,7 +111,7 @@ impl Scheduler {
         }
     }
 
-    /// When a name waits no longer.
+    /// Returns the time of the next delayed rename.
     pub(super) fn next_name(&self) -> Option<Instant> {
         let waiting = self.files.values().filter(|f| f.waits_for_name());
         waiting.filter_map(|f| f.late.until()).min()

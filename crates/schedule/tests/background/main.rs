@@ -1,4 +1,4 @@
-//! A background transfer beside others, and alone, in virtual time.
+//! Background copies beside other flows, and alone, in virtual time.
 
 mod path;
 
@@ -14,7 +14,7 @@ const fn seconds(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-/// Rate in bytes a second, round trip and queue in milliseconds: a home's uplink, an office, an
+/// Rate in bytes per second, round trip and queue in milliseconds: a home's uplink, an office, an
 /// ocean, a data centre, a modem.
 const PATHS: [(f64, u64, u64); 5] = [
     (1.25e6, 20, 200),
@@ -35,7 +35,8 @@ fn worlds() -> impl Iterator<Item = World> {
     })
 }
 
-/// What the other flow gets without a background transfer, `after` it began and over `time`.
+/// Returns the share of the path that the other flow gets without a background copy, over `time`
+/// from `after` its start.
 fn alone(path: Path, after: Duration, time: Duration) -> f64 {
     let mut world = World::new(path);
     world.source = 0.0;
@@ -53,7 +54,7 @@ fn an_idle_path_is_filled_and_its_queue_kept_short() {
         let (share, _) = world.pass(seconds(16));
         assert!(share > 0.9, "{share:.3} of {:?}", world.path);
         let peak = world.peak();
-        // The mean is held to the target; what swings around it is less than a target more.
+        // The mean is held to the target, and the oscillation around it is smaller than the target.
         assert!(peak < ms(50), "{peak:?} on {:?}", world.path);
     }
 }
@@ -82,7 +83,7 @@ fn another_flow_gets_the_path_within_seconds_and_gives_it_back() {
 #[test]
 fn who_comes_last_yields_too() {
     for mut world in worlds() {
-        // Nothing is known of the empty path but what connecting took.
+        // Of the empty path, only the measurement from connecting is known.
         world.set_foreground(true);
         world.pass(seconds(5));
         let (_, other) = world.pass(seconds(10));

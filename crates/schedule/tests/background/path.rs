@@ -1,5 +1,5 @@
-//! A path with one queue that a background transfer shares with a flow that fills it, in steps of
-//! a millisecond of virtual time.
+//! A path with one queue shared by a background copy and a flow that fills it, in steps of a
+//! millisecond of virtual time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -8,25 +8,25 @@ use schedule::{Allowance, Background, BackgroundSample};
 
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 const PACKET: f64 = 1448.0;
-/// What the server takes to answer.
+/// Response time of the server.
 const SERVER: Duration = Duration::from_millis(2);
 
-/// What the path is like.
+/// Properties of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub(crate) rate: f64,
     pub(crate) rtt: Duration,
-    /// What the queue holds, as time.
+    /// Capacity of the queue as time.
     pub(crate) queue: Duration,
-    /// Of the background's packets, in 1.
+    /// Loss rate of the background copy's packets, 0 to 1.
     pub(crate) loss: f64,
 }
 
-/// Bytes on their way back to a sender: (when, bytes, whether one was lost).
+/// Acknowledgements in flight to a sender: (time, bytes, true if one was lost).
 type Answers = VecDeque<(Instant, f64, bool)>;
 
-/// A flow that halves its window at a loss and else opens it (Reno, with a CUBIC-like growth).
+/// A flow that halves its window at a loss and otherwise opens it (Reno, with CUBIC-like growth).
 #[derive(Debug)]
 struct Foreground {
     window: f64,
@@ -55,9 +55,9 @@ pub(crate) struct World {
     answer: Option<Duration>,
     foreground: Option<Foreground>,
     fg_moved: f64,
-    /// What the sender has, in bytes a second.
+    /// Rate at which the sender gets data, in bytes per second.
     pub(crate) source: f64,
-    /// The longest queue since it was last taken.
+    /// Longest queue since it was last read.
     peak: f64,
 }
 
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// Another flow begins, or ends.
+    /// Starts or ends the other flow.
     pub(crate) fn set_foreground(&mut self, there: bool) {
         self.foreground = there.then(|| Foreground {
             window: 10.0 * PACKET,
@@ -107,7 +107,7 @@ impl World {
         });
     }
 
-    /// Lets time pass; the shares of the path that background and foreground had.
+    /// Lets time pass; returns the shares of the path that background and foreground had.
     pub(crate) fn pass(&mut self, time: Duration) -> (f64, f64) {
         let (moved, fg_moved) = (self.moved, self.fg_moved);
         let end = self.now + time;
@@ -119,7 +119,7 @@ impl World {
         ((self.moved - moved) / all, (self.fg_moved - fg_moved) / all)
     }
 
-    /// The longest queue in the last [`World::pass`].
+    /// Returns the longest queue in the last [`World::pass`].
     pub(crate) fn peak(&self) -> Duration {
         Duration::from_secs_f64(self.peak / self.path.rate)
     }
@@ -140,7 +140,7 @@ impl World {
         let sends = self.credit.min(room).min(self.source * dt).max(0.0);
         self.credit -= sends;
         let now_takes = self.path.rtt.as_secs_f64() + self.queue / self.path.rate;
-        // Its acknowledgements would space its packets; here nothing else does.
+        // In reality acknowledgements space a flow's packets; here only this rate does.
         let fg_sends = self.foreground.as_ref().map_or(0.0, |fg| {
             let paced = 1.25 * fg.window / now_takes * dt;
             (fg.window - fg.flight).clamp(0.0, paced)
@@ -181,7 +181,7 @@ impl World {
             self.flight -= bytes;
             self.moved += bytes;
             self.lost += f64::from(u8::from(lost));
-            // As the kernel smooths it, and as it was when the packet left.
+            // Smoothed like the kernel's value, with the queue as it was when the packet left.
             let seen = self.path.rtt + Duration::from_secs_f64(self.queue / self.path.rate);
             let old = self.smoothed.unwrap_or(seen);
             self.smoothed = Some(old.mul_f64(0.875) + seen.mul_f64(0.125));

@@ -1,4 +1,4 @@
-//! What is no reason to grow, and what is.
+//! Evidence that does and does not justify more connections.
 
 use schedule::{ConcurrencyChange, ConcurrencyConfig, Direction, Limiter};
 
@@ -29,7 +29,7 @@ fn others_that_keep_the_machine_busy_do_not_keep_a_path_empty() {
         idle: 0.0,
         ..transatlantic(Direction::Down)
     };
-    // Nothing is planned, so that all is found by trying.
+    // Nothing is planned, so that all is found by trials.
     let mut config = config(Direction::Down);
     config.buffer = None;
     let out = Run::new(path, config, 2.0 * GIB, 5).run();
@@ -40,7 +40,7 @@ fn others_that_keep_the_machine_busy_do_not_keep_a_path_empty() {
     );
     assert!(out.connections > 4 && out.steady > 0.8 * 37.5e6);
     assert_ne!(out.limiter, Limiter::LocalCpu);
-    // Where the far end may be this machine, its processors are what there is to share.
+    // If the far end may be this machine, both ends share its processors.
     let near = Path {
         rtt: 0.000_05,
         rate: 5e9,
@@ -67,7 +67,8 @@ fn on_a_satellite_logins_and_slow_starts_overlap() {
         .iter()
         .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
     let first: Vec<f64> = logins.map(|(at, _)| *at).collect();
-    // Six at once, and the next as soon as those are in: not one trial after the other.
+    // Six logins at once, and the next as soon as those are done, instead of one trial after the
+    // other.
     assert!(first.len() >= 12, "{first:?}");
     assert!(first[5] < 4.5 && first[11] < 9.0, "{first:?}");
     assert!(out.mean > 25e6, "{}", out.mean);

@@ -1,4 +1,4 @@
-//! How many lanes there come to be on paths of all kinds, and how fast, in virtual time.
+//! Number of lanes reached on paths of all kinds, and the time for it, in virtual time.
 
 mod evidence;
 mod named;

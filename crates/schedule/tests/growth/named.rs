@@ -1,4 +1,4 @@
-//! What the looks of a transfer are named by.
+//! Limiters that the samples of a transfer report.
 
 use std::time::Duration;
 
@@ -58,13 +58,13 @@ fn evidence(look: u64, retransmitted: u64, bears_losses: bool, remaining: u64) -
     }
 }
 
-/// What holds it back; `lost` says how many of the 300 segments of each look were sent again.
+/// Returns the limiter; `lost` holds the number of retransmitted segments out of 300 per sample.
 fn looks(lost: &[u64], bears_losses: bool) -> Limiter {
     let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
     let mut again = 0;
     for (look, lost) in (1..).zip(lost) {
         again += lost;
-        // Over too soon for more connections.
+        // The rest is done too soon for more connections.
         growth.sample(&evidence(look, again, bears_losses, 1 << 20));
     }
     growth.limiter()
@@ -73,17 +73,17 @@ fn looks(lost: &[u64], bears_losses: bool) -> Limiter {
 #[test]
 fn what_waits_for_lost_packets_is_no_slow_server() {
     assert_eq!(looks(&[0; 12], false), Limiter::Server);
-    // Not in each look is one lost.
+    // Some samples have no loss.
     assert_eq!(looks(&[3, 4, 0, 2, 3, 0, 0], false), Limiter::Loss);
     assert_eq!(looks(&[3, 4, 0, 2, 3, 0, 0], true), Limiter::Path);
-    // One packet at the beginning says nothing of the end.
+    // One lost packet at the beginning says nothing about the end.
     let mut seldom = [0; 16];
     seldom[2] = 1;
     assert_eq!(looks(&seldom, false), Limiter::Server);
 }
 
-/// Behind a jump host a connection was closed at the end, and another login begun for it: the file
-/// had its name before that was through.
+/// Behind a jump host a connection was closed at the end and another login started for it: the copy
+/// was complete before the login was.
 #[test]
 fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
     let mut config = ConcurrencyConfig::new(Direction::Up);
@@ -109,7 +109,8 @@ fn a_connection_that_is_lost_at_the_end_is_not_replaced() {
     }
 }
 
-/// On loopback, with `idle` of the processors; the requests take as long as those of a long path.
+/// Returns evidence from loopback with a share `idle` of the processors; the requests take as long
+/// as on a long path.
 fn near(look: u64, idle: f64) -> Evidence {
     let mut evidence = evidence(look, 0, false, 1 << 30);
     evidence.idle = Some(idle);
@@ -126,8 +127,8 @@ fn logins(changes: &[ConcurrencyChange]) -> usize {
     changes.iter().filter(login).count()
 }
 
-/// Beside a compiler the first answers took 60 ms on loopback: eight connections were begun, twelve
-/// later, and remembered; a file that one connection wrote at 570 MB/s took twice as long.
+/// Beside a compiler the first answers took 60 ms on loopback: eight connections were opened,
+/// twelve later, and remembered; a file that one connection wrote at 570 MB/s took twice as long.
 #[test]
 fn a_busy_machine_is_no_long_path() {
     let asked = |idle| {
@@ -157,14 +158,14 @@ fn a_short_path_is_begun_with_few_whatever_was_learned() {
     let mut growth = ConcurrencyController::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 1);
 
-    // Two that had paid beside a slow disk took a quarter off the rate of a copy within memory.
+    // Two that had paid beside a slow disk cost a quarter of the rate of a copy within memory.
     config.one_machine = true;
     let mut growth = ConcurrencyController::new(config);
     assert_eq!(logins(&growth.sample(&near(1, 0.0))), 0);
 }
 
-/// Packets that a busy machine took too long to answer are sent again by TCP; ten connections were
-/// begun for that.
+/// TCP retransmits packets that a busy machine acknowledges too late; ten connections were opened
+/// because of that.
 #[test]
 fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
     let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(Direction::Up));
@@ -178,8 +179,8 @@ fn losses_that_cannot_be_felt_are_not_what_holds_it_back() {
     assert_ne!(growth.limiter(), Limiter::Loss);
 }
 
-/// With both ends on two processors a second connection was tried in each copy, and took a third off
-/// the rate while it was there.
+/// With both ends on two processors a second connection was tried in each copy, and cost a third of
+/// the rate while it existed.
 #[test]
 fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
     let asked_of = |one_machine, processors, used: f64, idle| {
@@ -208,8 +209,8 @@ fn what_is_idle_has_to_bear_another_connection_on_a_short_path() {
     assert!(asked(2, 0.1, 0.8) > 0, "as behind a forwarded port");
 }
 
-/// Looks at a transfer that `change` makes of [`evidence`], over a path of 20 ms; more connections
-/// bring nothing, whatever holds it back.
+/// Returns the limiter of a transfer with [`evidence`] modified by `change`, over a path of 20 ms;
+/// more connections bring nothing in any case.
 fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
     let mut growth = ConcurrencyController::new(ConcurrencyConfig::new(direction));
     for look in 1..60 {
@@ -233,7 +234,7 @@ fn named(direction: Direction, change: impl Fn(&mut Evidence, u64)) -> Limiter {
 
 #[test]
 fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
-    // An upload lies in its buffers and windows, with all that TCP had to do done.
+    // An upload's data wait in the server's buffers and windows, after TCP has acknowledged all.
     let up = |in_flight, unsent, unacked| {
         named(Direction::Up, move |evidence, _| {
             evidence.lanes[0].in_flight = in_flight;
@@ -244,17 +245,17 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     };
     assert_eq!(up(2 << 20, 0, 0), Limiter::Server);
     assert_eq!(up(4 << 20, 2 << 20, 0), Limiter::Server);
-    // On a machine that is busy the thread that has little to do waits for its turn each time.
+    // On a busy machine even a thread with little work waits for a processor each time.
     let busy = named(Direction::Up, |evidence, look| {
         evidence.lanes[0].in_flight = 2 << 20;
         evidence.idle = Some(0.0);
         evidence.wanted_cpu = Some(Duration::from_millis(LOOK * look));
     });
     assert_eq!(busy, Limiter::Server);
-    // What waits here, or is under way, is not the server's.
+    // Data that wait locally or are in flight do not count against the server.
     assert_eq!(up(4 << 20, 2 << 20, 2 << 20), Limiter::Path);
     assert_eq!(up(64 << 10, 0, 0), Limiter::Path);
-    // A download comes for 10 of each 100 ms.
+    // A download arrives in 10 of every 100 ms.
     let down = |silent: f64| {
         named(Direction::Down, move |evidence, look| {
             evidence.silent = Duration::from_millis(LOOK * look).mul_f64(silent);
@@ -264,7 +265,7 @@ fn a_server_held_to_a_tenth_of_a_processor_is_not_the_path() {
     assert_ne!(down(0.1), Limiter::Server);
 }
 
-/// sftp-server that takes 20 ms for each READ, of 32 KiB.
+/// An sftp-server that takes 20 ms for each READ of 32 KiB.
 #[test]
 fn a_server_that_is_slow_for_each_request_is_not_the_path() {
     let down = |latency, rate: u64| {
@@ -276,7 +277,7 @@ fn a_server_that_is_slow_for_each_request_is_not_the_path() {
     };
     assert_eq!(down(40, 1_600_000), Limiter::Server);
     assert_ne!(down(22, 1_600_000), Limiter::Server);
-    // Several are answered in that time.
+    // Several requests are answered in that time.
     assert_ne!(down(35, 90_000_000), Limiter::Server);
 }
 
@@ -290,16 +291,16 @@ fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_th
             evidence.idle = Some(idle);
         })
     };
-    // The quota: it ran for a tenth of the time, and waited for the rest.
+    // A quota: the process ran for a tenth of the time and waited for the rest.
     assert_eq!(cpu(0.98, 0.1, 0.9), Limiter::LocalCpu);
-    // Both ends on one processor: it has nothing to do while the other end works.
+    // Both ends on one processor: this end is idle while the other works.
     assert_eq!(cpu(0.6, 0.9, 0.02), Limiter::LocalCpu);
     // Other programs keep the machine busy.
     assert_eq!(cpu(0.1, 0.1, 0.0), Limiter::Path);
     assert_eq!(cpu(0.3, 0.2, 0.6), Limiter::Path);
 }
 
-/// 24 shells of one copy waited for each other's lock in a start-up script.
+/// 24 login shells of one copy waited for each other's lock in a start-up script.
 #[test]
 fn a_login_shell_that_is_slow_to_start_is_started_for_what_is_worth_it() {
     let asked = |left: u64, starting, start_up| {

@@ -1,5 +1,5 @@
-//! A path with TCP flows on it, as a fluid: windows over round trips, one bottleneck with a
-//! queue, random loss, buffers at both ends and the windows of channels.
+//! A path with TCP flows as a fluid model: windows over round trips, one bottleneck with a queue,
+//! random loss, buffers at both ends and channel windows.
 
 use std::time::{Duration, Instant};
 
@@ -14,31 +14,32 @@ const MIB: f64 = (1 << 20) as f64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub(crate) rate: f64,
     pub(crate) rtt: f64,
-    /// Bytes that the bottleneck queues.
+    /// Capacity of the bottleneck's queue in bytes.
     pub(crate) queue: f64,
     /// Share of packets lost at random.
     pub(crate) loss: f64,
-    /// What buffers of the sender and the receiver are good for.
+    /// Usable bytes of the sender's (`sndbuf`) and the receiver's (`rcvbuf`) buffer.
     pub(crate) sndbuf: f64,
     pub(crate) rcvbuf: f64,
-    /// The window of a channel; uploads only.
+    /// Window of a channel in bytes; for uploads only.
     pub(crate) window: f64,
-    /// Bytes a second that the processors of both ends manage together, and of one connection.
+    /// Rate in bytes per second that the processors of both ends reach together (`cpu`), and for
+    /// one connection (`cpu_each`).
     pub(crate) cpu: f64,
     pub(crate) cpu_each: f64,
     pub(crate) direction: Direction,
     pub(crate) max_startups: u32,
     pub(crate) max_sessions: u32,
-    /// TCP's round trip, where it ends at a proxy.
+    /// TCP's round trip if it ends at a proxy.
     pub(crate) hop: Option<f64>,
-    /// What other programs leave idle of this machine.
+    /// Share of this machine's processors that other programs leave idle.
     pub(crate) idle: f64,
-    /// Bytes a second that are let through without a queue; what is beyond is dropped.
+    /// Rate in bytes per second above which a policer drops packets without queueing.
     pub(crate) policed: Option<f64>,
-    /// The sender's congestion control takes no loss for congestion.
+    /// The sender's congestion control does not take loss for congestion.
     pub(crate) bears_losses: bool,
 }
 
@@ -65,12 +66,12 @@ pub(crate) fn transatlantic(direction: Direction) -> Path {
 
 struct Flow {
     id: ConnectionId,
-    /// When it is authenticated.
+    /// Time at which the connection is authenticated.
     ready: f64,
     told: bool,
     cwnd: f64,
     ssthresh: f64,
-    /// CUBIC's window at the last loss and when that was.
+    /// CUBIC's window at the last loss (`top`), and the time of that loss (`lost_at`).
     top: f64,
     lost_at: f64,
     channels: u32,
@@ -96,7 +97,7 @@ pub(crate) struct Run {
     cpu: f64,
     rng: Rng,
     sample_at: f64,
-    /// Moved by each tenth of a second.
+    /// Bytes moved up to each tenth of a second.
     pub(crate) history: Vec<f64>,
     pub(crate) most_connections: usize,
     pub(crate) refused: u32,
@@ -107,16 +108,16 @@ pub(crate) struct Run {
 pub(crate) struct Outcome {
     /// Seconds from start to exit.
     pub(crate) took: f64,
-    /// Bytes a second, start to exit.
+    /// Mean rate in bytes per second, from start to exit.
     pub(crate) mean: f64,
-    /// Over the last half of the time.
+    /// Mean rate over the last half of the time.
     pub(crate) steady: f64,
     pub(crate) connections: usize,
     pub(crate) channels: u32,
     pub(crate) limiter: Limiter,
-    /// Logins that the server refused.
+    /// Number of logins that the server refused.
     pub(crate) refused: u32,
-    /// What the next run begins with.
+    /// Record from which the next run starts.
     pub(crate) learned: Option<Learned>,
 }
 
@@ -156,7 +157,7 @@ impl Run {
         self.next += 1;
         self.flows.push(Flow {
             id: ConnectionId(self.next),
-            // Staggered, and the processors at both ends take their time.
+            // Staggered, and the processors at both ends take time.
             ready: self.now + 5.5 * self.path.rtt + 0.03 + 0.02 * f64::from(waiting),
             told: self.next == 1,
             cwnd: 10.0 * MSS,
@@ -182,7 +183,7 @@ impl Run {
         self.observed(&mut Vec::new())
     }
 
-    /// The same, and what was decided when.
+    /// Runs the transfer and records each change with its time.
     pub(crate) fn observed(mut self, changes: &mut Vec<(f64, ConcurrencyChange)>) -> Outcome {
         let step = (self.path.rtt / 20.0).clamp(0.0002, 0.005);
         while self.moved < self.total && self.now < 600.0 {
@@ -194,7 +195,7 @@ impl Run {
             self.steer();
         }
         changes.append(&mut self.changes);
-        // The end: CLOSE, and the name.
+        // The end: CLOSE and the rename.
         let took = self.now + 2.0 * self.path.rtt;
         let from = self.history.len() / 2;
         let half = self.history.get(from).copied().unwrap_or(0.0);
@@ -405,7 +406,7 @@ impl Run {
 }
 
 impl Flow {
-    /// RFC 9438, with Reno's growth where that is faster.
+    /// Grows the window as in RFC 9438, with Reno's growth if that is faster.
     fn grow(&mut self, acked: f64, now: f64, rtt: f64) {
         if self.cwnd < self.ssthresh {
             self.cwnd += acked;

@@ -18,7 +18,7 @@ fn automatic(path: Path, total: f64) -> Outcome {
     Run::new(path, config(&path), total, 5).run()
 }
 
-/// The best rate that any fixed setting keeps up.
+/// Returns the best steady rate of any fixed setting, with its connections and channels.
 fn best(path: Path, total: f64) -> (f64, u32, u32) {
     let mut best = (0.0, 0, 0);
     for connections in [1, 2, 3, 4, 6, 8, 12, 16] {
@@ -38,10 +38,10 @@ fn best(path: Path, total: f64) -> (f64, u32, u32) {
     best
 }
 
-/// Runs long enough to be steady; prints what came out.
+/// Runs long enough to reach a steady rate; prints the result.
 fn compare(name: &str, path: Path, seconds: f64) -> Outcome {
     let (fixed, connections, channels) = best(path, path.rate.min(path.cpu) * seconds);
-    // As long as the best setting takes.
+    // As many bytes as the best setting moves in that time.
     let total = fixed * seconds;
     let out = automatic(path, total);
     println!(
@@ -139,7 +139,7 @@ fn a_gigabyte_crosses_the_ocean_at_nearly_the_paths_rate() {
             out.mean,
             out.took
         );
-        // The second time it is known where to begin.
+        // The second run starts from the first one's result.
         let mut config = config(&path);
         let learned = Learned {
             direction,
@@ -190,7 +190,7 @@ fn losses_are_met_with_many_connections() {
 
 #[test]
 fn lanes_that_do_not_pay_are_given_back() {
-    // One connection fills it, and nothing in the evidence says so but the goodput.
+    // One connection fills the path, which only the goodput shows.
     let path = Path {
         rate: 10e6,
         queue: 1.5e6,
@@ -223,7 +223,7 @@ fn the_users_limit_is_no_reason_to_grow() {
     assert_eq!(out.limiter, Limiter::UserLimit);
 }
 
-/// A memory is a file, and a limit a flag: both may say anything.
+/// A host memory is a file and a limit a flag: both may hold any value.
 #[test]
 fn numbers_beyond_reason_are_no_hindrance() {
     let path = satellite(Direction::Up);
@@ -242,8 +242,8 @@ fn numbers_beyond_reason_are_no_hindrance() {
     assert!(out.connections >= 1);
 }
 
-/// For the last two seconds of 400 MB a sixth connection was tried on a path that five filled, and
-/// what it held came last.
+/// In the last two seconds of 400 MB a sixth connection was tried on a path that five filled, and
+/// its data came last.
 #[test]
 fn no_connection_is_tried_that_cannot_pay_any_more() {
     let path = transatlantic(Direction::Up);
@@ -254,18 +254,18 @@ fn no_connection_is_tried_that_cannot_pay_any_more() {
         let added = changes
             .iter()
             .filter(|(_, c)| *c == ConcurrencyChange::AddConnection);
-        // Those that come with the first are planned, and not tried.
+        // Connections that come with the first one are planned, not tried.
         for (at, _) in added.filter(|(at, _)| *at > 1.0) {
             let left = out.took - at;
-            // One of six: a sixth of what is left behind its login and slow start, and that is to be more
-            // than two round trips.
+            // One of six connections moves a sixth of the data left after its login and slow start,
+            // and that must exceed two round trips.
             assert!(left > 3.2, "{megabytes} MB: {left:.2} s before the end");
         }
     }
 }
 
-/// 200 MB that took 6.5 s at 60 ms took 7.4 s the second time: with what was learned a copy began
-/// with fewer connections than without.
+/// 200 MB that took 6.5 s at 60 ms took 7.4 s the second time: with the remembered result a copy
+/// started with fewer connections than without.
 #[test]
 fn what_was_learned_makes_no_later_copy_slower() {
     let mut slower = Vec::new();
@@ -288,7 +288,7 @@ fn what_was_learned_makes_no_later_copy_slower() {
                         rtt_us: (rtt * 1e6) as u64,
                         at: 1000,
                     };
-                    // What the first one has learned, and what was enough for others.
+                    // The first run's own result, and small numbers that were enough elsewhere.
                     let records = [first.learned, Some(few(1, 1)), Some(few(2, 2))];
                     for learned in records.into_iter().flatten() {
                         let mut config = config(&path);

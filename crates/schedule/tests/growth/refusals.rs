@@ -20,7 +20,7 @@ fn one_login_at_a_time_where_no_more_are_allowed() {
         out.steady / 1e6,
         out.connections
     );
-    // The first batch is refused but for one; after that they come one by one.
+    // The first batch is refused except for one; later connections come one by one.
     assert!(out.connections >= 2);
     assert!(out.steady > 40e6);
 }

@@ -1,4 +1,4 @@
-//! What is read of a journal that is whole, torn, damaged or foreign.
+//! Reading journals that are whole, torn, damaged or foreign.
 
 use schedule::journal::{
     ExistingFile, HEADER, Record, SourceId, State, UnusableJournal, Writer, replay,
@@ -109,7 +109,7 @@ fn what_only_the_memory_had_is_void_after_another_start() {
     assert!(state.file(b"to/a/one").is_some(), "it was synced");
 }
 
-/// On a busy path the answer came behind 42 MB of data, all of which was void.
+/// On a busy path the answer with the boot id came after 42 MB of data, all of which became void.
 #[test]
 fn what_was_told_before_the_start_was_known_counts() {
     let known = |boot: &str| Record::Boot { boot: boot.into() };
@@ -120,7 +120,7 @@ fn what_was_told_before_the_start_was_known_counts() {
         (vec![known("boot")], "boot", all),
         (vec![known("boot")], "another", durable),
         (vec![known("boot"), known("another")], "another", durable),
-        // Another run's.
+        // The record belongs to another run.
         (vec![run("boot")], "boot", durable),
         (vec![run(""), known("boot")], "boot", durable),
         (vec![known("boot"), run("boot")], "boot", all),
@@ -136,7 +136,7 @@ fn what_was_told_before_the_start_was_known_counts() {
     }
 }
 
-/// Wherever the last write is torn, what came before it counts and nothing is said.
+/// Tests every cut of the last write: earlier records count, and no damage is reported.
 #[test]
 fn a_torn_tail_is_cut() {
     let (whole, records) = (written(&some()), some());
@@ -148,7 +148,7 @@ fn a_torn_tail_is_cut() {
         let expected = ends.iter().rev().find(|end| **end <= cut);
         assert_eq!(good, expected.copied().unwrap_or(0), "cut at {cut}");
     }
-    // Pages of what was being written may be there out of order.
+    // Pages of the last write may reach the disk out of order.
     let mut bytes = whole.clone();
     bytes[ends[4] + 9] ^= 1;
     assert_eq!(replay(&bytes).expect("readable").good, ends[4]);
@@ -183,7 +183,7 @@ fn another_version_and_other_files_are_told_apart() {
     );
     assert_eq!(replay(b"some").err(), Some(UnusableJournal::Foreign));
     assert_eq!(replay(b"").expect("nothing yet").good, 0);
-    // Records in an order that no writer has.
+    // Records in an order that no writer produces.
     let mut records = some();
     records.remove(0);
     assert!(matches!(
@@ -214,7 +214,7 @@ fn a_target_that_was_changed_does_not_stand() {
     assert!(!two.may_go_on(seen(30, 600)), "changed long after");
 }
 
-/// The bar is 200 MiB for a million files.
+/// The limit is 200 MiB for a million files.
 #[test]
 fn a_million_files_take_little() {
     let (mut writer, mut out) = (Writer::default(), Vec::new());

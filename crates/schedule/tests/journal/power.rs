@@ -1,5 +1,5 @@
-//! Power is lost at a random moment, here or at the receiving end: what was not synced is gone,
-//! or, worse, some of it. The same copy goes on until it is done.
+//! Power is lost at random moments, at either end: unsynced data are gone or, worse, present in
+//! part. The copy is resumed until it is done.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use schedule::tagged_name;
 use testkit::sftp_model::Rng;
 
 const SECOND: u64 = 1_000_000_000;
-/// A chunk stands for a mebibyte.
+/// Number of chunks in the file; a chunk stands for a mebibyte.
 const CHUNKS: u64 = 40;
-/// Chunks between two syncs.
+/// Number of chunks between two syncs.
 const SYNC_EACH: u64 = 24;
-/// What may be sent again after each interruption.
+/// Maximum number of chunks sent again per interruption.
 const MOST_AGAIN: u64 = 64;
 
-/// A file as its machine has it: each chunk's content, and which chunks its disk has.
+/// A file on a machine: the content of each chunk, and the chunks on disk.
 #[derive(Clone, Default)]
 struct File {
     chunks: BTreeMap<u64, u64>,
@@ -29,8 +29,8 @@ impl File {
     }
 }
 
-/// The receiving machine. Names are kept: a journaling file system has them before the data, which
-/// is the case that hurts.
+/// The receiving machine. Names survive a power loss: a journaling file system has them before the
+/// data, which is the harmful case.
 #[derive(Default)]
 struct Disk {
     files: BTreeMap<Vec<u8>, File>,
@@ -38,7 +38,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Data that were not synced are zeros, or there after all.
+    /// Turns unsynced data into zeros, or keeps them, at random.
     fn lose_power(&mut self, rng: &mut Rng) {
         self.starts += 1;
         for file in self.files.values_mut() {
@@ -69,7 +69,7 @@ impl Disk {
     }
 }
 
-/// The journal's file here.
+/// The local journal file.
 #[derive(Default)]
 struct Log {
     bytes: Vec<u8>,
@@ -88,7 +88,7 @@ impl Log {
         self.write(&Record::Synced { offset });
     }
 
-    /// Of what was not synced some comes through, damaged at its end.
+    /// Keeps a random part of the unsynced bytes, damaged at its end.
     fn lose_power(&mut self, rng: &mut Rng) {
         let kept = self.synced + rng.below((self.bytes.len() - self.synced) as u64 + 1) as usize;
         self.bytes.truncate(kept);
@@ -117,7 +117,7 @@ impl World {
         Ok(())
     }
 
-    /// One run of the copy; ends early after `left` steps.
+    /// Runs the copy once; ends early after `left` steps.
     fn run(&mut self, rng: &mut Rng, mut left: u64) -> Result<(), Lost> {
         let replayed = replay(&self.log.bytes).expect("a torn tail is no damage");
         self.log.bytes.truncate(replayed.good);
@@ -212,7 +212,7 @@ impl World {
         };
         let has = |at: u64| proven.iter().any(|(from, to)| (*from..*to).contains(&at));
         let mut missing: Vec<u64> = (0..source.size).filter(|at| !has(*at)).collect();
-        // Lanes write here and there.
+        // Lanes write in mixed order.
         for at in (1..missing.len()).rev() {
             missing.swap(at, at - rng.below(at.min(6) as u64 + 1) as usize);
         }
@@ -224,10 +224,11 @@ impl World {
             file.chunks.insert(at, version + 1);
             file.mtime = now;
             self.sent += 1;
-            // Not what else the temporary holds: an earlier run may have lost it.
+            // Only this chunk: an earlier run may have lost others that the temporary seems to
+            // hold.
             answered.push((at, at + 1));
             since += 1;
-            // Told before it is durable: it counts unless the machine stops.
+            // Reported before it is durable: it counts unless the machine stops.
             if since % 4 == 0 {
                 self.log.write(&Record::Ranges {
                     id,
@@ -250,7 +251,7 @@ impl World {
             }
         }
         self.tick(rng, left)?;
-        // A file that is large enough to be missed is synced before its name.
+        // A file that would be costly to send again is synced before its rename.
         let durable = source.size >= SYNC_EACH;
         if durable {
             self.disk.sync(&temp);

@@ -1,4 +1,4 @@
-//! Servers that answer for ever: what they bring is bounded, and so is what is held of it.
+//! Servers that answer forever: the data accepted and held from them are bounded.
 
 use schedule::{Attributes, JobKind, LaneEvent, REPEATED_NAMES, TOO_MANY_NAMES};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
@@ -13,7 +13,7 @@ fn known(size: u64) -> Option<Attributes> {
     })
 }
 
-/// A path on which answers come whole, so that ten million names are quick.
+/// A path on which answers arrive unfragmented, so that ten million names are quick.
 fn quick() -> LinkOptions {
     LinkOptions {
         fragment: 1 << 30,
@@ -44,7 +44,7 @@ fn a_listing_without_end_ends_with_an_error_and_is_not_held() {
     let mut w = listing(u64::MAX);
     let job = w.job(JobKind::List { path: remote("d") });
     let mut told = 0;
-    // What was told is taken out now and then, as the copy does.
+    // Events are drained regularly, as the copy does.
     while w.failed(job).is_none() {
         w.run_for(crate::world::RTT);
         for (_, event) in std::mem::take(&mut w.events) {
@@ -104,7 +104,7 @@ fn a_file_that_never_ends_is_copied_up_to_its_size_and_a_margin() {
         let len = |name: &str| w.got(name).map_or(0, <[u8]>::len);
         assert!(len("small") < (2 << 20), "{mode:?} {}", len("small"));
         assert!(len("large") < (24 << 20), "{mode:?} {}", len("large"));
-        // Ours packs what it reads, which is the file.
+        // The longhaul model compresses its READ answers, so it reads the real file.
         let grows = w.warnings().iter().any(|t| t.contains("grows faster"));
         assert!(grows || mode == Mode::Ours, "{mode:?}");
     }

@@ -1,4 +1,4 @@
-//! Uploads of files that the far end has in an older form.
+//! Uploads of files of which the far end has an older version.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn put(w: &mut World, data: &[u8], options: PutOptions) -> JobId {
     })
 }
 
-/// Some places overwritten, something inserted, the end cut.
+/// Returns `old` with some places overwritten, an insertion, and its end cut.
 fn changed(old: &[u8]) -> Vec<u8> {
     let mut new = old.to_vec();
     for at in [0, 100_000, 1_500_000] {
@@ -96,7 +96,8 @@ fn the_mode_of_what_is_there_stays() {
     nothing_is_left(&w);
 }
 
-/// VERSION, LSTAT, both OPENs with the sums, what is copied with the sums of that and CLOSE, the name.
+/// Counts the round trips: VERSION, LSTAT, both OPENs with the sums, the copies with their sums and
+/// CLOSE, and the rename.
 #[test]
 fn sums_leave_with_the_open_and_the_mode_with_the_close() {
     for (mode, trips) in [(Mode::Predicting, 5), (Mode::Plain, 6)] {
@@ -112,7 +113,7 @@ fn sums_leave_with_the_open_and_the_mode_with_the_close() {
     }
 }
 
-/// Where the mode cannot be set through the handle it is tried by name, and told.
+/// A mode that cannot be set through the handle is tried by name, and reported.
 #[test]
 fn a_mode_that_cannot_be_set_is_told() {
     let old = bytes(SIZE, 5);
@@ -164,7 +165,7 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_upload() {
         );
         nothing_is_left(&w);
     }
-    // A server that is not ours is not asked for anything.
+    // A stock server is not asked for sums.
     let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), link(), 1);
     w.place("old", &bytes(SIZE, 5), 0o644);
     let id = put(&mut w, &bytes(SIZE, 5), PutOptions::default());

@@ -1,4 +1,4 @@
-//! The disk side of the contract, in memory.
+//! Disk side of a lane, in memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -14,38 +14,38 @@ pub(crate) struct Disk {
     pub(crate) sources: BTreeMap<PathBuf, Source>,
     pub(crate) files: BTreeMap<PathBuf, (Vec<u8>, Attributes)>,
     pub(crate) latency: Duration,
-    /// Writes fail once this many bytes were written.
+    /// Number of written bytes from which writes fail.
     pub(crate) full_at: Option<u64>,
-    /// Reads fail from this offset on.
+    /// Offset from which reads fail.
     pub(crate) bad_from: Option<u64>,
-    /// Requests that fail, counted from 0; those that let go never do.
+    /// Numbers of the requests that fail, counted from 0; releases never fail.
     pub(crate) faults: BTreeSet<usize>,
-    /// Replies come up to this much later, in any order that the contract allows.
+    /// Maximum delay of replies, which then come in any permitted order.
     pub(crate) jitter: Option<(Rng, Duration)>,
     pub(crate) held: u64,
     pub(crate) most_held: u64,
     pub(crate) seekable: bool,
-    /// Nothing can be made beside a target.
+    /// No file can be created beside a target.
     pub(crate) unwritable: bool,
     joined: BTreeMap<JobId, JobId>,
     open: BTreeMap<JobId, PathBuf>,
     targets: BTreeMap<JobId, Target>,
     written: u64,
-    /// Bytes that came from older forms.
+    /// Number of bytes copied from basis files.
     pub(crate) copied: u64,
-    /// Bytes of holes that were told of.
+    /// Number of bytes reported as holes.
     pub(crate) skipped: u64,
-    /// Sources of which holes are told.
+    /// Sources whose holes are reported.
     sparse: BTreeSet<PathBuf>,
     asked: usize,
     order: BTreeMap<JobId, Order>,
     replies: VecDeque<(Instant, DiskReply)>,
 }
 
-/// What a job's next reply must not come before.
+/// Earliest time of a job's next reply.
 #[derive(Clone, Copy)]
 struct Order {
-    /// Reads, or writes, come among each other as they like.
+    /// Kind of the last operation: reads, or writes, may overtake each other.
     kind: Option<bool>,
     after: Instant,
     latest: Instant,
@@ -61,7 +61,7 @@ struct Target {
     path: PathBuf,
     data: Vec<u8>,
     incomplete: bool,
-    /// Beside its older form.
+    /// The target is rebuilt beside its basis file.
     rebuilt: bool,
 }
 
@@ -197,13 +197,13 @@ impl Disk {
         at
     }
 
-    /// What a job reads.
+    /// Returns the source that a job reads.
     fn source(&self, job: JobId) -> Option<(&PathBuf, &Source)> {
         let path = self.open.get(&job)?;
         Some((path, self.sources.get(path)?))
     }
 
-    /// What a job compares: its source, or the older form of its target.
+    /// Returns the bytes that a job compares: its source, or its target's basis file.
     fn compared(&self, job: JobId) -> Option<&[u8]> {
         if let Some((_, source)) = self.source(job) {
             return Some(&source.data);
@@ -555,14 +555,14 @@ impl Disk {
     }
 }
 
-/// How many zeros there are at `offset`, in whole blocks.
+/// Returns the number of zeros at `offset`, in whole blocks.
 fn zeros(data: &[u8], offset: usize) -> usize {
     let blocks = data.get(offset..).unwrap_or_default().chunks(BLOCK);
     let zeros = blocks.take_while(|block| block.iter().all(|byte| *byte == 0));
     zeros.map(<[u8]>::len).sum()
 }
 
-/// How much of `len` bytes at `offset` lies in front of a block of zeros.
+/// Returns the number of bytes, out of `len` at `offset`, before the next block of zeros.
 fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
     let next = (offset / BLOCK + 1) * BLOCK;
     let mut blocks = (next..offset + len).step_by(BLOCK);
@@ -570,7 +570,7 @@ fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
     hole.map_or(len, |at| at - offset)
 }
 
-/// A page.
+/// Block size in bytes: a page.
 const BLOCK: usize = 4096;
 
 fn failed(job: JobId, what: &str) -> DiskReply {

@@ -1,4 +1,4 @@
-//! Names that are made durable, where the server is ours.
+//! Durable names on a longhaul server.
 
 use schedule::{FileState, JobKind, LaneEvent, PutOptions, RemotePath, directory_of};
 use sftp::StatusCode;
@@ -67,7 +67,8 @@ fn a_file_whose_name_is_not_durable_has_failed_or_says_so() {
         assert!(w.model.fs.data("a").is_some(), "it stands");
         assert_eq!(w.temporaries(), Vec::<String>::new());
     }
-    // Where posix-rename@openssh.com is refused another rename names it, and that name is durable.
+    // If posix-rename@openssh.com is refused, another rename names the file, and that name is
+    // durable.
     let mut w = World::new(Mode::Ours);
     for kind in [RENAME, SYNC] {
         w.model.inject(Inject {

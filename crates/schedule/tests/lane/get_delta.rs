@@ -1,4 +1,4 @@
-//! Downloads of files that stand here in an older form.
+//! Downloads of files with an older local version.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn here(w: &World) -> &[u8] {
     &w.disk.files[&target()].0
 }
 
-/// Some places overwritten, something inserted, the end cut.
+/// Returns `old` with some places overwritten, an insertion, and its end cut.
 fn changed(old: &[u8]) -> Vec<u8> {
     let mut new = old.to_vec();
     for at in [0, 100_000, 1_500_000] {
@@ -128,7 +128,7 @@ fn only_what_changed_is_read_and_the_file_is_the_source() {
     }
 }
 
-/// STAT, OPEN with the sums, what differs.
+/// Counts the round trips: STAT, OPEN with the sums, and the READs of differences.
 #[test]
 fn sums_leave_with_the_open() {
     for (mode, trips) in [(Mode::Predicting, 4), (Mode::Plain, 5)] {
@@ -169,7 +169,7 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_download() {
         assert!(old.is_none_or(|old| here(&w) == old), "{what}");
         nothing_is_left(&w);
     }
-    // A server that is not ours is not asked for anything.
+    // A stock server is not asked for sums.
     let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), link(), 1);
     older(&mut w, &old);
     w.place("new", &old, 0o644);
@@ -323,8 +323,8 @@ fn after_a_connection_that_was_lost_in_the_middle_it_is_begun_again() {
     }
 }
 
-/// What it says is bounded by what was asked: sums that are too many or too few for the range, an
-/// answer that is longer than its READ, a size that no file has.
+/// A hostile server's claims are checked against the request: too many or too few sums for the
+/// range, an answer longer than its READ, an impossible size.
 #[test]
 fn what_a_hostile_far_end_claims_ends_the_rebuild_or_the_channel() {
     let old = bytes(SIZE, 5);

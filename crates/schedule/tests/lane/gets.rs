@@ -49,7 +49,7 @@ fn short_reads_are_asked_for_again() {
         for fragment in [1, 40_000] {
             let mut server = Personality::openssh();
             server.read = 10_000;
-            // It says 255 KiB by its extensions, and limits are not asked for before.
+            // Its extensions imply 255 KiB, and limits are not requested before.
             server.extensions.truncate(6);
             let mut config = config(mode, 1);
             let mut info = crate::world::info();
@@ -116,7 +116,7 @@ fn a_file_that_shrinks_or_grows_while_it_is_read() {
             assert!(w.done(job), "{mode:?}");
             let shrank = w.warnings().iter().any(|t| t.contains("shrank"));
             assert_eq!(shrank, len < 2_000_000, "{mode:?} {at} {len}");
-            // What was read before it changed stays, as with scp.
+            // Bytes read before the change stay, as with scp.
             let got = w.got("a").unwrap();
             let old = bytes(2_000_000, 5);
             if shrank {
@@ -131,7 +131,7 @@ fn a_file_that_shrinks_or_grows_while_it_is_read() {
     }
 }
 
-/// It was said to be renamed.
+/// Such a file was reported as renamed.
 #[test]
 fn a_file_that_nothing_can_be_made_beside_is_told_to_be_written_in_place() {
     for mode in MODES {

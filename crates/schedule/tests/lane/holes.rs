@@ -1,4 +1,4 @@
-//! Holes that stay holes, and other names of files.
+//! Holes that stay holes, and hard links.
 
 use schedule::{JobKind, PackingMode, PutOptions};
 use testkit::sftp_model::Personality;
@@ -14,7 +14,7 @@ fn sparse() -> PutOptions {
     }
 }
 
-/// Data of 64 KiB at each of `data`, in `len` bytes of nothing.
+/// Returns `len` zero bytes with 64 KiB of data at each offset in `data`.
 fn with_holes(len: usize, data: &[usize]) -> Vec<u8> {
     let mut whole = vec![0; len];
     for (at, seed) in data.iter().zip(1..) {
@@ -24,7 +24,7 @@ fn with_holes(len: usize, data: &[usize]) -> Vec<u8> {
     whole
 }
 
-/// Files with holes everywhere that one may be.
+/// Returns files with holes at every kind of position.
 fn files() -> Vec<Vec<u8>> {
     vec![
         with_holes(8 * MIB, &[]),
@@ -101,7 +101,7 @@ fn a_name_is_made_of_another_whatever_has_it() {
             w.run();
             job
         };
-        // The last of them is one already.
+        // The last name is a link to the file already.
         for name in ["new", "other", "new"] {
             let job = make(&mut w, name);
             assert!(w.done(job), "{mode:?} {name}: {:?}", w.failed(job));

@@ -73,8 +73,8 @@ fn fail_each(server: &Personality, mode: Mode, code: StatusCode) {
         w.run();
         let which = format!("{nth} {:?} {mode:?} {code:?}", w.model.log()[nth]);
         assert_eq!(w.error, None, "{which}");
-        // The one behind a symlink is removed once the symlink is seen; if that fails, it is
-        // told.
+        // The temporary beside a symlink is removed once the symlink is seen; if that fails, a
+        // warning names it.
         for name in w.temporaries() {
             assert_eq!(w.model.log()[nth], "REMOVE", "{which}");
             assert!(w.warnings().iter().any(|t| t.contains(&name)), "{which}");
@@ -86,7 +86,7 @@ fn fail_each(server: &Personality, mode: Mode, code: StatusCode) {
                 assert!(stands == Some(data.as_slice()), "{which}: {name}");
             } else {
                 let old = stands.is_none() || stands == Some(OLD);
-                // Without posix-rename the old file goes before the new one has its name.
+                // Without posix-rename the old file is moved away before the new one has its name.
                 assert!(old, "{which}: {name} {:?}", w.failed(job));
             }
         }
@@ -118,11 +118,12 @@ fn without_prediction() {
     }
 }
 
-/// The old file was removed before the new one had its name: where RENAME was refused then, nothing
-/// was left under it.
+/// The old file used to be removed before the new one had its name: if RENAME was refused then, the
+/// name was lost.
 #[test]
 fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
-    // RENAMEs: onto the old file, of the old file aside, of the new one, of the old one back.
+    // RENAMEs in order: onto the old file, of the old file aside, of the new one, of the old one
+    // back.
     for (failing, stands) in [
         (&[][..], true),
         (&[1], true),
@@ -162,7 +163,7 @@ fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
     }
 }
 
-/// A second name that could not be removed was not told of.
+/// An old file that could not be removed under its second name was not reported.
 #[test]
 fn an_old_file_that_stays_behind_is_named() {
     let mut config = config(Mode::Plain, 1);
@@ -253,8 +254,8 @@ fn jobs_of_a_dead_channel_come_back() {
     }
 }
 
-/// Nothing in the protocol makes a server answer in order: CLOSE may be confirmed before the
-/// WRITE in front of it fails.
+/// The protocol does not require answers in order: CLOSE may be confirmed before an earlier WRITE
+/// fails.
 #[test]
 fn a_server_that_answers_out_of_order() {
     for seed in 0..20 {
@@ -305,8 +306,8 @@ fn a_server_that_answers_out_of_order() {
     }
 }
 
-/// A channel that is lost then leaves the old file under another name, which the owner of the lane
-/// has to know.
+/// A channel lost at this point leaves the old file under another name, which the owner of the lane
+/// must know.
 #[test]
 fn where_the_old_file_is_comes_before_the_rename() {
     let mut config = config(Mode::Plain, 1);

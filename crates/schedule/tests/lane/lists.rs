@@ -105,7 +105,7 @@ fn where_handles_are_predicted_a_listing_takes_one_round_trip() {
     }
 }
 
-/// Listings, uploads and downloads take turns on one channel, and none meets another's handle.
+/// Listings, uploads and downloads take turns on one channel, and none uses another's handle.
 #[test]
 fn listings_among_files_hold_no_handle() {
     for mode in [Mode::Remembered, Mode::Predicting] {
@@ -155,7 +155,7 @@ fn a_directory_too_long_for_one_flight_is_given_back() {
     w.run();
     let given_back = |e: &LaneEvent| *e == LaneEvent::Abandoned(job);
     assert!(w.events.iter().any(|(_, e)| given_back(e)));
-    // What the flight has brought was told as it came.
+    // Entries from the flight were reported as they came.
     assert!((1..1500).contains(&entries(&w, job).len()));
     assert_eq!(w.model.open_handles().0, 0);
 }
@@ -203,7 +203,7 @@ fn what_is_asked_before_version_is_answered_with_it() {
     assert!(w.now - w.start < 2 * RTT, "{:?}", w.now - w.start);
 }
 
-/// A listing cannot leave before VERSION has come, and nobody waits for it.
+/// A listing cannot be sent before VERSION has come, but questions behind it can.
 #[test]
 fn a_listing_that_waits_for_version_keeps_no_question() {
     let mut w = World::new(Mode::Predicting);
@@ -301,7 +301,7 @@ fn directories_links_and_attributes() {
     }
 }
 
-/// Between two hosts the source may have made it (CVE-2019-6111).
+/// Between two hosts the source may have created the symlink (CVE-2019-6111).
 #[test]
 fn a_symlink_to_a_directory_counts_only_where_it_may() {
     for follow in [true, false] {

@@ -1,4 +1,4 @@
-//! Data that are made smaller for the way.
+//! Compression of file data in transit.
 
 use schedule::{PackingMode, PutOptions};
 use testkit::sftp_model::Personality;
@@ -34,7 +34,8 @@ fn what_becomes_smaller_goes_packed_both_ways() {
     }
 }
 
-/// What was read with opening it went as it was: half of each file of a tree of such.
+/// Data read together with OPEN used to be sent uncompressed: half of each file in a tree of such
+/// files.
 #[test]
 fn what_a_file_begins_with_goes_packed_too() {
     let data = text(200_000);
@@ -47,7 +48,7 @@ fn what_a_file_begins_with_goes_packed_too() {
         assert!(w.done(put), "{:?}", w.events);
         assert!(w.model.fs.data(&format!("up{n}")) == Some(data.as_slice()));
     }
-    // All but what left before the server had said that it can.
+    // Everything except the data sent before the server announced its support.
     assert!(w.model.packed >= 19 * 200_000, "{}", w.model.packed);
     assert_eq!(w.disk.open_sources() + w.disk.targets(), 0);
 }
@@ -115,7 +116,7 @@ fn small_files_go_packed_both_ways() {
         .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
         .collect();
     jobs.push(w.put(b"short".to_vec(), "put-short", PutOptions::default()));
-    // What the server can is known by now.
+    // The server's abilities are known by now.
     w.run();
     jobs.extend(["down", "short"].map(|name| w.get(name, None)));
     w.run();

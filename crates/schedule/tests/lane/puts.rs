@@ -110,7 +110,7 @@ fn a_symlink_is_followed_and_stays() {
     }
 }
 
-/// A file that somebody else shares with a group became the copier's own.
+/// A file shared with a group used to become the copier's own.
 #[test]
 fn a_file_that_is_replaced_stays_its_owners_where_that_is_permitted() {
     for mode in MODES.into_iter().filter(|mode| *mode != Mode::Ours) {
@@ -145,7 +145,7 @@ fn a_file_that_is_replaced_stays_its_owners_where_that_is_permitted() {
     }
 }
 
-/// No round trip is spent on the owner of a file of one's own.
+/// Replacing one's own file takes no round trip for its owner.
 #[test]
 fn who_replaces_his_own_files_waits_for_no_owner() {
     let replaced_at = |owner: (u32, u32)| {
@@ -165,7 +165,8 @@ fn who_replaces_his_own_files_waits_for_no_owner() {
     assert!(own <= 3 * RTT, "{own:?}");
 }
 
-/// The bar passed 100 %: what was sent before the target turned out to be a symlink was counted twice.
+/// The progress bar exceeded 100 %: bytes sent before the target turned out to be a symlink were
+/// counted twice.
 #[test]
 fn a_file_that_is_begun_again_is_counted_once() {
     for mode in MODES {
@@ -351,8 +352,8 @@ fn a_cancelled_lane_cleans_up() {
     }
 }
 
-/// What was queued behind an OPEN that is refused was sent all the same: a limited or slow path
-/// carried the file twice when the first guess at its place was wrong.
+/// Data queued behind a refused OPEN used to be sent anyway: a limited or slow path carried the
+/// file twice if the first guess at its target was wrong.
 #[test]
 fn what_waits_behind_a_refused_open_is_not_sent() {
     for mode in MODES {
@@ -366,7 +367,8 @@ fn what_waits_behind_a_refused_open_is_not_sent() {
     }
 }
 
-/// One write(2) of a mebibyte costs the server less than four, where that takes no longer than a millisecond.
+/// One write(2) of a mebibyte costs the server less than four smaller ones, if the WRITE takes at
+/// most a millisecond.
 #[test]
 fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
     let data = bytes(40_000_001, 5);
@@ -397,7 +399,7 @@ fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
     assert_eq!(longest(other, 2_000_000_000), Some(252 << 10));
 }
 
-/// A rate that was set lets a few bytes go at once, which go fast: a mebibyte of them was too much.
+/// A rate limit allows a few bytes at once, which travel fast: a WRITE of a mebibyte exceeded it.
 #[test]
 fn a_pace_is_not_exceeded_by_a_long_write() {
     let data = bytes(40_000_001, 5);
@@ -422,7 +424,8 @@ fn a_pace_is_not_exceeded_by_a_long_write() {
     assert_eq!(longest(u64::MAX), Some(1 << 20));
 }
 
-/// A hole that begins and ends within long ones, and data that become smaller behind data that do not.
+/// A hole that starts and ends within long WRITEs, and compressible data behind incompressible
+/// data.
 #[test]
 fn long_writes_leave_nothing_out() {
     let line = b"a line of a log that says the same again and again: 200 OK\n";

@@ -1,5 +1,5 @@
-//! Servers that refuse any set of requests: the old content or all of the new one is under the final
-//! name, whatever the outcome, unless it was said that the file is written in place.
+//! Servers that refuse any set of requests: the final name holds the old content or all of the new
+//! one in every case, unless a message says that the file is written in place.
 
 use schedule::{LaneEvent, PutOptions};
 use sftp::StatusCode;
@@ -39,7 +39,8 @@ fn restricted(rng: &mut Rng) -> Restrictions {
     let code = |rng: &mut Rng| CODES[rng.below(CODES.len() as u64) as usize];
     for name in REFUSED {
         if rng.below(3) == 0 {
-            // A server that says so of a file that is there is believed.
+            // REMOVE never gets NO_SUCH_FILE, since a server that reports a file as missing is
+            // believed.
             let code = match (name, code(rng)) {
                 ("REMOVE", StatusCode::NO_SUCH_FILE) => StatusCode::FAILURE,
                 (_, code) => code,
@@ -66,7 +67,7 @@ fn world(restrictions: &Restrictions, openssh: bool, seed: u64) -> World {
     World::with(config, server, link(), seed)
 }
 
-/// Whether it was said of the file, or of all of them, that it is written in place.
+/// Returns true if writing in place was reported, for this file or for all.
 fn told_in_place(w: &World, job: schedule::JobId) -> bool {
     w.events.iter().any(|(_, event)| match event {
         LaneEvent::Refused(_, found, _) => found.in_place(),
@@ -153,7 +154,8 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
     assert!(enough, "{done} {failed} {in_place}");
 }
 
-/// Each file took the permissions of its source: others could read what only its owner could before.
+/// Each file used to take the permissions of its source: others could read a file that only its
+/// owner could read before.
 #[test]
 fn a_file_that_is_replaced_grants_no_more_where_permissions_cannot_be_set() {
     let mut restrictions = Restrictions::default();
@@ -177,11 +179,12 @@ fn a_file_that_is_replaced_grants_no_more_where_permissions_cannot_be_set() {
     }
 }
 
-/// A file was refused by its permission bits alone, which root and the file's group may pass.
+/// A file used to be refused by its permission bits alone, which root and the file's group may
+/// override.
 #[test]
 fn the_server_decides_whether_a_read_only_file_may_be_written() {
     let mut w = World::new(Mode::Plain);
-    // As of a file that its group may write.
+    // A file that its group may write.
     w.place("shared", OLD, 0o464);
     w.model.fs.ignores_modes = true;
     let job = w.put(bytes(50_000, 1), "shared", PutOptions::default());

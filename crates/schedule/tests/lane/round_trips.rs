@@ -97,7 +97,7 @@ fn two_thousand_small_files_come_down_in_few_round_trips() {
     assert_eq!(w.model.open_handles(), (0, 1));
 }
 
-/// 100 MB/s and 100 ms: a product of 10 MB, which a depth of 2 MiB would leave empty.
+/// 100 MB/s and 100 ms: a bandwidth-delay product of 10 MB, which a depth of 2 MiB would not fill.
 #[test]
 fn a_long_path_is_filled_both_ways() {
     let long = LinkOptions {

@@ -1,4 +1,4 @@
-//! Sums of ranges of files at the far end.
+//! Checksums of ranges of remote files.
 
 use schedule::{ByteRange, JobId, JobKind, LaneEvent};
 use testkit::sftp_model::{Act, Inject, Personality};

@@ -3,7 +3,7 @@ use testkit::sftp_model::{Act, HandleStyle, Inject, Personality};
 
 use crate::world::{Mode, World, bytes, config, link};
 
-/// After a surprise: everything again, plainly, on a new channel.
+/// Repeats everything without prediction on a new channel after a misprediction.
 fn plainly(w: &mut World) {
     assert!(
         matches!(w.error, Some(LaneError::Surprise(_))),

@@ -1,4 +1,4 @@
-//! Trees listed in one stream, where the server is ours.
+//! Trees listed in one stream by a longhaul server.
 
 use schedule::{JobId, JobKind, LaneEvent, TreeStep};
 use sftp::StatusCode;
@@ -6,7 +6,8 @@ use testkit::sftp_model::{Act, Inject, Kind};
 
 use crate::world::{Mode, RTT, World, bytes, remote};
 
-/// The paths that were told, those of directories with a slash, and what cannot be listed.
+/// Returns the reported paths, with a slash after directories, and the directories that cannot be
+/// listed.
 fn told(w: &World, job: JobId) -> Vec<String> {
     let (mut path, mut all, mut over) = (Vec::<String>::new(), Vec::new(), false);
     for (_, event) in &w.events {
@@ -34,7 +35,7 @@ fn told(w: &World, job: JobId) -> Vec<String> {
     all
 }
 
-/// What the server has counted.
+/// Returns the server's estimates.
 fn counted(w: &World) -> Vec<(u64, u64)> {
     let steps = w.events.iter().filter_map(|(_, event)| match event {
         LaneEvent::Tree(_, steps) => Some(steps),
@@ -79,13 +80,13 @@ fn a_tree_takes_the_round_trips_of_one_directory() {
     assert!(w.done(job), "{:?}", w.failed(job));
     assert_eq!(told(&w, job), all);
     assert_eq!(counted(&w), [(800, 800)]);
-    // VERSION, and some 850 steps of which 100 come in the first round trip and 400 in each that
-    // follows; what was asked for behind the last of them is answered too.
+    // VERSION, and about 850 steps, of which 100 come in the first round trip and 400 in each later
+    // one; requests sent after the last step are answered too.
     assert!(w.now - w.start <= 5 * RTT, "{:?}", w.now - w.start);
     assert_eq!((w.model.open_trees(), w.model.open_handles().0), (0, 0));
 }
 
-/// CVE-2019-6111, and what is in a directory that cannot be.
+/// CVE-2019-6111, and the contents of a directory with an impossible name.
 #[test]
 fn hostile_names_are_told_and_nothing_below_them_is_passed_on() {
     let mut w = World::new(Mode::Ours);
@@ -155,7 +156,7 @@ fn a_cancelled_listing_ends() {
     assert_eq!(w.model.open_trees(), 0);
 }
 
-/// Nobody has to hold more than was asked for.
+/// The caller need not store more than it has requested.
 #[test]
 fn a_listing_that_is_held_waits() {
     let mut w = World::new(Mode::Ours);
@@ -163,7 +164,7 @@ fn a_listing_that_is_held_waits() {
     let all = plant(&mut w);
     w.lane.hold_lists(w.now, true);
     let job = list(&mut w, "t");
-    // What keeps the lane busy meanwhile.
+    // Another job keeps the lane busy meanwhile.
     let large = bytes(60 << 20, 7);
     w.put(large, "large", schedule::PutOptions::default());
     w.run_for(6 * RTT);

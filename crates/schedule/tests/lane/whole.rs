@@ -1,4 +1,4 @@
-//! Small files in one request each, where the server is ours.
+//! Small files in one request each, on a longhaul server.
 
 use schedule::{Attributes, FileState, JobId, Keep, LaneError, PutOptions};
 use testkit::sftp_model::{Act, Inject, Kind, Personality};
@@ -8,7 +8,7 @@ use sftp::StatusCode;
 
 fn remembered() -> World {
     let mut config = config(Mode::Ours, 1);
-    // Whatever SSH server it stands behind.
+    // The server may run behind any SSH server.
     config.openssh = false;
     config.remembered = Some(info_of(&Personality::ours()));
     World::with(config, Personality::ours(), link(), 1)
@@ -93,7 +93,7 @@ fn what_nothing_is_known_of_comes_without_being_asked_about() {
     assert_eq!(w.failed(others[1]), Some("it is a directory"));
 }
 
-/// Only the small file's own way is another.
+/// Only the small file is sent in one request.
 #[test]
 fn a_small_file_does_not_wait_for_a_large_one() {
     let mut w = remembered();
@@ -164,7 +164,7 @@ fn a_file_that_differs_from_its_listing_is_read_to_its_end() {
     }
 }
 
-/// A server that answers more than it was asked for would choose how much memory it takes here.
+/// A server that sends more than requested could otherwise choose the memory used here.
 #[test]
 fn more_than_was_asked_for_ends_the_lane() {
     let mut w = World::new(Mode::Ours);
@@ -183,7 +183,7 @@ fn more_than_was_asked_for_ends_the_lane() {
     assert_eq!(w.got("a"), None);
 }
 
-/// So that whoever goes on finds it if the far machine dies between its creation and its name.
+/// A resumed copy must find the temporary if the far machine dies before the rename.
 #[test]
 fn a_temporary_has_the_name_that_was_written_down() {
     let keep = Keep {
@@ -203,7 +203,7 @@ fn a_temporary_has_the_name_that_was_written_down() {
     };
     let job = w.put(bytes(10, 1), "a", options);
     w.run();
-    // The model's server tries one name, which is taken.
+    // The model server tries one name, which is taken.
     assert!(w.failed(job).is_some(), "{:?}", w.events);
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct World {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) error: Option<LaneError>,
     pub(crate) unwritten: u64,
-    /// What the channel takes each time that anything happens.
+    /// Number of bytes that the channel takes at each event.
     pub(crate) room: usize,
-    /// What the lane may send each time that nothing is on its way any more.
+    /// Number of bytes that the lane may send each time that nothing is in flight.
     pub(crate) pace: Option<u64>,
     link: LinkOptions,
     seed: u64,
@@ -40,16 +40,16 @@ pub(crate) struct World {
     until: Option<Instant>,
 }
 
-/// How the lane goes about it.
+/// Server and prediction settings of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Predicting, the server remembered.
+    /// Prediction with a remembered server.
     Remembered,
-    /// Predicting once VERSION has come.
+    /// Prediction once VERSION has come.
     Predicting,
-    /// Nothing predicted.
+    /// No prediction.
     Plain,
-    /// The server is ours, behind OpenSSH's sshd.
+    /// A longhaul server behind OpenSSH's sshd.
     Ours,
 }
 
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// A new channel to the same server, its lane made from `config`.
+    /// Opens a new channel to the same server, with a lane made from `config`.
     pub(crate) fn reconnect(&mut self, config: LaneConfig) {
         self.error = None;
         self.drain();
@@ -191,14 +191,14 @@ impl World {
         self.model.fs.place(path, Kind::File(data.to_vec()), mode);
     }
 
-    /// Runs for that long.
+    /// Runs for a time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         self.until = Some(self.now + time);
         self.run();
         self.until = None;
     }
 
-    /// Runs until every job is done, the lane is over, or nothing happens any more.
+    /// Runs until every job is done, the lane is over, or nothing more happens.
     pub(crate) fn run(&mut self) -> &mut Self {
         for _ in 0..5_000_000 {
             self.feed();
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// Whether the lane had something to say.
+    /// Drains the lane; returns true if it had output.
     fn drain(&mut self) -> bool {
         let mut said = false;
         self.lane.set_output_room(self.room);
@@ -267,7 +267,7 @@ impl World {
     }
 
     fn deliver(&mut self) {
-        // All at once: a server that answers out of order does so among what came together.
+        // All at once: a server that answers out of order permutes requests that arrived together.
         let mut arrived = Vec::new();
         while let Some(bytes) = self.up.receive(self.now) {
             arrived.extend(bytes);
@@ -301,7 +301,7 @@ impl World {
         self.at(&LaneEvent::Done(job)).is_some()
     }
 
-    /// Why it failed.
+    /// Returns the reason of a job's failure.
     pub(crate) fn failed(&self, job: JobId) -> Option<&str> {
         self.events.iter().find_map(|(_, e)| match e {
             LaneEvent::Failed(id, fault) if *id == job => Some(fault.what.as_str()),

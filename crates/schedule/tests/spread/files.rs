@@ -1,4 +1,4 @@
-//! What goes over many lanes arrives whole, as if by one.
+//! Files copied over several lanes arrive whole, as over one lane.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn four_lanes_are_nearly_four_times_as_fast() {
         w.at(&LaneEvent::Done(job)).unwrap().as_secs_f64()
     };
     let (one, four) = (time(1), time(4));
-    // Five round trips and the slow beginning are no faster.
+    // Five round trips and the slow start do not get faster.
     assert!(
         four < one / 4.0 + 0.7,
         "{one} s with one lane, {four} s with four"
@@ -211,7 +211,7 @@ fn cancelling_leaves_nothing() {
     }
 }
 
-/// Further connections are of no use to it.
+/// The only work is one delta, for which further connections are useless.
 #[test]
 fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     let mut w = World::new(small(), 1);
@@ -237,8 +237,8 @@ fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     assert!(!w.spread.only_rebuilds_one());
 }
 
-/// A connection that had just come was given a directory to make, behind the files it had in its slow start,
-/// and nobody else could go on with what belonged into it.
+/// A new connection was given a directory to make, behind the files of its slow start, and no other
+/// lane could continue with the files in that directory.
 #[test]
 fn a_directory_is_made_before_its_turn_and_not_by_a_lane_that_has_just_come() {
     let mut w = World::new(small(), 4);

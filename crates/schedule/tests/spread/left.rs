@@ -1,4 +1,4 @@
-//! Runs that are told to leave: what has arrived stays, and all of it was told.
+//! Runs that are left unfinished: data that have arrived stay, and all of them were reported.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use testkit::sftp_model::Kind;
 use crate::world::{World, bytes};
 
 const MB: usize = 1_000_000;
-/// What is compared.
+/// Block size of the comparison in bytes.
 const BLOCK: usize = 4096;
 
-/// Blocks that lie in what was told, whole or (`touched`) in part.
+/// Returns the blocks within the reported ranges, whole or (`touched`) in part.
 fn blocks(told: &[(u64, u64)], touched: bool) -> BTreeSet<u64> {
     let block = BLOCK as u64;
     let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -31,9 +31,9 @@ fn blocks(told: &[(u64, u64)], touched: bool) -> BTreeSet<u64> {
     merged.iter().flat_map(of).collect()
 }
 
-/// Interrupted by the person at whatever moment, 84 to 154 MB were sent again: what was answered
-/// after the word to leave was not told, and a file that was being synced before it got its name
-/// was removed, with all that had been sent of it.
+/// After an interrupt by the user at any moment, 84 to 154 MB were sent again: data answered after
+/// the cancellation were not reported, and a file that was being synced before its rename was
+/// removed with all of its data.
 #[test]
 fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
     let (mut kept, mut naming) = (0, 0);
@@ -68,7 +68,7 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         let made = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Temp(..)));
         let left = w.temporaries();
         if !w.events.iter().any(|(_, event)| made(event)) {
-            // It was only being created: its lane has taken it away.
+            // The temporary was only being created, so its lane has removed it.
             assert_eq!(left, Vec::<String>::new(), "{ms} ms");
             continue;
         }
@@ -91,8 +91,8 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
     assert!(kept > 10 && naming > 2, "{kept} kept, {naming} being named");
 }
 
-/// A source that changed between the look at it and its OPEN was gone on with: half of the file was of
-/// one state, half of the other. And where nothing could be gone on with, nobody was told.
+/// A copy used to be resumed from a source that had changed between its check and its OPEN: half of
+/// the file was of one version, half of the other. If nothing could be resumed, no message said so.
 #[test]
 fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
     let size = 3 * MB as u64;

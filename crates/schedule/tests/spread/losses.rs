@@ -1,4 +1,4 @@
-//! Lanes that end in the middle.
+//! Lanes that are lost during a copy.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::world::{World, bytes};
 
 const MB: usize = 1 << 20;
 
-/// A file each way over four lanes, of which one dies then.
+/// Copies a file each way over four lanes, of which one dies after `ms` milliseconds.
 fn lose_at(ms: u64, which: usize, zombies: bool, seed: u64) {
     let mut w = World::with_lanes(4);
     w.zombies = zombies;
@@ -59,9 +59,9 @@ fn what_it_had_sent_may_still_be_carried_out() {
     }
 }
 
-/// The lane is lost that was to open the temporary, whose name a journal has given, and nobody says
-/// when it has ended: what it may have made is removed four seconds later. A file that another lane
-/// had begun under the same name was gone then.
+/// The lane that was to open the temporary (under a name from the journal) is lost, and the end of
+/// its channel is not reported: its possible temporary is removed four seconds later. A file that
+/// another lane had started under that name was removed with it.
 #[test]
 fn a_lane_may_die_that_opens_the_temporary() {
     let mut opening = 0;
@@ -166,7 +166,7 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
     }
 }
 
-/// MaxSessions: channels are refused after they were given something to do.
+/// MaxSessions: channels are refused after they were given jobs.
 #[test]
 fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
     let mut w = World::with_lanes(1);
@@ -187,8 +187,8 @@ fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
     w.assert_clean();
 }
 
-/// With servers without posix-rename the old file is moved aside first. The lane that did so is lost
-/// before it could rename, or before its answer came, and may move aside what is there then.
+/// On servers without posix-rename the old file is moved aside first. The lane that did so is lost
+/// before its rename or before the answer, and may move aside the file that exists then.
 #[test]
 fn the_old_file_was_moved_aside_and_the_lane_lost() {
     let mut naming = 0;
@@ -224,7 +224,7 @@ fn the_old_file_was_moved_aside_and_the_lane_lost() {
     assert!(naming >= 8, "lost {naming} times while it was named");
 }
 
-/// A lane is lost, the disk still works for it, and the run is cancelled then.
+/// A lane is lost, the disk still works for it, and then the run is cancelled.
 #[test]
 fn what_a_lost_lane_had_is_not_begun_again_after_a_cancel() {
     let mut w = World::with_lanes(2);

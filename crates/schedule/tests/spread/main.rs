@@ -1,4 +1,4 @@
-//! One file, and many, over several lanes, in virtual time.
+//! One file and many files over several lanes, in virtual time.
 
 #[path = "../lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]

@@ -1,4 +1,4 @@
-//! Servers of which it is not known that they bear several handles on one file.
+//! Servers that are not known to support several handles on one file.
 
 use schedule::LaneEvent;
 use schedule::{JobKind, PutOptions, SchedulerEvent};
@@ -30,7 +30,7 @@ fn in_order() -> Restrictions {
     }
 }
 
-/// From 8 MiB on the parts of a file were written through a handle each, in any order.
+/// From 8 MiB on, the parts of a file used to be written through one handle each, in any order.
 #[test]
 fn a_file_is_open_once_and_written_in_order() {
     for preserve in [false, true] {
@@ -77,7 +77,7 @@ fn a_lane_that_is_lost_gives_its_file_to_another() {
     }
 }
 
-/// What a whole file is sent for is known to be refused only at its end.
+/// The refusal of a rename is known only at the end of a file.
 #[test]
 fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
     let mut restrictions = in_order();

@@ -1,4 +1,4 @@
-//! When a lane gets its next piece.
+//! Time at which a lane gets its next piece.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn pushed(spread: &mut Scheduler) -> Vec<JobId> {
         .collect()
 }
 
-/// A file of `size` bytes is to be read over one lane, and its target is there.
+/// Starts the download of a file of `size` bytes over one lane, up to its open target.
 fn a_download(
     now: Instant,
     options: SchedulerOptions,
@@ -67,8 +67,8 @@ fn a_download(
     (spread, lane)
 }
 
-/// Nothing but progress: a lane that waited for the end of its last piece stood still for a round
-/// trip between any two.
+/// Reports progress only: a lane that waited for the end of its last piece was idle for a round
+/// trip between pieces.
 #[test]
 fn the_next_piece_is_there_while_the_former_still_moves() {
     let now = testkit::sftp_model::epoch();
@@ -81,11 +81,12 @@ fn the_next_piece_is_there_while_the_former_still_moves() {
     assert_ne!(pushed(&mut spread), [], "the lane has room again");
 }
 
-/// What a lane that moves `rate` bytes a second does with a file of 2 GiB that is kept.
+/// Work of a lane with a journaled file of 2 GiB.
 #[derive(Debug, Default)]
 struct Moved {
     pieces: usize,
-    /// Milliseconds at whose beginning it had less than 3 MiB to move, once it had moved 5 MiB.
+    /// Milliseconds that started with less than 3 MiB on the lane, except during the first and last
+    /// 5 MiB of the file.
     short: u64,
     syncs: usize,
     told: usize,
@@ -143,9 +144,9 @@ fn two_gib_at(rate: u64) -> Moved {
     moved
 }
 
-/// On loopback a copy was 800 opened and closed pieces a second, and as many records of the journal; and for
-/// 250 ms both ends waited for each other, since there was one piece at a time. No more is at stake than before
-/// where a machine stops.
+/// On loopback a copy used to be 800 opened and closed pieces per second, with as many journal
+/// records; and for 250 ms both ends waited for each other, with one piece at a time. The loss if a
+/// machine stops must not grow.
 #[test]
 fn a_fast_lane_has_pieces_that_last_and_is_told_of_less_often() {
     let fast = two_gib_at(2 << 30);
@@ -161,8 +162,8 @@ fn a_fast_lane_has_pieces_that_last_and_is_told_of_less_often() {
     assert!(slow.told > 450, "{slow:?}");
 }
 
-/// The first lane had 64 files of 256 KiB at once, and more whenever one was through: of a tree over
-/// 114 ms it had 40 MB to send when all other connections had nothing to do any more.
+/// The first lane used to get 64 files of 256 KiB at once, and more as they finished: of a tree
+/// over 114 ms it had 40 MB left when all other connections were idle.
 #[test]
 fn whole_files_do_not_pile_up_on_one_lane() {
     let now = testkit::sftp_model::epoch();

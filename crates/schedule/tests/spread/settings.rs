@@ -1,4 +1,4 @@
-//! Attributes of directories, which must not overtake each other.
+//! Attributes of directories, which must be set in order.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn lanes_that_set(w: &World) -> Vec<LaneId> {
     given.map(|(lane, _)| *lane).collect()
 }
 
-/// The directory above may not be entered any more once its mode is set.
+/// A directory may become inaccessible once its mode is set.
 #[test]
 fn the_directory_above_comes_after_the_one_below() {
     for lost in [None, Some(150), Some(200), Some(260), Some(320)] {
@@ -70,7 +70,8 @@ fn the_directory_above_comes_after_the_one_below() {
     }
 }
 
-/// Where nothing is carried out in order, whoever asks waits for each, and lanes share them.
+/// If the server does not keep requests in order, the caller waits for each answer, and lanes share
+/// the work.
 #[test]
 fn servers_that_keep_no_order_share_them() {
     let mut w = World::new(small(), 3);

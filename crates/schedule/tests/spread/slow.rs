@@ -1,4 +1,4 @@
-//! Lanes that are slow, or stop.
+//! Lanes that are slow or stalled.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::world::{World, bytes, link, small};
 
 const MB: usize = 1 << 20;
 
-/// Four lanes, one of them so much slower.
+/// Returns four lanes, one of them slower by `factor`.
 fn uneven(factor: u64) -> World {
     let mut w = World::new(small(), 9);
     for n in 0..4 {
@@ -55,14 +55,15 @@ fn a_lane_that_stops_is_overtaken_and_then_closed() {
         assert_eq!(w.progress(job), data.len() as u64);
         let at = w.at(&LaneEvent::Done(job)).unwrap();
         assert!(at < Duration::from_secs(8), "stopped after {ms} ms: {at:?}");
-        // Not where it had begun nothing yet.
+        // A lane that had not started anything need not be closed.
         assert!(w.closed.is_empty() || w.closed == [lane]);
         assert!(ms < 200 || w.closed == [lane], "after {ms} ms");
         w.assert_clean();
     }
 }
 
-/// Whatever it has when it stops: data, or the name of a file whose data others have brought.
+/// Tests every kind of work that the lane may have: data, or the rename of a file whose data others
+/// have moved.
 #[test]
 fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
     for (nth, ms) in (0..4).flat_map(|nth| (25..1200).step_by(75).map(move |ms| (nth, ms))) {
@@ -83,8 +84,8 @@ fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
     }
 }
 
-/// A small download that waited behind such a part kept the lane, and with it the end of a copy that
-/// others had done, for 12 s of 25.
+/// A small download behind such a part kept the lane open, and delayed the end of a copy that
+/// others had finished by 12 s of 25.
 #[test]
 fn a_slow_lane_is_not_kept_for_something_small_behind_what_others_have_done() {
     let mut w = World::new(small(), 9);
@@ -103,13 +104,13 @@ fn a_slow_lane_is_not_kept_for_something_small_behind_what_others_have_done() {
     assert_eq!(w.got("small"), Some(b"a few bytes".as_slice()));
     for job in [job, small] {
         let at = w.at(&LaneEvent::Done(job)).unwrap();
-        // It was 11.5 s.
+        // The time was 11.5 s before.
         assert!(at < Duration::from_secs(8), "{at:?}");
     }
 }
 
-/// The name is not asked for while what a closed lane has sent may still be written: whoever
-/// changes the file as soon as it is there would be written over.
+/// The rename is not requested while data sent on a closed lane may still be written: they would
+/// overwrite changes that others make to the finished file.
 #[test]
 fn nothing_is_written_once_the_name_was_asked_for() {
     for factor in [25, 33, 40] {
@@ -126,8 +127,8 @@ fn nothing_is_written_once_the_name_was_asked_for() {
     }
 }
 
-/// What was sent on a lane that was closed is carried out after its end: temporaries that others
-/// had looked for and not found were there after all, eight of them beside 1,500 small files.
+/// Requests of a closed lane are executed after its end: temporaries that other lanes had looked
+/// for in vain appeared after all, eight of them beside 1,500 small files.
 #[test]
 fn nothing_is_left_of_small_files_on_a_lane_that_was_closed() {
     let mut closed = 0;
@@ -153,8 +154,8 @@ fn nothing_is_left_of_small_files_on_a_lane_that_was_closed() {
     assert!(closed > 0, "no lane was closed");
 }
 
-/// What a jump host has taken it passes on. A lane that had half a second of it left was closed, and
-/// the name waited four seconds for the server's word.
+/// A jump host passes on all data that it has received. A lane with half a second of such data was
+/// closed, and the rename waited four seconds for the server's confirmation.
 #[test]
 fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
     let closed = |cuts| {
@@ -171,8 +172,8 @@ fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
     assert_eq!((closed(true), closed(false)), (1, 0));
 }
 
-/// A server that says nothing of the end of a channel holds the name up for seconds only, and where
-/// no lane was closed nothing does.
+/// A server that does not report the end of a channel delays the rename by seconds only, and
+/// without a closed lane nothing delays it.
 #[test]
 fn a_name_waits_for_a_lost_lane_no_longer_than_it_must() {
     let mut w = uneven(1);

@@ -1,4 +1,4 @@
-//! Sources that change while parts of them are on their way.
+//! Sources that change while their parts are being copied.
 
 use std::path::PathBuf;
 use std::time::Duration;

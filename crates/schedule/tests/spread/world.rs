@@ -21,22 +21,22 @@ pub(crate) struct At {
     pub(crate) lane: Lane,
     pub(crate) model: SftpModel,
     pub(crate) witness: Witness,
-    /// Nothing arrives any more.
+    /// No data arrives any more.
     pub(crate) stalled: bool,
-    /// What it told of itself last: a session says only what is new.
+    /// Last report of the lane: a session passes on changes only.
     reported: LaneReport,
     up: Link,
     down: Link,
 }
 
-/// A lane that is gone, whose disk requests are still out.
+/// A lost lane with unanswered disk requests.
 struct Lost {
     lane: LaneId,
     temporaries: Vec<(JobId, RemotePath)>,
     jobs: BTreeSet<JobId>,
 }
 
-/// A part of an upload on a lane.
+/// Part of an upload on a lane.
 #[derive(Debug)]
 struct Writing {
     lane: LaneId,
@@ -53,31 +53,31 @@ pub(crate) struct World {
     pub(crate) fs: Fs,
     pub(crate) disk: Disk,
     pub(crate) events: Vec<(Duration, SchedulerEvent)>,
-    /// What lanes were given, in order.
+    /// Jobs given to lanes, in order.
     pub(crate) given: Vec<(LaneId, Job)>,
-    /// What lost lanes have sent is still carried out.
+    /// Execute the requests of lost lanes.
     pub(crate) zombies: bool,
     pub(crate) closed: Vec<LaneId>,
-    /// Hold every lane's requests against each rename; a witness cannot tell whose a request on a
-    /// predicted handle is when the OPEN before it was refused.
+    /// Check every lane's requests against each rename. A witness cannot tell the owner of a
+    /// request on a predicted handle if the OPEN before it was refused.
     pub(crate) strict: bool,
     writing: BTreeMap<JobId, Writing>,
     undead: Vec<(LaneId, At)>,
-    /// When the servers of lost lanes say that they have ended.
+    /// Times at which the servers of lost lanes report their end.
     overs: Vec<(Instant, LaneId)>,
-    /// Names that were asked for.
+    /// Number of renames requested.
     renames: usize,
-    /// Bytes that lost lanes had sent and that arrived after one of those.
+    /// Number of bytes of lost lanes that arrived after a rename.
     pub(crate) late: usize,
     lost: Vec<Lost>,
-    /// Who asked the disk last for a job, and how much it owes.
+    /// Lane that last requested a disk operation for a job, and the number of missing replies.
     asked: BTreeMap<JobId, (Option<LaneId>, usize)>,
     next_job: u64,
     next_lane: u32,
     pub(crate) seed: u64,
 }
 
-/// How long the word that a channel has ended is under way.
+/// Time for the end of a channel to be reported.
 const CLOSES: Duration = Duration::from_millis(50);
 
 pub(crate) fn link(ms: u64, bandwidth: u64) -> LinkOptions {
@@ -97,7 +97,7 @@ pub(crate) fn config(predict: bool, seed: u64) -> LaneConfig {
     config
 }
 
-/// Pieces that make a cut of what tests can afford.
+/// Returns options with pieces so small that test files are cut.
 pub(crate) fn small() -> SchedulerOptions {
     SchedulerOptions {
         split: true,
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// With so many lanes of the same kind.
+    /// Creates a world with `lanes` equal lanes.
     pub(crate) fn with_lanes(lanes: u32) -> Self {
         let mut w = Self::new(small(), 7);
         for _ in 0..lanes {
@@ -221,7 +221,7 @@ impl World {
         self.get_sized(source, node as u64)
     }
 
-    /// The listing said `size`, whether or not that is true.
+    /// Downloads a file that the listing gave the size `size`, right or wrong.
     pub(crate) fn get_sized(&mut self, source: &str, size: u64) -> JobId {
         let known = Attributes {
             size: Some(size),
@@ -254,7 +254,7 @@ impl World {
         }
     }
 
-    /// The channel is gone.
+    /// Closes the lane's channel.
     pub(crate) fn lose(&mut self, id: LaneId) {
         self.drain_lane(id);
         self.spread.retire(id);
@@ -283,7 +283,7 @@ impl World {
         self.settle_lost();
     }
 
-    /// The connection is gone, and there will be no other.
+    /// Closes the connection for good.
     pub(crate) fn lose_all(&mut self, why: &str) {
         let ids: Vec<LaneId> = self.lanes.keys().copied().collect();
         for id in ids {
@@ -330,13 +330,13 @@ impl World {
     fn run_until(&mut self, until: Option<Instant>) {
         for _ in 0..3_000_000 {
             while self.drain() {}
-            // A file may be done before the answers to READs that nobody needs have come.
+            // A file may be done before the answers to needless READs have come.
             let quiet = self
                 .lanes
                 .values()
                 .all(|at| at.stalled || at.lane.is_idle());
             if self.spread.is_idle() && quiet && self.lost.is_empty() && until.is_none() {
-                // What lost lanes had sent before may still be carried out.
+                // Requests that lost lanes had sent may still be executed.
                 self.bury();
                 return;
             }
@@ -424,7 +424,7 @@ impl World {
         any
     }
 
-    /// Nothing under way writes what is said to be safe.
+    /// Checks that no request in flight writes bytes reported as safe.
     fn assert_settled(&self, event: &SchedulerEvent) {
         let SchedulerEvent::Lane(LaneEvent::Safe(job, from, to)) = event else {
             return;
@@ -437,7 +437,7 @@ impl World {
         assert!(late.is_none(), "{from} to {to} safe while {late:?}");
     }
 
-    /// The name is asked for only when every part has ended, or its lane has.
+    /// Checks that the rename is requested only after every part, or its lane, has ended.
     fn watch(&mut self, lane: LaneId, job: &Job) {
         match &job.kind {
             JobKind::PutRange {
@@ -522,7 +522,7 @@ impl World {
                 serve(&mut self.fs, &mut at.model, &bytes);
             }
             if at.up.next_arrival().is_none() && !at.stalled {
-                // The CLOSE came behind it, and its answer takes as long again.
+                // The CLOSE came after it, and its answer takes as long again.
                 self.overs.push((now + CLOSES, *id));
                 at.stalled = true;
             }
@@ -588,7 +588,7 @@ impl World {
         })
     }
 
-    /// Told since it was last restarted.
+    /// Returns the progress since the job was last restarted.
     pub(crate) fn progress(&self, job: JobId) -> u64 {
         let mut sum = 0;
         for (_, event) in &self.events {
@@ -606,7 +606,7 @@ impl World {
         names.filter(|n| n.ends_with(".longhaul")).collect()
     }
 
-    /// Lanes that were given parts of files.
+    /// Returns the lanes that were given parts of files.
     pub(crate) fn lanes_with_parts(&self) -> BTreeSet<LaneId> {
         let part = |job: &Job| {
             matches!(
@@ -618,7 +618,7 @@ impl World {
         given.map(|(lane, _)| *lane).collect()
     }
 
-    /// Nothing is left open or behind.
+    /// Checks that nothing is left open or behind.
     pub(crate) fn assert_clean(&self) {
         assert_eq!(self.temporaries(), Vec::<String>::new());
         assert_eq!((self.disk.open_sources(), self.disk.targets()), (0, 0));
@@ -629,7 +629,7 @@ impl World {
     }
 }
 
-/// All lanes' servers share one file system.
+/// Handles requests with the file system that all lanes' servers share.
 fn serve(fs: &mut Fs, model: &mut SftpModel, bytes: &[u8]) -> Vec<u8> {
     if bytes.is_empty() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Whether what was rebuilt is the source: the older form may have changed between its sums and
-//! its copy, the source between its sums and what was sent of it, and a server may be mistaken.
+//! Verifies that the rebuilt file equals the source: the basis file may have changed between its
+//! sums and its copy, the source between its sums and the sent data, and a server may be wrong.
 
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Reply, Request};
@@ -12,7 +12,7 @@ use crate::lane::task::Step;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
 
 impl Delta {
-    /// These bytes have left, or their copies were asked for.
+    /// Records that a range was sent, or that its copy was requested.
     pub(super) fn note_sent(&mut self, mut at: u64, len: u64) {
         let end = at + len;
         while at < end {
@@ -28,7 +28,7 @@ impl Delta {
         }
     }
 
-    /// Asks for the sums of a segment of the temporary that is all there; false if there is none.
+    /// Requests the sums of a complete segment of the temporary; false if there is none.
     pub(super) fn ask_ready(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.handles.new.clone() else {
             return false;
@@ -46,7 +46,7 @@ impl Delta {
         true
     }
 
-    /// Asks for the sums of what is left.
+    /// Requests the sums of the remaining segments.
     pub(super) fn ask_next(&mut self, core: &mut LaneContext) -> bool {
         let any = self.ask_ready(core);
         if self.checked.asked >= self.size() && core.server.in_order {
@@ -79,7 +79,7 @@ impl Delta {
         }
     }
 
-    /// All is asked: what follows it is CLOSE.
+    /// Sends CLOSE after the last request for sums.
     fn end(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Closing;
         self.set_mode(core);
@@ -89,8 +89,8 @@ impl Delta {
         }
     }
 
-    /// The mode of the older form stays, unless the source's is kept; and whose the new one is is
-    /// asked: with the CLOSE, which is a round trip less than behind it.
+    /// Sets the mode of the basis file, unless the source's is kept, and queries the owner of the
+    /// new file; both go with the CLOSE, which saves a round trip.
     fn set_mode(&mut self, core: &mut LaneContext) {
         let mode = self.old.map(|old| old.mode);
         if let (Some(mode), Some(handle), false) =
@@ -106,7 +106,7 @@ impl Delta {
         }
     }
 
-    /// Everything is there and closed: attributes and name, as for any other upload.
+    /// Sets attributes and final name, as in any other upload, once all data are closed.
     pub(super) fn finish(&mut self, core: &mut LaneContext) -> Step {
         self.reach(core, FileState::Written);
         let Some(temp) = self.temp.take() else {
@@ -121,7 +121,7 @@ impl Delta {
             owner: self.old.and_then(|old| old.owner),
         };
         let mut options = self.options.clone();
-        // Nothing of it is written down: nobody would find it.
+        // The journal has no entry for this file.
         options.keep = None;
         let mut put = Put::finish(self.id, temp, self.meta.attributes, (None, false), options);
         put.attempt.mode_set = self.mode_set;

@@ -1,4 +1,4 @@
-//! From the question whether it is worth it to two open files.
+//! Decides if a delta pays, and opens both files.
 
 use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
 
@@ -40,7 +40,8 @@ impl Delta {
         Step::Goes
     }
 
-    /// LSTAT of the target: whatever is no ordinary file is a plain upload's to deal with.
+    /// Handles the LSTAT of the target; only ordinary files are rebuilt, others need a plain
+    /// upload.
     pub(super) fn on_look(&mut self, reply: &Reply) {
         match reply {
             Reply::Attrs(Attrs {
@@ -59,7 +60,7 @@ impl Delta {
         }
     }
 
-    /// Both ends were looked at.
+    /// Chooses between delta and plain upload, once both ends were looked at.
     pub(super) fn decide(&mut self, core: &mut LaneContext) {
         let (Some(old), true) = (self.old, self.source_open) else {
             return;
@@ -78,9 +79,10 @@ impl Delta {
         }
     }
 
-    /// Its turn to open has come. Nothing is written before both handles are there; sums of the older
-    /// form are asked for behind the OPEN where its handle is predicted. If that is another file's,
-    /// nothing has changed by it, and what was said is not used.
+    /// Sends OPEN for both files when the job's turn has come. No data is written before both
+    /// handles are known; with predicted handles, sums of the basis file are requested right behind
+    /// the OPEN. If the handle is another file's, nothing has been changed, and the sums are
+    /// discarded.
     pub(in crate::lane) fn open(&mut self, core: &mut LaneContext) {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.open(core);
@@ -145,12 +147,12 @@ impl Delta {
         Ok(())
     }
 
-    /// A WRITE or a copy-data was answered.
+    /// Handles the answer to a WRITE or copy-data.
     pub(super) fn on_moved(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) {
         self.moving -= 1;
         match messages::status(reply) {
             Ok(()) => core.event(LaneEvent::Progress(self.id, len)),
-            // The older form has become shorter.
+            // The basis file has become shorter.
             Err(status) if status.code == StatusCode::EOF => self.plain = true,
             Err(status) => self.fail(messages::refused(messages::WRITING, status)),
         }

@@ -1,4 +1,4 @@
-//! Sums of the older form come, what is the same is copied at the far end, the rest is sent.
+//! Receives the sums of the basis file, has the server copy matching ranges, and sends the rest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::delta::{
 };
 use crate::lane::core::{LaneContext, RequestTag};
 
-/// copy-datas in flight. A long one keeps the server from answering what is behind it.
+/// Number and size of copy-data requests in flight. A long one delays the answers behind it.
 const COPYING: usize = 64;
 const COPIED: u64 = 16 << 20;
 
 impl Delta {
-    /// Both files are open, or their OPENs have left: begins.
+    /// Starts rebuilding, once both files are open or their OPENs were sent.
     pub(super) fn begin(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Rebuilding;
         let old = self.old.map_or(0, |old| old.size);
-        // What lies behind the older form's end only needs to be known.
+        // Segments beyond the end of the basis file only need their own sums.
         let mut offset = old.div_ceil(SEGMENT) * SEGMENT;
         while offset < self.size() {
             self.compare(core, offset, Bytes::new());
@@ -34,7 +34,7 @@ impl Delta {
         core.stream(self.id);
     }
 
-    /// Sends what is next: questions first, since answers take longest, then copies.
+    /// Sends the next request: sum requests first, since their answers take longest, then copies.
     pub(super) fn send_next(&mut self, core: &mut LaneContext) -> bool {
         let old = self.old.map_or(0, |old| old.size);
         if let Some(of) = self.handles.sums.clone()
@@ -69,7 +69,7 @@ impl Delta {
             return true;
         }
         let Some((at, end)) = self.literals.pop_front() else {
-            // The sums of the older form are what more waits for.
+            // Sums of the basis file come first, since more work depends on them.
             return core.server.in_order && self.basis.asked >= old && self.ask_ready(core);
         };
         let len = (end - at).min(u64::from(core.server.write));
@@ -113,7 +113,7 @@ impl Delta {
         self.send(core, what, &request);
     }
 
-    /// Whether an answer has as many sums as the range has blocks.
+    /// Returns true if an answer has as many sums as the range has blocks.
     pub(super) fn is_whole(&self, sums: &Bytes, kind: SumKind, len: u64) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
         sums.len() as u64 == blocks * kind.bytes() as u64
@@ -126,7 +126,7 @@ impl Delta {
                 self.basis.sums.insert(offset, sums.clone());
                 self.compare(core, offset, sums.clone());
             }
-            // It has become shorter, or the server is not what it says.
+            // The basis file has become shorter, or the server's answer is invalid.
             _ => self.plain = true,
         }
     }
@@ -159,7 +159,8 @@ impl Delta {
         for (from, to) in compared.differs {
             self.copy(same, same, from - same);
             same = to;
-            // Between what is as it was it is something new: it leaves while the rest is summed.
+            // A short difference between unchanged parts is new data: it is sent while the rest is
+            // hashed.
             let within = from > offset && to < end;
             match within && to - from <= IN_PLACE {
                 true => self.literals.push_back((from, to)),
@@ -176,7 +177,7 @@ impl Delta {
         queue_copy(&mut self.copies, Found { basis, at, len });
     }
 
-    /// Goes on as far as it can be gone on.
+    /// Starts all work that is possible now.
     pub(super) fn rebuild(&mut self, core: &mut LaneContext) {
         let old = self.old.map_or(0, |old| old.size);
         let known = self.basis.asked >= old && self.basis.in_flight + self.basis.comparing == 0;
@@ -193,11 +194,11 @@ impl Delta {
         }
     }
 
-    /// Whether all of it was sent or copied, so that nothing is left but to check it.
+    /// Returns true if everything was sent or copied, so that only the check is left.
     pub(super) fn is_sent(&mut self, core: &LaneContext) -> bool {
         let found = self.search.as_ref().is_some_and(|s| s.order.is_empty());
         let sent = self.copies.is_empty() && self.literals.is_empty() && self.reads.is_empty();
-        // A server that takes one request after the other sums what was sent before.
+        // A server that handles requests in order computes the sums after the earlier writes.
         let all = found && sent && (self.moving == 0 || core.server.in_order);
         if all && !self.given_up() {
             self.stage = Stage::Checking;
@@ -251,7 +252,7 @@ impl Delta {
         }
     }
 
-    /// What was found is copied, what is between is sent; each byte once.
+    /// Queues copies of matches and sends the bytes between them; each byte once.
     fn take_results(&mut self) {
         let size = self.size();
         let Some(mut search) = self.search.take() else {

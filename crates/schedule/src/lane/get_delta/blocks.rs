@@ -5,12 +5,12 @@ use sftp::blocks::{BlockSum, Strong};
 
 use crate::delta::SEGMENT;
 
-/// The blocks of a file, and the sums of them as they came: those of a segment each.
+/// Block sums of a file in wire form, one entry per segment.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(super) size: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(super) block: u32,
     sums: BTreeMap<u64, Bytes>,
 }
@@ -24,12 +24,12 @@ impl Blocks {
         }
     }
 
-    /// Where the segment that begins at `offset` ends.
+    /// Returns the end of the segment that starts at `offset`.
     pub(super) fn segment_end(&self, offset: u64) -> u64 {
         self.size.min(offset.saturating_add(SEGMENT))
     }
 
-    /// Keeps the sums of the `len` bytes at `offset`; false where they are too few or too many.
+    /// Stores the sums of the `len` bytes at `offset`; false if their number is wrong.
     pub(super) fn keep(&mut self, offset: u64, len: u64, sums: &Bytes) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
         let whole = sums.len() as u64 == blocks * BlockSum::LEN as u64;
@@ -39,7 +39,7 @@ impl Blocks {
         whole
     }
 
-    /// The sums of the segment at `offset`.
+    /// Returns the sums of the segment at `offset`.
     pub(super) fn of(&self, offset: u64) -> Bytes {
         self.sums.get(&offset).cloned().unwrap_or_default()
     }
@@ -49,14 +49,14 @@ impl Blocks {
         sums.flat_map(|sums| BlockSum::read_all(sums)).collect()
     }
 
-    /// Where the block that holds `at` begins and ends.
+    /// Returns start and end of the block that contains `at`.
     pub(super) fn around(&self, at: u64) -> (u64, u64) {
         let block = u64::from(self.block.max(1));
         let from = at / block * block;
         (from, self.size.min(from.saturating_add(block)))
     }
 
-    /// What the block that begins at `at` is known by.
+    /// Returns the strong sum of the block that starts at `at`.
     pub(super) fn strong(&self, at: u64) -> Option<Strong> {
         let segment = at / SEGMENT * SEGMENT;
         let nth = (at - segment) / u64::from(self.block.max(1));

@@ -1,4 +1,4 @@
-//! How the rebuilding of a file ends: under its name, or with nothing left of it.
+//! Ends the rebuilding of a file: by its rename, or by removing everything.
 
 use sftp::Request;
 
@@ -33,7 +33,7 @@ impl GetDelta {
         }
     }
 
-    /// Closes what is open, waits until nothing is on its way, removes the temporary.
+    /// Gives the job up: closes the file, waits for all answers and removes the temporary.
     pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
         core.unwritten = core.unwritten.saturating_sub(self.unwritten);
         self.unwritten = 0;
@@ -60,7 +60,7 @@ impl GetDelta {
         self.fault.is_some() || self.plain
     }
 
-    /// Fails it, unless the file is on its way to its name.
+    /// Fails the job, unless the rename is in progress.
     pub(in crate::lane) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> Step {
         if self.stage != Stage::Finishing {
             self.fail(fault);

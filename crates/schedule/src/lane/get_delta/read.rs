@@ -1,4 +1,4 @@
-//! What stands nowhere here is read from the far end, and written where it belongs.
+//! Reads the ranges without a local match from the far end and writes them to the temporary.
 
 use sftp::Reply;
 
@@ -11,8 +11,8 @@ use sftp::Request;
 use sftp::blocks::SumKind;
 
 impl GetDelta {
-    /// Sends what is next: questions first, since answers take longest; false when there is nothing
-    /// to send now.
+    /// Sends the next request: sum requests first, since their answers take longest; false if
+    /// nothing can be sent now.
     pub(in crate::lane) fn stream(&mut self, core: &mut LaneContext) -> bool {
         let Some(handle) = self.remote.handle.clone() else {
             return false;
@@ -90,7 +90,7 @@ impl GetDelta {
             Reply::Status(status) => {
                 self.reads -= 1;
                 match status.code {
-                    // It has become shorter.
+                    // The file has become shorter.
                     sftp::StatusCode::EOF => self.plain = true,
                     _ => self.fail(refused("cannot read", &status)),
                 }
@@ -103,7 +103,7 @@ impl GetDelta {
         core.stream(self.id);
     }
 
-    /// A READ of `len` at `offset` brought `got` bytes.
+    /// Handles the answer to a READ of `len` at `offset` that brought `got` bytes.
     fn arrived(&mut self, core: &mut LaneContext, offset: u64, len: u32, got: u64) {
         if self.given_up() {
             return;
@@ -125,7 +125,7 @@ impl GetDelta {
         }
     }
 
-    /// So many bytes of the older form are at `at` now.
+    /// Handles the copy of `len` bytes of the basis file to `at`.
     pub(super) fn on_copied(&mut self, core: &mut LaneContext, at: u64, len: u64) {
         self.copying -= 1;
         core.event(LaneEvent::Progress(self.id, len));

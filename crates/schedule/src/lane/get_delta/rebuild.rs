@@ -1,4 +1,4 @@
-//! The sums of the file come; what the older form has of it is found, and copied.
+//! Receives the sums of the remote file, finds its blocks in the basis file and copies them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::delta::{
 };
 use crate::lane::core::LaneContext;
 
-/// Copies that wait for the disk's threads, or run on them, and bytes of each.
+/// Number of copies that wait for or run on the disk threads, and the bytes of each.
 const COPYING: usize = 8;
 const COPIED: u64 = 8 << 20;
 
-/// What was not found where it stood is looked for everywhere in the older form.
+/// Search of the whole basis file for blocks that did not match at their own offset.
 #[derive(Debug)]
 pub(super) struct Search {
     basis: Arc<Basis>,
     todo: VecDeque<(u64, u64)>,
     running: usize,
-    /// What is looked for, and where in the older form it stands.
+    /// Strong sums to find, and their offset in the basis file once found.
     wanted: BTreeMap<Strong, Option<u64>>,
-    /// Bytes that were missing, those of the older form looked at, and those found.
+    /// Number of bytes that were missing, searched in the basis file, and found.
     all: u64,
     seen: u64,
     found: u64,
@@ -40,7 +40,7 @@ impl GetDelta {
             return;
         }
         let Reply::Sums(sums) = reply else {
-            // It has become shorter, or the server is not what it says.
+            // The file has become shorter, or the server's answer is invalid.
             self.plain = true;
             return;
         };
@@ -57,7 +57,7 @@ impl GetDelta {
         self.compare(core, offset, sums.clone());
     }
 
-    /// Compares the older form to what the file has in the segment at `offset`.
+    /// Compares the basis file with the sums of the segment at `offset`.
     fn compare(&mut self, core: &mut LaneContext, offset: u64, sums: Bytes) {
         let older = self.older.unwrap_or(0);
         self.comparing += 1;
@@ -72,13 +72,13 @@ impl GetDelta {
         self.ask_disk(core, request);
     }
 
-    /// The older form was compared from `offset` on. What the sums claim of bytes that are not there
-    /// is missing like anything else.
+    /// Handles the comparison of a segment. Bytes that the sums claim beyond the end of the basis
+    /// file count as missing.
     pub(super) fn on_compared(&mut self, offset: u64, len: u64, compared: Compared) {
         self.comparing -= 1;
         let older = self.older.unwrap_or(0);
         if len < SEGMENT.min(older - offset) {
-            // The older form has become shorter.
+            // The basis file has become shorter.
             self.plain = true;
             return;
         }
@@ -88,7 +88,8 @@ impl GetDelta {
         for (from, to) in compared.differs {
             self.copy(same, same, from.min(end).saturating_sub(same));
             same = to;
-            // Between what is as it was it is something new: it is read while the rest is summed.
+            // A short difference between unchanged parts is new data: it is read while the rest is
+            // hashed.
             let within = from > offset && to < behind.min(end);
             if within && to - from <= IN_PLACE {
                 self.literals.push_back((from, to));
@@ -101,7 +102,7 @@ impl GetDelta {
         self.lack(behind, end);
     }
 
-    /// These bytes of the file were not found where they stood.
+    /// Records a range of the file that did not match at its own offset.
     fn lack(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
@@ -118,7 +119,7 @@ impl GetDelta {
         queue_copy(&mut self.copies, Found { basis, at, len });
     }
 
-    /// Goes on as far as it can be gone on.
+    /// Starts all work that is possible now.
     pub(super) fn rebuild(&mut self, core: &mut LaneContext) {
         let told = self.asked >= self.blocks.size && self.asking + self.comparing == 0;
         if told && self.search.is_none() {
@@ -153,7 +154,7 @@ impl GetDelta {
             for (from, to) in std::mem::take(&mut self.unused) {
                 queue_search(&mut todo, from, to);
             }
-            // What lies behind the last segment of the file.
+            // Parts of the basis file beyond the last segment of the file.
             let mut from = self.blocks.size.div_ceil(SEGMENT) * SEGMENT;
             while from < older {
                 queue_search(&mut todo, from, older.min(from + SEGMENT));
@@ -178,7 +179,7 @@ impl GetDelta {
         search
     }
 
-    /// Blocks that stand where they stood, and are wanted once more elsewhere.
+    /// Records blocks that matched at their own offset and are wanted elsewhere as well.
     fn note_kept(&self, search: &mut Search) {
         if search.wanted.is_empty() {
             return;
@@ -217,7 +218,7 @@ impl GetDelta {
         }
     }
 
-    /// The older form has these blocks of the file.
+    /// Handles the result of a search of the basis file.
     pub(super) fn on_searched(&mut self, (from, to): (u64, u64), found: Vec<Found>) {
         let Some(mut search) = self.search.take() else {
             return;
@@ -247,7 +248,7 @@ impl GetDelta {
         self.search = Some(search);
     }
 
-    /// All was searched: what is missing still is wanted twice, or read.
+    /// After the last search, copies missing blocks from a known place or reads them.
     fn read_rest(&mut self) {
         let Some(search) = &mut self.search else {
             return;
@@ -278,7 +279,7 @@ impl GetDelta {
         }
     }
 
-    /// Takes a block out of what is missing; false where it, or some of it, is not.
+    /// Removes a block from the missing ranges; false if any byte of it is not missing.
     fn take_missing(&mut self, from: u64, to: u64) -> bool {
         let Some((start, end)) = self.missing.range(..=from).next_back() else {
             return false;
@@ -312,7 +313,7 @@ impl GetDelta {
         }
     }
 
-    /// These bytes are in the temporary: what of it is whole is compared with the sums.
+    /// Records bytes of the temporary, and verifies segments that are complete.
     pub(super) fn is_there(&mut self, core: &mut LaneContext, mut at: u64, len: u64) {
         let end = at.saturating_add(len);
         while at < end && !self.given_up() {
