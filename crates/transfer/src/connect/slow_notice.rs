@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::host_auth_handler::SharedPrompt;
 
-/// A connection that takes longer is worth a line: an unreachable host takes the kernel two minutes.
+/// The delay after which a slow connection is reported: the kernel takes two minutes to give up on
+/// an unreachable host.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Shows a text once if it still exists after a second.
+/// Shows a text after one second unless it is dropped before.
 pub(super) struct SlowNotice {
     _ends: Sender<()>,
 }
@@ -48,7 +49,7 @@ mod tests {
         let slow = SlowNotice::start_after(Duration::from_millis(1), send("slow"));
         assert_eq!(showed.recv(), Ok("slow"));
         drop((slow, shown));
-        // Both threads are over: the channel has no sender any more.
+        // Both threads have ended: the channel has no sender left.
         assert!(showed.recv().is_err());
     }
 }
