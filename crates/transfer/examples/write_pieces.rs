@@ -1,6 +1,6 @@
 //! Measures the processor time of writing 1 GiB to a new file, by write size:
 //!
-//! cargo run --release -p longhaul-transfer --example write_pieces -- FOLDER
+//!     cargo run --release -p longhaul-transfer --example write_pieces -- FOLDER
 //!
 //! Each size runs five times, in turns, and the medians are printed. In a virtual machine whose
 //! host reclaims free memory, some runs include the cost of getting it back.

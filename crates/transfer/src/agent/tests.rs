@@ -1,3 +1,5 @@
+//! Tests of the agent client against scripted replies and a real ssh-agent.
+
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;

@@ -1,3 +1,5 @@
+//! Lists of algorithms as configured, and the algorithms to offer by them.
+
 use super::ConfigError;
 
 /// A list of algorithms: chosen by the user, or the default.

@@ -1,3 +1,5 @@
+//! Warns about an open OpenSSH connection (ControlMaster) that longhaul does not use.
+
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! Runs `ssh -G` to evaluate OpenSSH's configuration.
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,3 +1,5 @@
+//! The settings for one host and their types.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Converts lines of keyword and value to a [`HostConfig`] by a table of options.
+
 use std::path::{Path, PathBuf};
 
 use super::value::{Parsed, boolean, number, paths, size, time, words};

@@ -1,3 +1,5 @@
+//! Tests of the configuration, with OpenSSH if it is installed, and without.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,3 +1,5 @@
+//! Expands the tokens of ssh_config(5), such as `%h`, and `~` and `${VARIABLE}` in paths.
+
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;

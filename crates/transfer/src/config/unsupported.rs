@@ -1,3 +1,5 @@
+//! Reports settings of ssh_config(5) that have no effect in longhaul.
+
 use super::{ConfigError, Evaluated, HostConfig};
 use crate::escape;
 

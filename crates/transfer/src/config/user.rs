@@ -1,3 +1,5 @@
+//! The local user: name, user ID, home directory and host name.
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -54,8 +54,7 @@ impl RemoteCommand {
         let channel = link.open_exec(&command);
         let channel =
             channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
-        // The caller has no write to make that would send the channel request, so it is flushed
-        // here.
+        // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
             .map_err(|e| format!("{shown}: {e}"))?;
         let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");

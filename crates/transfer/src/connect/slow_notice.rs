@@ -1,3 +1,5 @@
+//! Shows a message if a connection attempt is slow.
+
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Compares a remote file, as it is read back, with expected checksums.
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

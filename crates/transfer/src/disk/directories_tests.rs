@@ -1,3 +1,5 @@
+//! Tests that paths below a target are resolved without symlinks.
+
 use super::*;
 use std::os::unix::fs::symlink;
 

@@ -1,3 +1,5 @@
+//! Texts and faults for errors of local operations.
+
 use std::io;
 
 use schedule::Fault;

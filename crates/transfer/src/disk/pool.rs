@@ -1,3 +1,5 @@
+//! The threads that execute disk requests.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

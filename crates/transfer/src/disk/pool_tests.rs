@@ -1,3 +1,5 @@
+//! Tests of the disk pool: inline I/O, coalescing, relays and failures.
+
 use super::*;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};

@@ -1,3 +1,5 @@
+//! Passes a file's data in memory from one session to another.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,3 +1,5 @@
+//! Reads local files.
+
 use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;

@@ -1,3 +1,5 @@
+//! Writes local files: a temporary that is renamed, a file in place, or a stream.
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};

@@ -1,3 +1,5 @@
+//! Tests of writing and finishing local files.
+
 use super::*;
 use std::cell::Cell;
 use std::os::unix::fs::{PermissionsExt, symlink};

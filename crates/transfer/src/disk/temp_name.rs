@@ -1,3 +1,5 @@
+//! Random names of temporaries.
+
 use aws_lc_rs::rand;
 
 /// Returns a random name for a temporary beside the file `name`, in the format that lanes use.

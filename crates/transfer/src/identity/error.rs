@@ -1,3 +1,5 @@
+//! Errors of private keys, as sentences for the user.
+
 use std::fmt;
 use std::io;
 use std::path::Path;

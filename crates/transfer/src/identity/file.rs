@@ -1,3 +1,5 @@
+//! Reads private and public key files.
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};

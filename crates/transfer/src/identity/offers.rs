@@ -1,3 +1,5 @@
+//! Determines which keys are offered to a server, and in which order.
+
 use std::path::PathBuf;
 
 use ssh::key::PublicKey;

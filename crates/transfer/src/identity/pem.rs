@@ -1,3 +1,5 @@
+//! Decodes PEM blocks.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;

@@ -1,3 +1,5 @@
+//! Tests of key files in all formats, and of a real ssh-agent.
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};

@@ -1,3 +1,5 @@
+//! Makes copied files durable with syncfs(2), in batches.
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;

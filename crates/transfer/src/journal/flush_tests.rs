@@ -1,3 +1,5 @@
+//! Tests of syncing the file systems of copied files.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};

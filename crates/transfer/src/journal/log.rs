@@ -1,3 +1,5 @@
+//! Writes the journal's records.
+
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! Tests of writing and syncing the journal, including its cost.
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

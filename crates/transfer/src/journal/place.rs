@@ -1,3 +1,5 @@
+//! Finds, checks and creates the journal's file.
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};

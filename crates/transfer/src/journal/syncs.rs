@@ -1,3 +1,5 @@
+//! The thread that syncs the journal, and the state that it shares with the writer.
+
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;

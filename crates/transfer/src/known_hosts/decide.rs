@@ -1,3 +1,5 @@
+//! Decides whether a host key is accepted, with a prompt if necessary.
+
 use std::fmt;
 use std::io;
 use std::path::Path;

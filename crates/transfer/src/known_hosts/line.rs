@@ -1,3 +1,5 @@
+//! Parses lines of known_hosts, including damaged ones.
+
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -22,7 +24,7 @@ pub(super) struct Line {
     pub(super) unreadable: Option<Unreadable>,
 }
 
-/// Hosts, and a key that is theirs, is revoked or is an authority's.
+/// The hosts of a line, and a key: theirs, a revoked one, or an authority's.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) place: Place,

@@ -1,3 +1,5 @@
+//! Matches host names against OpenSSH's wildcard patterns.
+
 /// True if `name` matches `pattern`, in which `*` is any text and `?` any character (OpenSSH's
 /// match.c `match_pattern`).
 ///

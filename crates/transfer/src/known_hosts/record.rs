@@ -1,3 +1,5 @@
+//! Adds host keys to a known_hosts file.
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

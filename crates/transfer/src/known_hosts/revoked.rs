@@ -1,3 +1,5 @@
+//! Loads revoked keys (RevokedHostKeys).
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 

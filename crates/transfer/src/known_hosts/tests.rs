@@ -1,3 +1,5 @@
+//! Tests of looking up, deciding about and recording host keys.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;

@@ -1,3 +1,5 @@
+//! Tests of the operand grammar.
+
 use super::*;
 
 fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Operand {

@@ -1,3 +1,5 @@
+//! Reports about a session's transfer and about the far end's SFTP server.
+
 use std::time::Duration;
 
 use schedule::{Direction, Limiter, LimiterEvidence, TrialResult};

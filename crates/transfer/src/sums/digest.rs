@@ -1,3 +1,5 @@
+//! Checksum algorithms, digests and running hashers.
+
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};

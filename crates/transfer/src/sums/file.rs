@@ -1,3 +1,5 @@
+//! Checksums of one file, computed as its data are transferred.
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;

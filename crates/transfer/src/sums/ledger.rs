@@ -1,3 +1,5 @@
+//! Collects the checksums of all files of a run.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

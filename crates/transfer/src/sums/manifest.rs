@@ -1,3 +1,5 @@
+//! Writes the checksum file of `--manifest`.
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

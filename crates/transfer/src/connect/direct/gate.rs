@@ -1,3 +1,5 @@
+//! The authentication handler of direct connections.
+
 use std::net::IpAddr;
 
 use sftp::ServerInfo;

@@ -59,8 +59,7 @@ fn free(tcp: &TcpInfo) -> usize {
         return 0;
     }
     let segments = tcp.snd_cwnd.saturating_sub(tcp.unacked) as usize;
-    // The login's last messages may still be in flight, but then they are less than half the
-    // window.
+    // The login's last messages may still be in flight: more than half the window must be free.
     match segments * 2 > tcp.snd_cwnd as usize {
         true => segments * tcp.snd_mss as usize,
         false => 0,
