@@ -24,7 +24,8 @@ const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 /// A checksum program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The shell command; empty for sums that are requested over SFTP (copy/verify/ours.rs).
+    /// The shell command; empty for sums that are requested over SFTP by hash@longhaul
+    /// (copy/verify/longhaul_sums.rs).
     pub(crate) command: &'static str,
     /// The name of the program.
     pub(crate) name: &'static str,
