@@ -1,9 +1,9 @@
-//! What it costs a processor to write 1 GiB to a new file, by the length of each write:
+//! Measures the processor time of writing 1 GiB to a new file, by write size:
 //!
 //!     cargo run --release -p longhaul-transfer --example write_pieces -- FOLDER
 //!
-//! The lengths take turns, five times; medians are told. A guest whose host takes free memory back pays for that
-//! in some of them.
+//! Each size runs five times, in turns, and the medians are printed. In a virtual machine whose
+//! host reclaims free memory, some runs include the cost of getting it back.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,7 +35,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Seconds of a processor.
+/// Returns the processor time in seconds.
 fn write(path: &Path, piece: usize) -> io::Result<f64> {
     let file = File::create_new(path)?;
     let bytes: Vec<u8> = (0..piece).map(|n| (n % 251) as u8).collect();

@@ -1,5 +1,5 @@
-//! Client of an ssh-agent (draft-ietf-sshm-ssh-agent, OpenSSH's PROTOCOL.agent): keys stay
-//! there, signatures come from there.
+//! A client of ssh-agent (draft-ietf-sshm-ssh-agent, OpenSSH's PROTOCOL.agent), which keeps the
+//! private keys and signs with them.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -11,13 +11,13 @@ use wire::{Field, Reader, Rest, WireError};
 
 use crate::escape;
 
-/// No message is longer (OpenSSH's AGENT_MAX_LEN).
+/// The maximum length of a message (OpenSSH's AGENT_MAX_LEN).
 const MAX_MESSAGE: usize = 256 * 1024;
-/// More keys are an error in OpenSSH too (authfd.c MAX_AGENT_IDENTITIES).
+/// The maximum number of keys; OpenSSH refuses more too (authfd.c MAX_AGENT_IDENTITIES).
 const MAX_KEYS: u32 = 2048;
-/// An agent that only lists needs no person.
+/// The time limit for listing keys, which needs no user input.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A signature may wait for a touch, a PIN or a confirmation.
+/// The time limit for a signature, which may wait for a touch, a PIN or a confirmation.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(300);
 
 const FAILURE: u8 = 5;
@@ -31,9 +31,9 @@ wire::message! {
 wire::message! {
     /// SSH_AGENT_IDENTITIES_ANSWER: `keys` pairs of blob and comment follow.
     pub struct IdentitiesAnswer<'a> = 12 {
-        /// How many.
+        /// The number of pairs.
         pub keys: u32,
-        /// The pairs.
+        /// The pairs of key blob and comment.
         pub pairs: Rest<'a>,
     }
 }
@@ -42,7 +42,7 @@ wire::message! {
     pub struct SignRequest<'a> = 13 {
         /// The public key or certificate to sign with.
         pub blob: &'a [u8],
-        /// What to sign.
+        /// The data to sign.
         pub data: &'a [u8],
         /// 2 asks for rsa-sha2-256, 4 for rsa-sha2-512.
         pub flags: u32,
@@ -56,36 +56,36 @@ wire::message! {
     }
 }
 wire::message! {
-    /// SSH_AGENTC_EXTENSION with `session-bind@openssh.com`: ties the agent's connection to one
-    /// SSH connection, so that keys restricted to hosts (ssh-add -h) can be used.
+    /// SSH_AGENTC_EXTENSION with `session-bind@openssh.com`: binds the agent connection to one SSH
+    /// connection, so that keys with destination constraints (ssh-add -h) can be used.
     pub struct SessionBind<'a> = 27 {
         /// The extension's name.
         pub name: &'a [u8],
         /// The server's host key.
         pub host_key: &'a [u8],
-        /// The hash of the first key exchange.
+        /// The exchange hash of the first key exchange.
         pub session_id: &'a [u8],
-        /// The server's signature over it.
+        /// The server's signature over the session ID.
         pub signature: &'a [u8],
-        /// The agent is forwarded, rather than used for this connection's authentication.
+        /// True if the agent is forwarded, false if it authenticates this connection.
         pub forwarding: bool,
     }
 }
 
-/// Which agent (IdentityAgent).
+/// The choice of an agent (IdentityAgent).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AgentSocket {
-    /// The one that SSH_AUTH_SOCK names, if any.
+    /// The agent of SSH_AUTH_SOCK, if set.
     #[default]
     Environment,
-    /// None.
+    /// No agent.
     None,
-    /// The one at this socket.
+    /// The agent at this socket.
     Path(PathBuf),
 }
 
 impl AgentSocket {
-    /// Where its socket is; `None` when there is to be no agent or none is running.
+    /// Returns the socket's path; `None` without an agent.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Self::Environment => std::env::var_os("SSH_AUTH_SOCK")
@@ -96,7 +96,7 @@ impl AgentSocket {
         }
     }
 
-    /// Opens a raw connection, as agent forwarding passes it through; `None` without an agent.
+    /// Opens a raw connection for agent forwarding; `None` without an agent.
     pub fn open(&self) -> Result<Option<UnixStream>, AgentError> {
         let Some(path) = self.path() else {
             return Ok(None);
@@ -113,7 +113,7 @@ impl AgentSocket {
 pub struct AgentKey {
     /// The public key or certificate, in SSH's encoding.
     pub blob: Vec<u8>,
-    /// What the user called it; bytes of anyone's choosing, escape it.
+    /// The comment; arbitrary bytes that must be escaped for display.
     pub comment: Vec<u8>,
 }
 
@@ -124,7 +124,7 @@ pub struct Agent {
     path: PathBuf,
 }
 
-/// Why the agent did not do what was asked; the text names its socket.
+/// The reason why the agent did not fulfil a request; the text names its socket.
 #[derive(Debug)]
 pub struct AgentError {
     path: PathBuf,
@@ -143,7 +143,7 @@ enum Why {
 }
 
 impl Agent {
-    /// Connects to the agent; `None` when there is none.
+    /// Connects to the agent; `None` without an agent.
     pub fn connect(socket: &AgentSocket) -> Result<Option<Self>, AgentError> {
         let (Some(path), Some(stream)) = (socket.path(), socket.open()?) else {
             return Ok(None);
@@ -151,17 +151,17 @@ impl Agent {
         Ok(Some(Self { stream, path }))
     }
 
-    /// The connection itself, to be passed on (agent forwarding).
+    /// Returns the underlying connection, for agent forwarding.
     pub fn into_stream(self) -> UnixStream {
         self.stream
     }
 
-    /// Its socket.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The keys it holds, in its order.
+    /// Returns the keys that the agent holds, in its order.
     pub fn keys(&mut self) -> Result<Vec<AgentKey>, AgentError> {
         let reply = self.ask(&RequestIdentities {}.to_bytes(), LIST_TIMEOUT)?;
         if reply.first() == Some(&FAILURE) {
@@ -186,9 +186,9 @@ impl Agent {
         keys.map_err(|e| self.error(Why::Malformed(e)))
     }
 
-    /// Has `data` signed with the key `blob` under the signature `algorithm`
+    /// Requests a signature of `data` with the key `blob` and the signature `algorithm`
     /// (`rsa-sha2-512-cert-v01@openssh.com` counts as `rsa-sha2-512`); returns the signature in
-    /// SSH's encoding. Waits minutes, since a person may have to touch or confirm.
+    /// SSH's encoding. May wait for minutes, since the user may have to touch or confirm.
     pub fn sign(
         &mut self,
         blob: &[u8],
@@ -208,7 +208,7 @@ impl Agent {
             _ => {
                 let response = SignResponse::decode(&reply);
                 let response = response.map_err(|e| self.error(Why::Malformed(e)))?;
-                // An agent that knows no RFC 8332 answers with a SHA-1 signature.
+                // An agent without support for RFC 8332 returns a SHA-1 signature.
                 let made = Reader::new(response.signature).string();
                 let made = made.map_err(|e| self.error(Why::Malformed(e)))?;
                 if made != algorithm.as_bytes() {
@@ -219,8 +219,8 @@ impl Agent {
         }
     }
 
-    /// Tells the agent which connection it signs for (session-bind@openssh.com). `Ok(false)`
-    /// when it does not know the extension, which OpenSSH does not mind either.
+    /// Binds the agent to an SSH connection (session-bind@openssh.com). `Ok(false)` if the agent
+    /// does not know the extension, which OpenSSH ignores too.
     pub fn bind(
         &mut self,
         host_key: &[u8],
@@ -278,7 +278,7 @@ impl Agent {
     }
 }
 
-/// The algorithm of the signature itself: a certificate's algorithm without its ending.
+/// Returns the signature's algorithm: the name of a certificate algorithm without its suffix.
 pub fn signature_algorithm(algorithm: &str) -> &str {
     match algorithm {
         "sk-ssh-ed25519-cert-v01@openssh.com" => "sk-ssh-ed25519@openssh.com",
@@ -295,7 +295,8 @@ impl AgentError {
         }
     }
 
-    /// The agent works and said no: the key is locked, not confirmed, or not for this host.
+    /// True if the agent works and refused: the key is locked, not confirmed, or not permitted for
+    /// this host.
     pub fn is_refusal(&self) -> bool {
         matches!(self.why, Why::Refused)
     }

@@ -1,7 +1,8 @@
-//! The client's own binary sent ahead, to a machine of the same platform that has no longhaul.
+//! Sends this binary to a machine of the same platform that has no longhaul.
 //!
-//! It goes into a folder of the account's, of mode 0700, under a name that has its sum; what starts
-//! it there makes the sum again each time. docs/design/0008-both-ends.md.
+//! The binary is stored in a folder of the account with mode 0700, under a name that contains its
+//! checksum; the command that starts it verifies the checksum each time.
+//! docs/design/0008-both-ends.md.
 
 use std::env;
 use std::fs::File;
@@ -15,19 +16,19 @@ use crate::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place};
 use crate::report::{Outcome, Progress};
 use crate::session::Questions;
 
-/// Opens the line that counts, whatever startup files print before it.
+/// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
 
-/// A binary that is there.
+/// A binary on the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedBinary {
-    /// Its SHA-256, in hexadecimal digits.
+    /// The SHA-256 of the binary in hexadecimal.
     pub sum: String,
-    /// It had to be sent.
+    /// True if this run sent the binary.
     pub sent: bool,
 }
 
-/// What the far end says of the place for it.
+/// The far end's report about the place for the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     state: String,
@@ -36,7 +37,7 @@ struct Found {
     folder: Vec<u8>,
 }
 
-/// The SHA-256 of the program that runs, in hexadecimal digits.
+/// Returns the SHA-256 of the running program in hexadecimal.
 pub fn own_sum() -> io::Result<String> {
     sum_of(&env::current_exe()?)
 }
@@ -55,10 +56,10 @@ fn sum_of(path: &Path) -> io::Result<String> {
     Ok(sum.as_ref().iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Sends this program to `host`, unless it is there already.
+/// Sends this program to `host`, unless it is already there.
 ///
 /// # Errors
-/// One sentence without the host; nothing that could be started is left there then.
+/// One sentence without the host; no usable binary is left on the host then.
 pub fn place(
     host: HostId,
     connect: &dyn Connect,
@@ -72,13 +73,13 @@ pub fn place(
     }
     send(host, connect, cancel, (path, &sum), found.folder)?;
     match look(host, connect, cancel, &sum)?.has.as_str() {
-        // Without sha256sum it looks at itself when it is started.
+        // Without sha256sum, the program verifies itself when it is started.
         "yes" | "unknown" => Ok(PlacedBinary { sum, sent: true }),
         _ => Err("what arrived is not what was sent".to_owned()),
     }
 }
 
-/// Removes what [`place`] has left on `host`.
+/// Removes the binaries that [`place`] left on `host`.
 ///
 /// # Errors
 /// One sentence without the host.
@@ -118,15 +119,15 @@ fn look(
     }
 }
 
-/// What `uname -sm` prints here.
+/// Returns the output of `uname -sm` for this machine.
 fn platform() -> String {
     let here = rustix::system::uname();
     let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
     format!("{} {}", text(here.sysname()), text(here.machine()))
 }
 
-/// Makes the folder, and says what there is. No quote of its own, no backslash, and no exclamation
-/// mark: see `connect/remote_use.rs`.
+/// Returns the script that creates the folder and reports its state. The script contains no single
+/// quote, backslash or exclamation mark: see `connect/remote_use.rs`.
 fn script(sum: &str) -> String {
     format!(
         "umask 077; c=${{XDG_CACHE_HOME:-$HOME/.cache}}; d=$c/longhaul/bin; s=ok; h=no; \
@@ -169,7 +170,8 @@ fn send(
     let request = CopyRequest {
         sources: vec![Place::Local(path)],
         target: Place::Remote { host, path: target },
-        // A temporary of a random name, made exclusively, that is durable before it has its own.
+        // The copy goes to an exclusively created temporary with a random name and is durable
+        // before its rename.
         options: CopyOptions {
             fsync: true,
             ..CopyOptions::default()

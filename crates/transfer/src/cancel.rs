@@ -1,12 +1,12 @@
-//! One flag that ends a run, and that blocking waits can select on.
+//! A flag that ends a run, and that blocking waits can select on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// Asks a run to stop: it removes its temporaries at both ends and returns
-/// [`crate::report::Outcome::Interrupted`]. Clones are the same flag.
+/// Requests the end of a run, which removes its temporaries at both ends and returns
+/// [`crate::report::Outcome::Interrupted`]. Clones share the flag.
 #[derive(Clone, Debug)]
 pub struct CancelToken {
     inner: Arc<Inner>,
@@ -34,8 +34,7 @@ impl Default for CancelToken {
 }
 
 impl CancelToken {
-    /// Ends the run. Not for a signal handler itself: call it from the thread that waits for
-    /// signals.
+    /// Ends the run. Not safe in a signal handler: call it from the thread that waits for signals.
     pub fn cancel(&self) {
         self.inner.set.store(true, Ordering::SeqCst);
         self.inner
@@ -45,12 +44,12 @@ impl CancelToken {
             .take();
     }
 
-    /// Whether [`CancelToken::cancel`] was called.
+    /// True if [`CancelToken::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.inner.set.load(Ordering::SeqCst)
     }
 
-    /// Becomes disconnected with [`CancelToken::cancel`]; to select on.
+    /// Returns a channel that becomes disconnected by [`CancelToken::cancel`], for use in a select.
     pub fn receiver(&self) -> &Receiver<()> {
         &self.inner.closed
     }

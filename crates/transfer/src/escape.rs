@@ -1,4 +1,5 @@
-//! Names and texts from elsewhere, made safe to show: [`wire::escape`], and paths and arguments through it.
+//! Makes foreign names and texts safe for display: [`wire::escape`], and its use for paths and
+//! arguments.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

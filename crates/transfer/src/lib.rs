@@ -1,5 +1,5 @@
-//! Connects sockets and files to the pure machines below: sessions over links, the local disk,
-//! trees, and the copy that is made of them; who the hosts and the user are.
+//! Connects sockets and files to the pure crates: sessions over links, the local disk, directory
+//! trees, and copies; also host configuration and user authentication.
 
 pub mod agent;
 pub mod bench;

@@ -1,7 +1,7 @@
-//! What a host was like last time, so that the next connection takes fewer round trips.
+//! Remembers the properties of hosts, so that the next connection needs fewer round trips.
 //!
-//! Nothing in here is secret and nothing is trusted: a wrong guess costs a round trip, never
-//! safety. What is sent early on the strength of it is bound to the host key in it.
+//! The memory contains no secrets and is not trusted: a wrong prediction costs a round trip, never
+//! security. Data that are sent early because of it are bound to the remembered host key.
 
 pub mod findings;
 pub mod paths;
@@ -28,20 +28,21 @@ use processor::Processors;
 
 use crate::private_dir::{PrivateDir, UserDir};
 
-/// Older knowledge is dropped.
+/// The lifetime of an entry.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// What a server refuses may be a setting of it.
+/// The lifetime of refusals, which may depend on a server's settings.
 const REFUSED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
-/// A larger file is not ours.
+/// The maximum size of a file; larger files were not written by longhaul.
 const MAX_FILE: u64 = 256 * 1024;
-/// Paths kept of a host.
+/// The number of remembered paths of a host.
 const PLACES: usize = 64;
-/// Bytes of a path's hash.
+/// The length of a path's hash in bytes.
 const PLACE: usize = 9;
-/// Changes when the meaning of a field does. Format 1 had one path to a host.
+/// The format version; increased when the meaning of a field changes. Format 1 had one network path
+/// per host.
 const FORMAT: u32 = 2;
 
-/// What is remembered of a host, port and user.
+/// The memory of a host, port and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostMemory {
@@ -61,83 +62,84 @@ pub struct HostMemory {
     pub accepted_key: Option<AcceptedKey>,
     /// The SFTP extensions with their versions, in the server's order.
     pub sftp_extensions: Vec<(String, String)>,
-    /// Its address when it was reached by TCP last: which way leads there tells the paths apart.
+    /// The host's address at the last TCP connection, to which the route identifies the network
+    /// path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The network that this machine was in then ([`paths::network_of`]); empty if unknown. Of that
-    /// path are the round trip, what was learned and found, and whether connections went straight.
+    /// This machine's network at that time ([`paths::network_of`]); empty if unknown. The fields
+    /// `rtt_us`, `learned`, `findings` and `direct_failed` belong to this path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub network: String,
-    /// What is known of other paths, the latest first.
+    /// Figures of other network paths, latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<PathMemory>,
-    /// The round trip of TCP to it, in microseconds.
+    /// The TCP round trip, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<u32>,
-    /// How many connections and channels paid, at most one record for each direction.
+    /// The numbers of connections and channels that paid, at most one record per direction.
     #[serde(default)]
     pub learned: Vec<Learned>,
-    /// Whether there is a longhaul.
+    /// The record of a longhaul at the far end.
     #[serde(default)]
     pub far: Option<RemoteMemory>,
-    /// When no connection could go straight to it, in seconds of UNIX.
+    /// The time when direct connections failed, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
-    /// When a connection failed for which zlib had been chosen without being asked for, in seconds of
-    /// UNIX.
+    /// The time when a connection failed with zlib that the user had not requested, in seconds
+    /// since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zlib_failed: Option<u64>,
-    /// What was measured on purpose.
+    /// The deliberate measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<Findings>,
-    /// Operations that its SFTP server was found to refuse.
+    /// Operations that the SFTP server was found to refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalMemory>,
-    /// Hashes of paths that look like directories' and were none, the latest last.
+    /// Hashes of paths that look like directories but name files, latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
 }
 
-/// What was found of a longhaul at the far end.
+/// The record of a longhaul at the far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteMemory {
-    /// When, in seconds of UNIX.
+    /// The time of the record, in seconds since 1970.
     pub at: u64,
-    /// The version of the one that answered, if one did.
+    /// The version of the longhaul that answered, if any.
     pub software: Option<String>,
-    /// The SFTP extensions that it announced, with their versions and in its order.
+    /// The SFTP extensions that it announced, with versions, in its order.
     #[serde(default)]
     pub extensions: Vec<(String, String)>,
-    /// The SHA-256 of the one that was sent there.
+    /// The SHA-256 of the binary that was sent there.
     #[serde(default)]
     pub placed: Option<String>,
 }
 
-/// Operations that an SFTP server refuses, and when that was found.
+/// Operations that an SFTP server refuses, and when they were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusalMemory {
-    /// In seconds of UNIX.
+    /// The time of the record, in seconds since 1970.
     pub at: u64,
-    /// Which.
+    /// The refused operations.
     pub refusals: Refusals,
 }
 
 impl RemoteMemory {
-    /// How long ago it was found; `None` of the future.
+    /// Returns the age of the record; `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         seconds(now).checked_sub(self.at).map(Duration::from_secs)
     }
 }
 
 impl HostMemory {
-    /// The round trip of TCP to it.
+    /// Returns the TCP round trip.
     pub fn rtt(&self) -> Option<Duration> {
         self.rtt_us.map(|us| Duration::from_micros(us.into()))
     }
 
-    /// Notes it, where another path must have been taken since.
+    /// Stores the round trip if it differs by more than a factor of two, which means another path.
     pub fn note_rtt(&mut self, rtt: Duration) {
         let known = self.rtt().unwrap_or_default();
         if !(known / 2..=known * 2).contains(&rtt) {
@@ -145,19 +147,19 @@ impl HostMemory {
         }
     }
 
-    /// Notes that a connection failed for which zlib had been chosen without being asked for.
+    /// Records that a connection failed with zlib that the user had not requested.
     pub fn note_zlib_failed(&mut self, now: SystemTime) {
         self.zlib_failed = Some(seconds(now));
     }
 
-    /// How long ago that was, while it still counts.
+    /// Returns how long ago a connection failed with such zlib, while the record is valid.
     pub fn zlib_failed(&self, now: SystemTime) -> Option<Duration> {
         let age = Duration::from_secs(seconds(now).checked_sub(self.zlib_failed?)?);
         (age <= LIFETIME).then_some(age)
     }
 
-    /// Operations that the server is expected to refuse. Whether it still does is found out again
-    /// after a week.
+    /// Returns the operations that the server is expected to refuse; they are tried again after a
+    /// week.
     pub fn refusals(&self, now: SystemTime) -> Refusals {
         let age = |r: &RefusalMemory| seconds(now).checked_sub(r.at).map(Duration::from_secs);
         let holds = |r: &RefusalMemory| age(r).is_some_and(|age| age <= REFUSED_FOR);
@@ -165,7 +167,7 @@ impl HostMemory {
         known.map(|known| known.refusals).unwrap_or_default()
     }
 
-    /// Notes more of them.
+    /// Adds refused operations.
     pub fn note_refusals(&mut self, found: Refusals, now: SystemTime) {
         let refusals = self.refusals(now).and(found);
         self.refused = Some(RefusalMemory {
@@ -174,24 +176,24 @@ impl HostMemory {
         });
     }
 
-    /// What was learned of transfers this way.
+    /// Returns the figures learned from transfers in this direction.
     pub fn learned(&self, direction: Direction) -> Option<Learned> {
         let this_way = |l: &&Learned| l.direction == direction;
         self.learned.iter().find(this_way).copied()
     }
 
-    /// Replaces what was known of that direction.
+    /// Replaces the figures of a direction.
     pub fn learn(&mut self, learned: Learned) {
         self.learned.retain(|l| l.direction != learned.direction);
         self.learned.push(learned);
     }
 
-    /// Whether what is sent to `path` takes that name, though it looks like a directory's.
+    /// True if `path` looks like a directory but named a file before.
     pub fn was_file(&self, path: &[u8]) -> bool {
         self.files.contains(&short_hash(path, PLACE))
     }
 
-    /// It was guessed wrong whether `path` is a directory: it is if this is no `file`.
+    /// Corrects a wrong guess about `path`: it is a `file`, or else a directory.
     pub fn note_place(&mut self, path: &[u8], file: bool) {
         let hash = short_hash(path, PLACE);
         self.files.retain(|other| *other != hash);
@@ -203,23 +205,23 @@ impl HostMemory {
     }
 }
 
-/// A public key that was accepted.
+/// A public key that the server accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptedKey {
     /// SHA256 fingerprint of the key or certificate blob.
     pub fingerprint: String,
-    /// The signature algorithm that was used.
+    /// The signature algorithm.
     pub algorithm: String,
-    /// Nothing else was needed: publickey alone completed the authentication.
+    /// True if publickey alone completed the authentication.
     pub sufficient: bool,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
     format: u32,
-    // In clear, so that a person who looks can tell what a file is about, and so that a
-    // collision of file names could not mix two hosts.
+    // Stored in clear, so that users can see which host a file is about, and a collision of file
+    // names cannot mix two hosts.
     host: String,
     port: u16,
     user: String,
@@ -227,37 +229,37 @@ struct Stored {
     memory: HostMemory,
 }
 
-/// The folder of memories.
+/// The folder with the memory of all hosts.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     folder: PathBuf,
 }
 
 impl MemoryStore {
-    /// In `hosts` in the user's cache folder. `None` without one.
+    /// Returns the folder `hosts` in the user's cache folder; `None` without a cache folder.
     pub fn of_user() -> Option<Self> {
         Some(Self::at(UserDir::Cache.path()?.join("hosts")))
     }
 
-    /// In `folder`, which is created when first needed.
+    /// Uses `folder`, which is created when first needed.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// What is kept beside them of this machine's processor.
+    /// Returns the folder with the measurements of this machine's processor.
     pub fn processors(&self) -> Processors {
         let beside = self.folder.parent().unwrap_or(&self.folder);
         Processors::at(beside.join("processors"))
     }
 
-    /// What is remembered. A file that is missing, too old, damaged or of another format is no
-    /// memory; `now` decides its age.
+    /// Loads the memory of a host. `None` if the file is missing, too old at time `now`, damaged or
+    /// of another format.
     pub fn load(&self, host: &str, port: u16, user: &str, now: SystemTime) -> Option<HostMemory> {
         let (memory, _) = self.load_aged((host, port, user), now)?;
         Some(memory)
     }
 
-    /// The same, with how long ago it was last written.
+    /// Loads the memory of a host with its age.
     pub fn load_aged(
         &self,
         (host, port, user): (&str, u16, &str),
@@ -268,13 +270,13 @@ impl MemoryStore {
             && stored.host == host
             && stored.port == port
             && stored.user == user;
-        // A time in the future says that the clock was wrong then or is now.
+        // A time in the future means that the clock was or is wrong.
         let age = Duration::from_secs(seconds(now).checked_sub(stored.stored)?);
         stored.memory.on_present_path();
         (ours && age <= LIFETIME).then_some((stored.memory, age))
     }
 
-    /// Remembers; whoever reads at the same time sees the old file or the new one, whole.
+    /// Stores the memory of a host. Concurrent readers see the old or the new file, complete.
     pub fn store(
         &self,
         host: &str,
@@ -294,11 +296,11 @@ impl MemoryStore {
         replace(&self.folder, &file_of(host, port, user), &stored)
     }
 
-    /// Changes what is remembered of a host, if anything is, as `change` says; false where nothing
-    /// is: of a host that nobody has logged in to, nothing is kept.
+    /// Changes the memory of a host by `change`; false without an entry, since hosts without a
+    /// login are not stored.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn change(
         &self,
         (host, port, user): (&str, u16, &str),
@@ -313,14 +315,14 @@ impl MemoryStore {
         Ok(true)
     }
 
-    /// Forgets, as when the host key changed or an early authentication failed.
+    /// Removes the memory of a host, after its host key changed or an early authentication failed.
     pub fn forget(&self, host: &str, port: u16, user: &str) {
         let _ = fs::remove_file(self.folder.join(file_of(host, port, user)));
     }
 }
 
 fn file_of(host: &str, port: u16, user: &str) -> String {
-    // NUL cannot be in any of them.
+    // NUL cannot occur in host, port or user.
     file_name(&format!("{host}\0{port}\0{user}"))
 }
 
@@ -328,14 +330,13 @@ fn file_name(of: &str) -> String {
     format!("{}.json", short_hash(of.as_bytes(), 18))
 }
 
-/// The first `len` bytes of the SHA-256, as text.
+/// Returns the first `len` bytes of the SHA-256 in base64.
 fn short_hash(of: &[u8], len: usize) -> String {
     let hash = digest::digest(&digest::SHA256, of);
     URL_SAFE_NO_PAD.encode(hash.as_ref().get(..len).unwrap_or_default())
 }
 
-/// What a file holds; nothing where it is missing, damaged, too large to be ours, or in a folder
-/// that others can write.
+/// Reads a file; `None` if it is missing, damaged, too large, or in a folder that others can write.
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
     let file = PrivateDir::open(folder).and_then(|dir| dir.file(name.as_ref(), false));
     let mut text = Vec::new();
@@ -346,7 +347,7 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Option<T> {
     }
 }
 
-/// Whoever reads the file at the same time sees the old one or the new one, whole.
+/// Replaces a file by a rename, so that concurrent readers see the old or the new one, complete.
 fn replace(folder: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(content)?;
     let dir = PrivateDir::create(folder)?;

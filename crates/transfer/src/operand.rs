@@ -1,5 +1,5 @@
-//! What a copy is from and to, in scp's grammar (scp.c `colon`, misc.c `parse_user_host_path`
-//! and `parse_uri`).
+//! Parses the operands of a copy in scp's grammar (scp.c `colon`, misc.c `parse_user_host_path` and
+//! `parse_uri`).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,33 +15,33 @@ use crate::escape;
 pub enum Operand {
     /// A path on this machine.
     Local(PathBuf),
-    /// A path at a host.
+    /// A path on a host.
     Remote(Remote),
 }
 
 /// `[user@]host:path` or a URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Where.
+    /// User, host and port.
     pub destination: Destination,
-    /// As written, percent-decoded in a URI; `.` when there is none. A relative path starts at
-    /// the home directory; one that starts with `~` still needs expand-path@openssh.com, or,
-    /// where the server has not got it, `~/` means relative and `~user` cannot be had.
+    /// The path as written, percent-decoded in a URI; `.` if empty. A relative path starts at the
+    /// home directory. A path that starts with `~` needs expand-path@openssh.com; on a server
+    /// without it, `~/` is taken as relative and `~user` is an error.
     pub path: RemotePath,
 }
 
 /// `[user@]host[:port]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// The user, when one is named.
+    /// The user, if given.
     pub user: Option<String>,
-    /// Name or address, without brackets.
+    /// The name or address, without brackets.
     pub host: String,
-    /// The port, when one is named.
+    /// The port, if given.
     pub port: Option<u16>,
 }
 
-/// Why an operand cannot be used; the text names it.
+/// The reason why an operand cannot be used; the text names the operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandError {
     operand: Vec<u8>,
@@ -62,12 +62,11 @@ enum Why {
 }
 
 impl Operand {
-    /// Reads one operand.
+    /// Parses one operand.
     ///
-    /// A colon makes it remote unless a `/` comes first (`./a:b`, `/a:b`) or it is the first
-    /// character; colons in brackets belong to an address. Users and hosts that a shell or an
-    /// option parser could take for something else are refused as in ssh.c (`valid_hostname`,
-    /// `valid_ruser`).
+    /// A colon makes it remote, unless a `/` precedes the colon (`./a:b`, `/a:b`) or the colon is
+    /// the first character; colons in brackets belong to an address. Users and hosts with shell
+    /// metacharacters or a leading dash are refused, as in ssh.c (`valid_hostname`, `valid_ruser`).
     pub fn parse(operand: &OsStr) -> Result<Self, OperandError> {
         let bytes = operand.as_bytes();
         let fail = |why| OperandError {
@@ -101,7 +100,7 @@ impl Operand {
     }
 }
 
-/// Where the colon is that parts host and path (scp.c `colon`).
+/// Returns the position of the colon between host and path (scp.c `colon`).
 fn colon(bytes: &[u8]) -> Option<usize> {
     if bytes.first() == Some(&b':') {
         return None;
@@ -120,8 +119,8 @@ fn colon(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// What follows `scp://` (misc.c `parse_uri`): the path is relative to the home directory, so
-/// that an absolute one has two slashes.
+/// Parses the part after `scp://` (misc.c `parse_uri`): the path is relative to the home directory,
+/// so that an absolute path needs two slashes.
 fn uri(rest: &[u8]) -> Result<Remote, Why> {
     let (authority, path) = match rest.iter().position(|b| *b == b'/') {
         Some(slash) => (&rest[..slash], &rest[slash + 1..]),
@@ -131,7 +130,8 @@ fn uri(rest: &[u8]) -> Result<Remote, Why> {
         Some(at) => (Some(&authority[..at]), &authority[at + 1..]),
         None => (None, authority),
     };
-    // `user;fingerprint=...` of draft-ietf-secsh-scp-sftp-ssh-uri: OpenSSH ignores it too.
+    // `user;fingerprint=...` of draft-ietf-secsh-scp-sftp-ssh-uri: OpenSSH ignores the fingerprint
+    // too.
     let user = user.map(|u| u.split(|b| *b == b';').next().unwrap_or_default());
     let user = user.map(percent_decode).transpose()?;
     if user.as_ref().is_some_and(Vec::is_empty) {
@@ -155,7 +155,7 @@ fn or_home(path: Vec<u8>) -> RemotePath {
 }
 
 impl Destination {
-    /// Reads `[user@]host[:port]` or `ssh://[user@]host[:port]`, as `-J` and ProxyJump take it.
+    /// Parses `[user@]host[:port]` or `ssh://[user@]host[:port]`, the form of `-J` and ProxyJump.
     pub fn parse(text: &str) -> Result<Self, OperandError> {
         let bytes = text.as_bytes();
         let fail = |why| OperandError {
@@ -208,8 +208,8 @@ impl Destination {
     }
 }
 
-/// `host`, `host:port`, `[address]`, `[address]:port`; a bare address with several colons is
-/// taken whole.
+/// Parses `host`, `host:port`, `[address]` or `[address]:port`; a bare address with several colons
+/// has no port.
 fn host_and_port(text: &[u8]) -> Result<(&[u8], Option<u16>), Why> {
     let colons = text.iter().filter(|b| **b == b':').count();
     let (host, port) = if text.first() == Some(&b'[') {
@@ -250,7 +250,7 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
             digit.and_then(|d| u8::try_from(d).ok()).ok_or(Why::Percent)
         };
         let byte = digit()? << 4 | digit()?;
-        // An encoded NUL would cut the path short at the far end.
+        // An encoded NUL would truncate the path at the far end.
         if byte == 0 {
             return Err(Why::Percent);
         }
@@ -259,7 +259,8 @@ fn percent_decode(text: &[u8]) -> Result<Vec<u8>, Why> {
     Ok(out)
 }
 
-/// ssh.c `valid_hostname`: what a ProxyCommand's shell could be made to run, and options.
+/// True for a host name without shell metacharacters or a leading dash, as in ssh.c
+/// `valid_hostname`.
 pub fn valid_host(host: &str) -> bool {
     !host.is_empty()
         && !host.starts_with('-')
@@ -271,7 +272,7 @@ pub fn valid_host(host: &str) -> bool {
         })
 }
 
-/// ssh.c `valid_ruser`.
+/// True for a user name that ssh.c `valid_ruser` accepts.
 pub fn valid_user(user: &str) -> bool {
     let dash_after_space = user
         .as_bytes()
@@ -287,13 +288,14 @@ pub fn valid_user(user: &str) -> bool {
 }
 
 impl Remote {
-    /// The path is to be expanded by the server: it starts with `~`.
+    /// True if the server must expand the path: it starts with `~`.
     pub fn needs_expanding(&self) -> bool {
         self.path.0.first() == Some(&b'~')
     }
 }
 
-/// Shown as an operand, escaped; it reads back as the same where nothing had to be escaped.
+/// Prints the destination as in an operand, escaped; the output parses to an equal value if nothing
+/// was escaped.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(user) = &self.user {
@@ -309,7 +311,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// For messages: escaped.
+/// Prints the operand for messages, escaped.
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,5 @@
-//! How fast this processor seals, measured in a few milliseconds at the end of a copy that took
-//! seconds, and kept for the connections that come.
+//! Measures the cipher rates of this processor in a few milliseconds after a copy of at least a
+//! second, and stores them for later connections.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,15 +9,16 @@ use tracing::debug;
 use crate::memory::MemoryStore;
 use crate::memory::processor::{Processor, model};
 
-/// What a channel packet holds.
+/// The payload of a channel packet in bytes.
 const PAYLOAD: usize = 32 << 10;
-/// Each cipher has so many turns of so long, and the best counts: others may have had the processor.
+/// The number of measurements per cipher, of [`TURN`] each. The best one counts, since other
+/// processes may use the processor.
 const TURNS: u32 = 3;
 const TURN: Duration = Duration::from_micros(600);
-/// A copy that took less is not held up for it.
+/// The shortest copy after which the measurement is made.
 const WORTH: Duration = Duration::from_secs(1);
 
-/// Measures this processor behind a copy that took `elapsed`, unless that was done of late.
+/// Measures this processor after a copy that took `elapsed`, unless a recent measurement exists.
 pub fn learn(memories: &MemoryStore, elapsed: Duration) {
     let (processors, model, now) = (memories.processors(), model(), SystemTime::now());
     if elapsed < WORTH || processors.load(&model, now).is_some() {
@@ -33,7 +34,7 @@ pub fn learn(memories: &MemoryStore, elapsed: Duration) {
     }
 }
 
-/// Bytes a second that one core seals, for each cipher that needs no MAC.
+/// Returns the bytes per second that one core seals, for each AEAD cipher.
 pub fn measure() -> Vec<(String, u64)> {
     let aead = CIPHERS.iter().filter(|cipher| cipher.is_aead());
     let mut benches: Vec<Bench> = aead.filter_map(Bench::new).collect();
@@ -82,7 +83,7 @@ impl Bench {
         };
         let (start, mut sealed) = (Instant::now(), 0);
         let took = loop {
-            // What was sealed the last time is as good as any payload.
+            // The output of the last round is as good as any other payload.
             self.packet[..head.len()].copy_from_slice(&head);
             if self.key.seal(self.at, &mut self.packet).is_err() {
                 return;

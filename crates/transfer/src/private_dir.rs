@@ -1,7 +1,8 @@
-//! Folders that only the user can write: all that a later run believes lies in them.
+//! Folders that only the user can write, for all files that a later run trusts.
 //!
-//! Journals decide what is skipped, renamed and removed, and memories what is sent early. In a
-//! folder that others can write, they would decide it (docs/journal.md, "State that is believed").
+//! Journals decide which files are skipped, renamed and removed, and host memory decides which data
+//! are sent early. In a folder that others can write, they could control these decisions
+//! (docs/journal.md, "State that is believed").
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -18,27 +19,27 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Symlinks on the way to a folder before they count as a loop, as in the kernel (MAXSYMLINKS).
+/// The number of symlinks followed before a path counts as a loop, as in the kernel (MAXSYMLINKS).
 const MAX_SYMLINKS: u32 = 40;
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 
-/// The user's folders, as the XDG Base Directory Specification has them.
+/// The user's folders of the XDG Base Directory Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserDir {
-    /// `$XDG_STATE_HOME/longhaul`, `~/.local/state/longhaul` without it: journals and keys.
+    /// `$XDG_STATE_HOME/longhaul`, by default `~/.local/state/longhaul`: journals and keys.
     State,
-    /// `$XDG_CACHE_HOME/longhaul`, `~/.cache/longhaul` without it: memories of hosts and
-    /// processors, the library of `longhaul wrap`.
+    /// `$XDG_CACHE_HOME/longhaul`, by default `~/.cache/longhaul`: memory of hosts and processors,
+    /// and the library of `longhaul wrap`.
     Cache,
-    /// `$XDG_CONFIG_HOME/longhaul`, `~/.config/longhaul` without it.
+    /// `$XDG_CONFIG_HOME/longhaul`, by default `~/.config/longhaul`.
     Config,
 }
 
 impl UserDir {
-    /// The folder's path; `None` where neither the XDG variable, nor HOME, nor the password file
-    /// names an absolute one.
+    /// Returns the folder's path; `None` if neither the XDG variable, nor HOME, nor the password
+    /// file has an absolute path.
     pub fn path(self) -> Option<PathBuf> {
         let (variable, below_home) = match self {
             Self::State => ("XDG_STATE_HOME", ".local/state"),
@@ -55,12 +56,12 @@ fn absolute(variable: &str) -> Option<PathBuf> {
     value.filter(|path| path.is_absolute())
 }
 
-/// `$HOME`, or what the password file says where that is not set.
+/// Returns `$HOME`, or if that is not set, the home directory of the password file.
 fn home() -> Option<PathBuf> {
     absolute("HOME").or_else(|| crate::config::LocalUser::current().home)
 }
 
-/// A folder that was checked, and is held open: no later change of its path leads elsewhere.
+/// A verified folder that is held open, so that a later change of its path has no effect.
 #[derive(Debug)]
 pub struct PrivateDir {
     fd: OwnedFd,
@@ -71,16 +72,16 @@ impl PrivateDir {
     /// Opens the folder at `path`.
     ///
     /// # Errors
-    /// It is not there, or another user could have written what is in it.
+    /// The folder does not exist, or another user could have written its contents.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::reach(path, false)
     }
 
-    /// Opens the folder at `path`, and makes it (mode 0700) with those above it where it is
-    /// missing. The home directory is not made.
+    /// Opens the folder at `path`, and creates it and its missing parents with mode 0700. The home
+    /// directory is not created.
     ///
     /// # Errors
-    /// As [`PrivateDir::open`], or the folder cannot be made.
+    /// Those of [`PrivateDir::open`], or the folder cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::reach(path, true)
     }
@@ -100,19 +101,19 @@ impl PrivateDir {
         Ok(Self { fd, path })
     }
 
-    /// The path that was opened, for messages.
+    /// Returns the path that was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens a file of the folder for reading, and for writing where `write` says so.
+    /// Opens a file of the folder for reading, and with `write` for writing too.
     ///
     /// # Errors
-    /// It is not there, or is not a regular file of this user, with one name, that nobody else
-    /// can write.
+    /// The file does not exist, or is not a regular file of this user with a single hard link and
+    /// no write permission for others.
     pub fn file(&self, name: &OsStr, write: bool) -> io::Result<File> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-        // To open a FIFO would wait for whoever writes it.
+        // Opening a FIFO would block until it has a writer.
         let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
         let meta = file.metadata()?;
@@ -130,10 +131,10 @@ impl PrivateDir {
         Err(distrusted(&self.path.join(name), why))
     }
 
-    /// Makes a file (mode 0600) that must not be there.
+    /// Creates a new file with mode 0600.
     ///
     /// # Errors
-    /// It is there, or cannot be made.
+    /// The file exists, or cannot be created.
     pub fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -143,7 +144,7 @@ impl PrivateDir {
     /// Renames a file within the folder.
     ///
     /// # Errors
-    /// As renameat(2).
+    /// Those of renameat(2).
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -151,16 +152,16 @@ impl PrivateDir {
     /// Removes a file of the folder.
     ///
     /// # Errors
-    /// As unlinkat(2).
+    /// Those of unlinkat(2).
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 }
 
-/// The way to a folder, component by component.
+/// Walks to a folder, component by component.
 struct Walk {
     dir: OwnedFd,
-    /// Where `dir` is, for messages.
+    /// The path of `dir`, for messages.
     at: PathBuf,
     left: VecDeque<OsString>,
     symlinks: u32,
@@ -170,7 +171,8 @@ struct Walk {
 impl Walk {
     fn to(path: &Path, make: bool) -> io::Result<OwnedFd> {
         let (base, below) = match home().filter(|home| path.starts_with(home)) {
-            // Whoever runs the machine decides where homes lie, as for sshd's StrictModes.
+            // The system administrator decides on the location of home directories, as for sshd's
+            // StrictModes.
             Some(home) => (
                 home.clone(),
                 path.strip_prefix(&home).unwrap_or(path).to_path_buf(),
@@ -246,7 +248,7 @@ impl Walk {
     }
 }
 
-/// Names and `..`, without the root and `.`.
+/// Returns names and `..`, without the root and `.`.
 fn components(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -255,9 +257,9 @@ fn components(path: &Path) -> impl Iterator<Item = OsString> {
     })
 }
 
-/// Errors unless only trusted users can change which folder a name in this directory means. A
-/// group's right to write is the owner's choice: with umask 002 folders of a user have it for the
-/// user's own group.
+/// Fails unless only trusted users can change the meaning of a name in this directory. Group write
+/// permission is allowed, since it is the owner's choice: with umask 002 all folders have it for
+/// the user's own group.
 fn check_directory(path: &Path, stat: &Stat) -> io::Result<()> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Errno::NOTDIR.into());
@@ -271,7 +273,7 @@ fn check_directory(path: &Path, stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// This user, root, and the owner of `/`: root as a user namespace shows it.
+/// True for this user, root, and the owner of `/`, which is root as seen in a user namespace.
 fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == own_uid() || stat("/").is_ok_and(|root| root.st_uid == uid)
 }
@@ -338,9 +340,9 @@ mod tests {
             (&path, 0o775, true),
             (&path, 0o1777, true),
             (&above.path().join("a"), 0o777, true),
-            // /tmp is such a folder: others can neither remove nor rename what is in it.
+            // /tmp is such a folder: other users can neither remove nor rename its entries.
             (&above.path().join("a"), 0o1777, false),
-            // With umask 002 each folder of a user is.
+            // With umask 002, all folders of a user have these bits.
             (&above.path().join("a"), 0o775, false),
         ] {
             mode(folder, bits);
@@ -373,7 +375,7 @@ mod tests {
         symlink(above.path().join("a"), &absolute).unwrap();
         assert_eq!(opened(&absolute.join("b")), Ok(()));
         if chown(&path, Some(12_345), None).is_err() {
-            // Only root gives files away.
+            // Only root can change a file's owner.
             return;
         }
         assert!(

@@ -1,5 +1,4 @@
-//! Questions to the person: on the terminal, or through SSH_ASKPASS where there is none
-//! (OpenSSH's readpass.c).
+//! Prompts the user: on the terminal, or without one through SSH_ASKPASS (OpenSSH's readpass.c).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,39 +13,41 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::escape;
 
-/// Longest answer taken, as OpenSSH's askpass buffer.
+/// The maximum length of an answer, equal to OpenSSH's askpass buffer.
 const MAX_ANSWER: usize = 1024;
 
-/// How long after Ctrl-C a question is still open. A run that ignores it goes on then.
+/// How long a prompt waits after Ctrl-C for the run to end. A run that ignores Ctrl-C continues
+/// then.
 const RUN_ENDS: Duration = Duration::from_secs(1);
 
-/// A password, passphrase or other answer; wiped when dropped.
+/// A password, passphrase or other answer; wiped from memory when dropped.
 pub type Answer = Zeroizing<String>;
 
-/// Something that can be asked. Texts must already be escaped ([`crate::escape`]).
+/// A source of answers. Texts must already be escaped ([`crate::escape`]).
 pub trait Prompt {
-    /// Asks, and waits for the answer. `Err(PromptError::Unavailable)` when nobody can be asked.
+    /// Asks a question and waits for the answer. `Err(PromptError::Unavailable)` if no prompt is
+    /// possible.
     fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError>;
 
-    /// Shows a text that belongs to the questions that follow (a banner, instructions).
+    /// Shows a text before the questions that follow (a banner, instructions).
     fn show(&mut self, text: &str);
 }
 
-/// How an answer is given.
+/// The visibility of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A secret: not shown while typed.
+    /// A secret that is not echoed.
     Secret,
-    /// Shown while typed: a host key confirmation, an echoing keyboard-interactive prompt.
+    /// An echoed answer: a host key confirmation, or an echoing keyboard-interactive prompt.
     Visible,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug)]
 pub enum PromptError {
-    /// BatchMode, or neither a terminal nor SSH_ASKPASS.
+    /// BatchMode is set, or there is neither a terminal nor SSH_ASKPASS.
     Unavailable(&'static str),
-    /// The person ended it: Ctrl-C, Ctrl-D, a cancelled dialogue.
+    /// The user cancelled: Ctrl-C, Ctrl-D, or a closed dialogue.
     Cancelled,
     /// The terminal or the askpass program failed.
     Io(io::Error),
@@ -64,7 +65,7 @@ impl fmt::Display for PromptError {
 
 impl std::error::Error for PromptError {}
 
-/// BatchMode: nobody is asked.
+/// A prompt for BatchMode, which never asks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPrompt;
 
@@ -80,7 +81,7 @@ impl Prompt for NoPrompt {
     }
 }
 
-/// The person at the terminal, or behind SSH_ASKPASS.
+/// A prompt on the terminal or through SSH_ASKPASS.
 #[derive(Clone, Debug)]
 pub struct TerminalPrompt {
     askpass: Askpass,
@@ -95,12 +96,12 @@ enum Askpass {
 }
 
 impl TerminalPrompt {
-    /// As SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY and WAYLAND_DISPLAY say.
+    /// Reads SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY and WAYLAND_DISPLAY.
     pub fn from_env() -> Self {
         Self::from_vars(|name| std::env::var_os(name).filter(|v| !v.is_empty()))
     }
 
-    /// The same with `var` as the environment; empty values count as absent.
+    /// Reads the variables through `var`; empty values count as unset.
     pub fn from_vars(var: impl Fn(&str) -> Option<OsString>) -> Self {
         let display = var("DISPLAY").is_some() || var("WAYLAND_DISPLAY").is_some();
         let require = var("SSH_ASKPASS_REQUIRE").map(|v| v.to_ascii_lowercase());
@@ -177,8 +178,8 @@ fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer
             let answer = rpassword::prompt_password_with_config(question, config);
             answer.map(Zeroizing::new).map_err(|e| match e.kind() {
                 io::ErrorKind::Interrupted => {
-                    // Ctrl-C came as a character; it is meant for the whole run, which ends
-                    // before the server hears that there is no answer.
+                    // Ctrl-C was read as a character. It is meant for the whole run, which should
+                    // end before the server receives an empty answer.
                     let _ = kill_process(getpid(), Signal::INT);
                     std::thread::sleep(RUN_ENDS);
                     PromptError::Cancelled
@@ -193,7 +194,7 @@ fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer
                 .map_err(PromptError::Io)?;
             let mut line = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
             let mut byte = [0];
-            // One byte at a time: what follows the line belongs to whoever reads next.
+            // Reads byte by byte, since data after the line belong to the next reader.
             loop {
                 match terminal.read(&mut byte) {
                     Ok(0) if line.is_empty() => return Err(PromptError::Cancelled),

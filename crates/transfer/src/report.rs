@@ -1,5 +1,5 @@
-//! What a run tells while it goes and when it is over, as data: the command line turns it into
-//! bars, NDJSON and the closing line.
+//! The progress and the result of a run as data, which the command line turns into bars, NDJSON and
+//! the closing line.
 
 mod decision;
 mod session;
@@ -21,12 +21,12 @@ pub use session::{Depth, FarEnd, SessionReport};
 
 use crate::sums::Algorithm;
 
-/// Failures that a [`Summary`] keeps in full; more are only counted, and every one was an
+/// The number of failures that a [`Summary`] lists. Further ones are only counted; each was an
 /// [`Event`].
 pub const FAILURES_KEPT: usize = 1000;
 
-/// A path or name as bytes. Shown with everything escaped that could move a terminal;
-/// serialized as a string, or as `{"base64": ...}` when it is not UTF-8.
+/// A path or name as bytes. Displayed with all terminal control characters escaped; serialized as a
+/// string, or as `{"base64": ...}` if it is not UTF-8.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub Vec<u8>);
 
@@ -62,174 +62,174 @@ impl Serialize for Name {
     }
 }
 
-/// Something that happened, in the order it happened.
+/// An event of a run; events are emitted in order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// A file is about to be copied.
     FileStarted {
-        /// Unique in this run; the later events of the file carry it too.
+        /// A unique number in this run, which the file's later events repeat.
         id: u64,
-        /// Where from, as `host:path` when remote.
+        /// The source, as `host:path` if remote.
         source: Name,
-        /// Where to, as `host:path` when remote.
+        /// The target, as `host:path` if remote.
         target: Name,
-        /// Bytes, when known.
+        /// The size in bytes, if known.
         size: Option<u64>,
     },
-    /// A file stands under its final name.
+    /// A file is complete under its final name.
     FileDone {
-        /// As in `FileStarted`.
+        /// The number from `FileStarted`.
         id: u64,
-        /// Where from.
+        /// The source.
         source: Name,
-        /// Where to.
+        /// The target.
         target: Name,
         /// Bytes copied.
         bytes: u64,
-        /// What is known of it: `renamed` or, without temporary, `closed`.
+        /// The known state: `renamed`, or `closed` without a temporary.
         state: FileState,
-        /// It was written under its final name, without a temporary: whoever read it meanwhile saw
-        /// less.
+        /// True if the file was written under its final name, without a temporary: concurrent
+        /// readers may have seen an incomplete file.
         in_place: bool,
-        /// It was fsynced before.
+        /// True if the file was fsynced.
         synced: bool,
-        /// It was compared with its source when it was there.
+        /// True if the file was compared with its source.
         verified: bool,
     },
-    /// A file that was copied is not what passed.
+    /// A copied file differs from the transferred data.
     Mismatch {
-        /// As in `FileStarted`.
+        /// The number from `FileStarted`.
         id: u64,
-        /// The end that was read again.
+        /// The file that was read again.
         path: Name,
-        /// The first byte of the first range that differs.
+        /// The offset of the first differing range.
         from: u64,
-        /// Bytes in it.
+        /// The length of that range in bytes.
         len: u64,
-        /// It is copied again.
+        /// True if the file is copied again.
         again: bool,
     },
     /// A file, directory or symlink was not copied.
     Failed {
-        /// As in `FileStarted`, if it came that far.
+        /// The number from `FileStarted`, if that event occurred.
         id: Option<u64>,
-        /// What.
+        /// The path.
         path: Name,
-        /// Why, one sentence without the path.
+        /// The reason, one sentence without the path.
         reason: String,
     },
-    /// A directory is complete, with its mode and times.
+    /// A directory is complete, including its mode and times.
     DirectoryDone {
-        /// Where to.
+        /// The target.
         target: Name,
     },
-    /// A symlink was made.
+    /// A symlink was created.
     SymlinkDone {
-        /// Where to.
+        /// The target.
         target: Name,
     },
-    /// An earlier run of the same copy was interrupted: this one goes on where it was.
+    /// An interrupted earlier run of this copy is resumed.
     Resumed {
-        /// Files that it had finished, as far as its journal says.
+        /// Files that the earlier run finished, according to its journal.
         done: u64,
-        /// Files of which it had sent some.
+        /// Files that the earlier run sent in part.
         partial: u64,
-        /// Bytes of those that need not be sent again.
+        /// Bytes of those files that need not be sent again.
         partial_bytes: u64,
     },
-    /// Something to know that fails nothing.
+    /// A message about something that is not a failure.
     Warning {
-        /// About what, when about a file.
+        /// The file concerned, if any.
         path: Option<Name>,
-        /// One sentence.
+        /// The message, one sentence.
         message: String,
     },
 }
 
-/// How a run ended; the exit code follows from it.
+/// The result of a run, which determines the exit code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "reason", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Everything asked for was copied.
+    /// Everything was copied.
     Complete,
-    /// Something failed; the rest was copied.
+    /// Some items failed; the rest was copied.
     Partial,
-    /// There was no connection, or it was lost and could not be had again. One sentence.
+    /// No connection could be made, or it was lost for good. Contains one sentence.
     NoConnection(String),
-    /// Cancelled; temporaries were removed.
+    /// The run was cancelled; temporaries were removed.
     Interrupted,
 }
 
-/// One thing that was not copied.
+/// An item that was not copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// What.
+    /// The path.
     pub path: Name,
-    /// Why, one sentence without the path.
+    /// The reason, one sentence without the path.
     pub reason: String,
 }
 
-/// How files were compared with their sources.
+/// The comparison of files with their sources.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Files that are as they should be.
+    /// The number of correct files.
     pub files: u64,
-    /// Of them, those that were copied again for that.
+    /// The number of correct files that had to be copied again.
     pub repaired: u64,
-    /// Of them, those that were read back.
+    /// The number of correct files that were read back for comparison.
     pub read_back: u64,
-    /// The program that made sums at the far end.
+    /// The checksum program at the far end.
     pub program: Option<String>,
-    /// How it made them.
+    /// The program's algorithm.
     pub algorithm: Option<Algorithm>,
-    /// Why files were read back, one clause.
+    /// The reason why files were read back, one clause.
     pub reason: Option<String>,
-    /// What was read again is the source: the copy was summed as it was written.
+    /// True for a download: the source was read again, since the copy was summed while written.
     pub download: bool,
 }
 
-/// What a run came to.
+/// The result of a run in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How it ended.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Files that stand under their final names.
+    /// Files that are complete under their final names.
     pub files: u64,
     /// Directories completed.
     pub directories: u64,
-    /// Symlinks made.
+    /// Symlinks created.
     pub symlinks: u64,
     /// Bytes of file data confirmed by the receiving end.
     pub bytes: u64,
-    /// Bytes that arrived of files that were not completed, because the run ended early.
+    /// Bytes that arrived for files that were not completed.
     pub unfinished: u64,
-    /// Bytes of files that earlier runs of the same copy had sent, beside `bytes`.
+    /// Bytes of files that earlier runs of this copy had sent; not included in `bytes`.
     pub taken_over: u64,
-    /// Of `bytes`, so many were at the receiving end already, in older forms of the files.
+    /// The part of `bytes` that the receiver already had in basis files.
     pub reused: u64,
-    /// The journal by which the same command goes on; absent when the copy is whole or too small
+    /// The journal from which the same command resumes; `None` if the copy is complete or too small
     /// to have one.
     pub journal: Option<Name>,
-    /// How many things were not copied.
+    /// The number of items that were not copied.
     pub failed: u64,
-    /// The first [`FAILURES_KEPT`] of them.
+    /// The first [`FAILURES_KEPT`] of these items.
     pub failures: Vec<Failure>,
-    /// The least that holds for every file copied; `None` when there was none.
+    /// The weakest state of all copied files; `None` if there were none.
     pub state: Option<FileState>,
-    /// Every file was fsynced.
+    /// True if every file was fsynced.
     pub synced: bool,
-    /// What was verified, where that was wanted.
+    /// The results of verification, if requested.
     pub verified: Option<Verified>,
-    /// From the start of the run, connecting included.
+    /// The time since the start of the run, including connecting.
     #[serde(serialize_with = "seconds")]
     pub elapsed: Duration,
-    /// How the bytes went, for each session in which files were copied long enough to measure.
+    /// The transfer reports of sessions that copied files long enough to measure.
     pub sessions: Vec<SessionReport>,
-    /// What served at each far end.
+    /// The SFTP server at each far end.
     pub far_ends: Vec<FarEnd>,
-    /// What was decided on the way; told by itself.
+    /// The decisions of the run, which are reported separately.
     #[serde(skip)]
     pub decisions: Vec<Decision>,
 }
@@ -263,7 +263,7 @@ impl Default for Summary {
     }
 }
 
-/// Counters that another thread may read at any time.
+/// Counters that any thread may read at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
     bytes_done: AtomicU64,
@@ -281,8 +281,8 @@ impl Progress {
         self.bytes_done.load(Ordering::Relaxed)
     }
 
-    /// Bytes that this run has moved; unlike [`Progress::bytes_done`] without those of an earlier run,
-    /// and with those that had to be sent again.
+    /// Bytes that this run has moved. Unlike [`Progress::bytes_done`], excludes bytes of an earlier
+    /// run and includes bytes that were sent again.
     pub fn bytes_moved(&self) -> u64 {
         self.bytes_moved.load(Ordering::Relaxed)
     }
@@ -292,7 +292,7 @@ impl Progress {
         self.bytes_total.load(Ordering::Relaxed)
     }
 
-    /// Files done, failed ones included.
+    /// Files done, including failed ones.
     pub fn files_done(&self) -> u64 {
         self.files_done.load(Ordering::Relaxed)
     }
@@ -302,7 +302,7 @@ impl Progress {
         self.files_total.load(Ordering::Relaxed)
     }
 
-    /// Every source has been walked to its end: the totals will not grow any more.
+    /// True once all sources have been walked completely, so that totals no longer grow.
     pub fn totals_are_final(&self) -> bool {
         self.totals_final.load(Ordering::Relaxed)
     }
@@ -320,9 +320,9 @@ impl Progress {
         self.add_size(size);
     }
 
-    /// The size of a file became known after it was added.
+    /// Adds the size of a file that became known after the file was added.
     pub(crate) fn add_size(&self, size: Option<u64>) {
-        // Sizes are a server's word: two that are too large must not add up to a small one.
+        // A server reports sizes: the sum of two huge ones must not wrap around.
         let more = |total: u64| Some(total.saturating_add(size.unwrap_or(0)));
         let _ = self
             .bytes_total
@@ -334,12 +334,12 @@ impl Progress {
         self.bytes_moved.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Bytes that an earlier run has moved are known to be there.
+    /// Counts bytes that an earlier run moved as done.
     pub(crate) fn add_earlier(&self, n: u64) {
         self.bytes_done.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// A file is begun again: what was counted of it does not count.
+    /// Subtracts the bytes counted for a file that starts again.
     pub(crate) fn take_back(&self, n: u64) {
         self.bytes_done.fetch_sub(n, Ordering::Relaxed);
     }

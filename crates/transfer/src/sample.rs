@@ -1,5 +1,4 @@
-//! A quick look at the beginnings of files that are to be sent: how small zlib would make them, and
-//! how fast.
+//! Samples the beginnings of files that will be sent: how small zlib would make them, and how fast.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -12,38 +11,38 @@ use ssh::compress::Deflate;
 
 use crate::report::{Sample, ZlibWhy};
 
-/// Files that are looked into, and bytes of each: as much as a few channel packets hold.
+/// The number of files sampled, and the bytes of each: the contents of a few channel packets.
 const FILES: usize = 8;
 const PACKET: usize = 32 << 10;
 const PACKETS: usize = 2;
-/// Bytes from which on a copy is one that TCP's slow start holds back: below, it is over within its
-/// first round trips whatever the window is.
+/// The bytes from which on TCP's slow start limits a copy. A smaller copy ends within the first
+/// round trips with any congestion window.
 const MUCH: u64 = 256 << 10;
-/// Names that are looked at.
+/// The maximum number of directory entries examined.
 const NAMES: usize = 256;
-/// It is over by then, whatever was seen: the connection waits.
+/// The time limit of the sample, since the connection waits for it.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// Looks at `sources`, and into directories if `recursive`.
+/// Samples `sources`, and with `recursive` the files in directories.
 ///
 /// # Errors
-/// There is nothing that could be looked at.
+/// There is no file that can be sampled.
 pub fn look(sources: &[PathBuf], recursive: bool) -> Result<Sample, ZlibWhy> {
     let until = Instant::now() + LONGEST;
     let (mut files, total) = files(sources, recursive, u64::MAX, until);
-    // Most of the bytes are in the largest.
+    // The largest files contain most of the bytes.
     files.sort_by_key(|(len, _)| std::cmp::Reverse(*len));
     deflate(files.into_iter().map(|(_, path)| path), total, until)
 }
 
-/// Whether what is in `sources`, and in directories if `recursive`, is as much as TCP's slow start
-/// holds back (256 KiB), as far as a quick look finds it; the look ends when it has.
+/// True if `sources`, and with `recursive` the directories in them, contain enough data (256 KiB)
+/// for TCP's slow start to matter. Stops counting as soon as that is known.
 pub fn is_much(sources: &[PathBuf], recursive: bool) -> bool {
     files(sources, recursive, MUCH, Instant::now() + LONGEST).1 >= MUCH
 }
 
-/// The files that are found until then, with their sizes, and the sum of these, which need not be more
-/// than `enough`.
+/// Returns the files found until `until` with their sizes, and the sum of sizes; stops when the sum
+/// reaches `enough`.
 fn files(
     sources: &[PathBuf],
     recursive: bool,
@@ -57,7 +56,7 @@ fn files(
             break;
         }
         left -= 1;
-        // Symbolic links are followed, as the copy does.
+        // Symlinks are followed, as in the copy.
         let Ok(meta) = fs::metadata(&path) else {
             continue;
         };
@@ -111,7 +110,7 @@ fn deflate(
     Ok(seen)
 }
 
-/// What was a file a moment ago may be a pipe now, which nobody writes to.
+/// Opens a regular file. O_NONBLOCK: a FIFO that replaced it meanwhile must not block.
 fn open(path: &PathBuf) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new()

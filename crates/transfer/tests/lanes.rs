@@ -1,4 +1,4 @@
-//! Sessions whose channels end in the middle: the jobs are done again.
+//! Tests sessions whose channels end during a transfer: the jobs run again.
 
 mod world;
 
@@ -18,20 +18,20 @@ use transfer::session::{
 };
 use world::{Result, World, differences};
 
-/// Each channel is an sftp-server of its own; some end after a number of bytes sent to them.
+/// A link in which each channel is its own sftp-server; some end after a number of bytes sent.
 struct Channels {
     server: String,
     links: Vec<Option<RawLink>>,
     registry: Option<(Registry, usize)>,
-    /// Bytes after which the first channels end.
+    /// The byte counts after which the first channels end.
     ends_after: Vec<usize>,
     sent: Vec<usize>,
     opened: Arc<AtomicU32>,
-    /// Channels beyond this many are refused.
+    /// The number of channels; further ones are refused.
     most: usize,
 }
 
-/// Tokens of one RawLink.
+/// The number of tokens of one RawLink.
 const TOKENS: usize = 3;
 
 impl Channels {
@@ -247,8 +247,8 @@ fn channels_that_end_in_the_middle_cost_nothing_but_time() -> Result {
     Ok(())
 }
 
-/// More names than one flight of READDIRs brings go to a lane that predicts nothing, beside the
-/// others or, where no other channel is to be had, in their place.
+/// Listings that need more than one flight of READDIRs go to a lane without predictions, in
+/// addition to the others or, if no further channel is available, in place of them.
 #[test]
 fn a_long_listing_has_its_own_channel_or_prediction_ends() -> Result {
     let Some(world) = World::new()? else {
@@ -263,7 +263,7 @@ fn a_long_listing_has_its_own_channel_or_prediction_ends() -> Result {
         world::age(&world.path("source"))?;
         let name = format!("down{most}-{names}");
         let (mut connect, opened) = over(world.server(), &[], most);
-        // On a busy machine there would be another one for data.
+        // On a busy machine there might be another channel for data.
         connect.options.channels = Some(1);
         let summary = copy::run(
             request(world.there("source"), world.here(&name)),

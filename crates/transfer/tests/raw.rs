@@ -1,4 +1,4 @@
-//! Copies over the pipes of the system's own sftp-server.
+//! Tests copies over the pipes of the system's sftp-server.
 
 mod world;
 
@@ -19,7 +19,7 @@ fn recursive() -> CopyOptions {
     }
 }
 
-/// Files of many sizes, names that are hard, modes and old times.
+/// Creates files of many sizes, with difficult names, various modes and old times.
 fn plant(root: &Path) -> Result {
     fs::create_dir_all(root.join("deep/er/and/deeper"))?;
     fs::create_dir(root.join("empty"))?;
@@ -151,7 +151,7 @@ fn several_sources_go_into_a_directory() -> Result {
     fs::write(world.path("a"), "a")?;
     fs::write(world.path("b"), "b")?;
     let both = [world.here("a"), world.here("b")];
-    // As scp: it is made at the far end, and must be there at this one.
+    // As with scp, the target directory is created at the far end, but must exist locally.
     let up = world.copy(&both, world.there("made"), CopyOptions::default());
     assert_eq!(up.outcome, Outcome::Complete, "{:?}", up.failures);
     assert_eq!(fs::read(world.path("made/b"))?, b"b");
@@ -269,9 +269,9 @@ fn failures_are_named_and_the_rest_is_copied() -> Result {
     Ok(())
 }
 
-/// Files leave behind the request that makes their directory. Where it cannot be made, that is
-/// said once, for the directory, and what stood there is as it was; where it is there already,
-/// they are in it.
+/// Files are sent right after the request that creates their directory. If the directory cannot be
+/// created, this is reported once, for the directory, and the existing entry is unchanged; if the
+/// directory exists already, the files are stored in it.
 #[test]
 fn files_behind_a_directory_that_cannot_be_made_go_nowhere() -> Result {
     let Some(world) = World::new()? else {
@@ -308,7 +308,7 @@ fn files_behind_a_directory_that_cannot_be_made_go_nowhere() -> Result {
         let name = format!("f{i}");
         let read = |dir: &str| fs::read_to_string(world.path(dir).join(&name));
         assert_eq!(read("up/a")?, format!("a {i}"));
-        // As scp, a symlink to a directory is one.
+        // As with scp, a symlink to a directory counts as one.
         assert_eq!(read("elsewhere")?, format!("c {i}"));
     }
     for dir in ["up", "up/a", "elsewhere"] {
@@ -379,9 +379,8 @@ fn a_directory_is_not_copied_into_itself() -> Result {
         for again in [false, true] {
             let summary = world.copy(&[place("a")], place("a/b"), options.clone());
             let failures = summary.failures;
-            // Between two sessions the folder may be listed before the copy stands in it: then
-            // there is nothing to refuse, and the result is the same. The second time it stands
-            // there.
+            // Between two sessions the folder may be listed before the copy exists in it: then
+            // nothing is refused, with the same result. At the second attempt the copy exists.
             let nothing_yet = across && !again && failures.is_empty();
             assert!(failures.len() == 1 || nothing_yet, "{failures:?}");
             for failure in &failures {
@@ -513,7 +512,7 @@ fn a_relayed_file_follows_the_symlink_it_goes_to() -> Result {
     Ok(())
 }
 
-/// Of two sources with one name the last one stayed, as with scp, and the other was lost.
+/// Regression test: of two sources with one name only the last one was kept, as with scp.
 #[test]
 fn two_sources_with_one_name_are_refused() -> Result {
     let Some(world) = World::new()? else {

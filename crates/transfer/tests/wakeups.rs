@@ -1,6 +1,6 @@
-//! The real loop of a session over a seeded link in memory. Nothing but the link's own deadlines wakes the
-//! loop, so that work which waits for a turn that nobody asks for shows: debug builds of the session
-//! fail when the heartbeat finds work, and this test when a job does not end.
+//! Runs a session's real loop over a seeded link in memory. Only the link's own deadlines wake the
+//! loop, so that work that waits for a turn which nothing requests is detected: debug builds of the
+//! session fail when the heartbeat finds work, and the test fails when a job does not end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,19 +18,19 @@ use transfer::session::{
 };
 use wire::Pool;
 
-/// A channel with its server, and bytes on their way.
+/// A channel with its server, and the bytes in flight.
 struct Channel {
     model: SftpModel,
     up: Path,
     down: Path,
-    /// Bytes sent and not yet taken by the server.
+    /// Bytes sent that the server has not received yet.
     outstanding: usize,
     closed: bool,
-    /// The server has said that it is at its end too.
+    /// True once the server has closed its side too.
     over: bool,
 }
 
-/// A connection whose far end is in memory.
+/// A connection to a far end in memory.
 struct MemoryLink {
     fs: Fs,
     server: Personality,
@@ -38,7 +38,7 @@ struct MemoryLink {
     channels: Vec<Channel>,
     most: usize,
     window: usize,
-    /// READs of the first so many channels that are not answered: every one from this number on.
+    /// READs that are not answered: on the first `.0` channels, all from number `.1` on.
     forgets: (usize, usize),
     rng: Rng,
     now: Instant,
@@ -131,7 +131,7 @@ impl Link for MemoryLink {
                 }
                 continue;
             }
-            // Some of what has arrived, or all of it at once.
+            // Delivers some of the data that have arrived, or all at once.
             let most = 1 + self.rng.below(40);
             let mut all = Vec::new();
             for _ in 0..most {
@@ -199,7 +199,8 @@ fn place(fs: &mut Fs, entries: Vec<(String, Kind)>) {
     }
 }
 
-/// Runs `jobs` and tells how each ended, and how many entries each listed since it was last restarted.
+/// Runs `jobs`; returns for each whether it succeeded and how many entries it listed since its last
+/// restart.
 fn run(session: &Session, jobs: Vec<(JobKind, Option<u64>)>) -> BTreeMap<u64, (bool, usize)> {
     let mut ended = BTreeMap::new();
     let mut listed: BTreeMap<u64, usize> = BTreeMap::new();
@@ -243,7 +244,7 @@ fn a_listing_too_long_for_one_flight_goes_on_by_itself() -> io::Result<()> {
         let session = Session::start(Box::new(link), SessionOptions::default())?;
         let began = Instant::now();
         let ended = run(&session, vec![list("logs")]);
-        // What came before a lane that does not predict handles took over is told again.
+        // Entries that were listed before a lane without predictions took over are reported again.
         assert!(ended[&1].0 && ended[&1].1 >= 699, "{seed}: {ended:?}");
         assert!(began.elapsed() < Duration::from_secs(1), "{seed}");
     }
@@ -316,8 +317,8 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
     Ok(())
 }
 
-/// Downloads one file of 3 MB from a server that drops READs on its first `channels` channels, and tells how
-/// the job ended and what the user was told.
+/// Downloads a file of 3 MB from a server that ignores READs on its first `channels` channels;
+/// returns the job's last event and the messages to the user.
 fn download(
     channels: usize,
     server: Personality,
@@ -352,7 +353,7 @@ fn download(
             Ok(SessionEvent::Lost(_)) | Err(_) => return Ok((None, told)),
             Ok(_) => {}
         }
-        // Nothing is repeated there: what was told is enough.
+        // READs are not repeated with OpenSSH, so the messages are sufficient.
         if openssh && told.len() == 3 {
             return Ok((None, told));
         }

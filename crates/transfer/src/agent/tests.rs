@@ -1,10 +1,12 @@
+//! Tests of the agent client against scripted replies and a real ssh-agent.
+
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use super::*;
 
-/// Answers one request with `reply`, as framed bytes, and hands back the request.
+/// Answers one request with `reply`, given as framed bytes, and returns the request.
 fn with_reply(reply: Vec<u8>, ask: impl FnOnce(&mut Agent)) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent");
@@ -114,7 +116,8 @@ fn a_refusal_is_told_apart_from_a_broken_agent() {
     assert!(Agent::connect(&AgentSocket::None).unwrap().is_none());
 }
 
-/// x/crypto's client failed with a panic on an agent that says SUCCESS where keys or a signature are due.
+/// x/crypto's client panicked on an agent that answers SUCCESS where keys or a signature are
+/// expected.
 #[test]
 fn cve_2025_47913_success_without_what_was_asked_for_is_an_error() {
     for reply in [framed(&[SUCCESS]), framed(&[SUCCESS, 0, 0, 0, 1, 0])] {
@@ -126,7 +129,7 @@ fn cve_2025_47913_success_without_what_was_asked_for_is_an_error() {
     }
 }
 
-/// An ssh-agent of our own, ended with the test.
+/// An ssh-agent that the test starts and ends.
 struct RealAgent(Child);
 
 impl Drop for RealAgent {

@@ -1,4 +1,4 @@
-//! Data of known kinds, the same in every run, and how small they become.
+//! Generates data of known kinds, identical in every run, and measures their compression.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -6,16 +6,17 @@ use std::time::Instant;
 use sftp::packed::Packer;
 use ssh::compress::Deflate;
 
-/// Bytes that are made; what is longer repeats them, farther apart than any compression here looks.
+/// The number of bytes that are generated. Longer data repeat them, at a distance beyond the window
+/// of any compression used here.
 pub const PIECE: usize = 4 << 20;
-/// Bytes of a packet of file data.
+/// The file data bytes of a packet.
 pub const PACKET: usize = 32 * 1024;
-/// Bytes of a block that zstd packs.
+/// The bytes of a block that zstd compresses.
 const BLOCK: usize = 128 * 1024;
-/// Bytes whose compression is looked at.
+/// The bytes whose compression is measured.
 const LOOK: usize = 2 << 20;
 
-/// Numbers from a seed: xorshift64*.
+/// A seeded random number generator: xorshift64*.
 struct Numbers(u64);
 
 impl Numbers {
@@ -27,12 +28,12 @@ impl Numbers {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // The lowest bits are the weaker ones.
+        // The lowest bits are the weakest.
         ((self.next() >> 33) as usize) % bound
     }
 }
 
-/// [`PIECE`] bytes that nothing makes smaller.
+/// Returns [`PIECE`] incompressible bytes.
 pub fn random() -> Vec<u8> {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let mut bytes = Vec::with_capacity(PIECE);
@@ -42,7 +43,7 @@ pub fn random() -> Vec<u8> {
     bytes
 }
 
-/// [`PIECE`] bytes of words, the common ones often; zlib makes about a third of them.
+/// Returns [`PIECE`] bytes of English words, common ones often; zlib reduces them to about a third.
 pub fn text() -> Vec<u8> {
     const WORDS: &str = "the of and to in is that it was for on are as with his they at be this \
         from have or by one had not but what all were when we there can an your which their said \
@@ -67,13 +68,13 @@ pub fn text() -> Vec<u8> {
     text
 }
 
-/// [`PIECE`] bytes that were compressed before: the words behind deflate, as in a file of gzip's.
+/// Returns [`PIECE`] bytes of already compressed data: text after deflate, as in a gzip file.
 pub fn gzipped() -> Vec<u8> {
     let mut deflate = Deflate::new();
     let mut bytes = Vec::with_capacity(PIECE + BLOCK);
     let mut words = text();
     while bytes.len() < PIECE {
-        // Other words each time, so that nothing comes twice.
+        // Rotated words, so that no data repeat.
         words.rotate_left(12_345);
         for block in words.chunks(BLOCK) {
             if deflate.deflate(block, &mut bytes).is_err() || bytes.len() >= PIECE {
@@ -85,10 +86,10 @@ pub fn gzipped() -> Vec<u8> {
     bytes
 }
 
-/// The first [`PIECE`] bytes of a file.
+/// Returns the first [`PIECE`] bytes of a file.
 ///
 /// # Errors
-/// It cannot be read, or is empty.
+/// The file cannot be read, or is empty.
 pub fn of_file(path: &std::path::Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?
@@ -100,10 +101,10 @@ pub fn of_file(path: &std::path::Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes the bytes from `from` to `len` of a file that is `piece` again and again.
+/// Writes the bytes from `from` to `len` of a file that repeats `piece`.
 ///
 /// # Errors
-/// As the writer's.
+/// Those of the writer.
 pub fn write(piece: &[u8], mut from: u64, len: u64, out: &mut impl Write) -> io::Result<()> {
     let size = piece.len().max(1) as u64;
     while from < len {
@@ -117,16 +118,16 @@ pub fn write(piece: &[u8], mut from: u64, len: u64, out: &mut impl Write) -> io:
     Ok(())
 }
 
-/// What compression makes of data, and how fast this machine does it.
+/// The compression ratio of data, and this machine's compression rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompressionSample {
-    /// Bytes after by bytes before.
+    /// Compressed size divided by original size.
     pub ratio: f64,
-    /// Bytes a second on one core.
+    /// Bytes per second on one core.
     pub rate: f64,
 }
 
-/// By zlib, packet by packet, as SSH has it.
+/// Compresses with zlib, packet by packet, as SSH does.
 pub fn by_zlib(data: &[u8]) -> CompressionSample {
     let mut deflate = Deflate::new();
     let mut out = Vec::with_capacity(PACKET);
@@ -139,7 +140,8 @@ pub fn by_zlib(data: &[u8]) -> CompressionSample {
     })
 }
 
-/// By zstd, block by block, as between two of ours: what becomes no smaller is sent as it is.
+/// Compresses with zstd, block by block, as two longhauls do; incompressible blocks count as sent
+/// unchanged.
 pub fn by_zstd(data: &[u8]) -> CompressionSample {
     let mut packer = Packer::new();
     let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! What `longhaul bench` needs of the engine: its primitives with a clock beside them, data of known
-//! kinds, and what the far end says of its processor.
+//! The engine's part of `longhaul bench`: timed primitives, test data of known kinds, and queries
+//! about the far end's processor.
 
 pub mod data;
 pub mod primitives;

@@ -1,5 +1,5 @@
-//! The primitives of a connection on this processor: packets sealed and opened, data compressed,
-//! sums made. Each on one thread or on several at once.
+//! Measures the primitives of a connection on this processor: sealing and opening packets,
+//! compression and checksums, each on one or several threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
@@ -15,32 +15,32 @@ use ssh::compress::Deflate;
 
 use super::data::{self, PACKET};
 
-/// Packets that are sealed in turn: together they fit the cache of a core, as what has just been
-/// read or received does.
+/// The number of packets that are sealed in turn. Together they fit the cache of a core, as data do
+/// that were just read or received.
 const PACKETS: usize = 8;
-/// Bytes of CHANNEL_DATA's and WRITE's headers in front of file data.
+/// Bytes of the CHANNEL_DATA and WRITE headers before file data.
 const HEADERS: usize = 9;
 
-/// What was done, and the time it took.
+/// The amount of work done, and its time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     bytes: u64,
     time: Duration,
 }
 
-/// Some of the work, without what prepares it.
+/// One step of a measurement, without its preparation.
 type Step = Box<dyn FnMut() -> Done>;
 
-/// What is measured.
+/// A primitive to measure.
 #[derive(Clone, Copy, Debug)]
 pub enum Primitive {
-    /// Packets of 32 KiB are sealed.
+    /// Sealing packets of 32 KiB.
     Seal(&'static CipherSpec, Option<&'static MacSpec>),
-    /// They are opened.
+    /// Opening packets of 32 KiB.
     Open(&'static CipherSpec, Option<&'static MacSpec>),
-    /// zlib, as SSH has it.
+    /// zlib, as in SSH compression.
     Zlib(Kind),
-    /// zstd, as between two of ours.
+    /// zstd, as between two longhauls.
     Zstd(Kind),
     /// BLAKE3.
     Blake3,
@@ -48,12 +48,12 @@ pub enum Primitive {
     Sha256,
 }
 
-/// What is compressed.
+/// The kind of data to compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Words.
+    /// English text.
     Text,
-    /// What was compressed before.
+    /// Already compressed data.
     Gzipped,
 }
 
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// All of them, with each MAC for a cipher that needs one.
+/// Returns all primitives; ciphers without AEAD appear once per MAC.
 pub fn all() -> Vec<Primitive> {
     let mut all = Vec::new();
     for cipher in CIPHERS {
@@ -88,7 +88,7 @@ pub fn all() -> Vec<Primitive> {
 }
 
 impl Primitive {
-    /// `cipher`, `compression` or `hash`.
+    /// Returns the group: `cipher`, `compression` or `hash`.
     pub fn group(&self) -> &'static str {
         match self {
             Self::Seal(..) | Self::Open(..) => "cipher",
@@ -97,7 +97,7 @@ impl Primitive {
         }
     }
 
-    /// SSH's name, with that of the MAC.
+    /// Returns the SSH name of the algorithm, followed by that of the MAC.
     pub fn name(&self) -> String {
         match self {
             Self::Seal(cipher, mac) | Self::Open(cipher, mac) => match mac {
@@ -111,7 +111,7 @@ impl Primitive {
         }
     }
 
-    /// What is done, or to what.
+    /// Returns the operation, or the kind of data.
     pub fn what(&self) -> &'static str {
         match self {
             Self::Seal(..) => "seal",
@@ -121,18 +121,18 @@ impl Primitive {
         }
     }
 
-    /// Bytes a second of `threads` threads together, over about `time`.
+    /// Runs for about `time` and returns the bytes per second of all `threads` threads together.
     pub fn measure(&self, threads: usize, time: Duration) -> f64 {
         let stop = AtomicBool::new(false);
         let ready = Barrier::new(threads + 1);
         thread::scope(|scope| {
             let work = || {
                 let mut step = self.step();
-                // Pages and caches are warm before it counts.
+                // A first step warms up pages and caches before the measurement.
                 step();
                 ready.wait();
                 let mut done = Done::default();
-                // A thread that was not let run in time does one step all the same.
+                // Each thread does at least one step, even if it was scheduled too late.
                 loop {
                     let step = step();
                     done.bytes += step.bytes;
@@ -154,7 +154,7 @@ impl Primitive {
         })
     }
 
-    /// A step of work.
+    /// Builds the step function.
     fn step(&self) -> Step {
         match *self {
             Self::Seal(cipher, mac) => seal(cipher, mac),
@@ -163,7 +163,7 @@ impl Primitive {
                 let (mut deflate, mut out) = (Deflate::new(), Vec::new());
                 each(kind, PACKET, move |packet| {
                     out.clear();
-                    // It fails for want of memory only, which shows as no rate at all.
+                    // Deflate fails only without memory, which shows as a rate of zero.
                     deflate.deflate(packet, &mut out).is_ok()
                 })
             }
@@ -198,7 +198,7 @@ fn timed(work: impl FnOnce() -> u64) -> Done {
     }
 }
 
-/// What is compressed, made once.
+/// Returns the sample data, generated once.
 fn sample(kind: Kind) -> &'static [u8] {
     const LEN: usize = 1 << 20;
     static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
@@ -241,7 +241,7 @@ fn keys(cipher: &CipherSpec, mac: Option<&MacSpec>) -> KeyMaterial {
     }
 }
 
-/// Packets of one direction, sealed and opened in turn.
+/// The packets of one direction, which are sealed and opened in turn.
 struct Packets {
     framing: Framing,
     sealing: SealingKey,
@@ -265,13 +265,13 @@ impl Packets {
         })
     }
 
-    /// Seals all of them; bytes of file data in those where that was done.
+    /// Seals all packets; returns the file data bytes of those that succeeded.
     fn seal(&mut self) -> u64 {
         let mut at = self.at;
         let head = self.framing.head(HEADERS + PACKET).ok();
         let mut bytes = 0;
         for packet in &mut self.packets {
-            // The length may have been enciphered.
+            // The length field may still be encrypted from the last round.
             if let (Some(place), Some(head)) = (packet.get_mut(..5), head) {
                 place.copy_from_slice(&head);
             }
@@ -283,7 +283,7 @@ impl Packets {
         bytes
     }
 
-    /// Opens what was sealed last, and goes on behind it.
+    /// Opens the packets sealed last and advances the position behind them.
     fn open(&mut self) -> u64 {
         let mut bytes = 0;
         for packet in &mut self.packets {

@@ -1,58 +1,59 @@
-//! What a shell at the far end says of it: processor time of its SSH server, and memory to write to.
+//! Queries a shell at the far end: processor time of its SSH server, and memory file systems to
+//! write to.
 
 use crate::session::{Questions, Session};
 
-/// Opens the lines that count, whatever startup files print before them.
+/// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
 
-/// Where files of the far end may lie.
+/// Places for files at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// A folder in memory, with the bytes that are free there.
+    /// A memory file system's folder and its free bytes.
     pub memory: Option<(Vec<u8>, u64)>,
 }
 
-/// Processor time of the SSH server with all of its connections, those that have ended too.
+/// Processor time of the SSH server including all its connections, ended ones too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Used {
-    /// In seconds.
+    /// Processor time in seconds.
     pub seconds: f64,
-    /// Processes that belong to it now.
+    /// The number of the server's current processes.
     pub processes: u32,
 }
 
-/// Asks the far end, over a session that has nothing else to do.
+/// Sends queries to the far end over a session of its own.
 pub struct RemoteProbe {
     questions: Questions,
 }
 
 impl RemoteProbe {
-    /// Over this session.
+    /// Uses this session, which must not do anything else.
     pub fn new(session: Session) -> Self {
         let questions = Questions::new(session);
         Self { questions }
     }
 
-    /// Where there is memory to write to.
+    /// Finds a folder in memory at the far end.
     ///
     /// # Errors
-    /// No commands can be run there, one sentence why.
+    /// The far end runs no commands; one sentence.
     pub fn room(&mut self) -> Result<Room, String> {
         let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
-    /// Processor time until now. Ended connections are in it once their processes are gone: the
-    /// caller looks at their number.
+    /// Returns the processor time so far. The time of an ended connection is included once its
+    /// processes have exited; the caller checks their number.
     ///
     /// # Errors
-    /// It is not told there, one clause why.
+    /// The far end cannot report it; one clause.
     pub fn used(&mut self) -> Result<Used, String> {
         let said = self.questions.ask(USED)?;
         read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
-    /// Removes a file there; false if nobody answers.
+    /// Removes a file at the far end; false if there was no answer.
     pub fn remove(&mut self, path: &[u8]) -> bool {
         self.questions.remove(path)
     }
@@ -60,15 +61,16 @@ impl RemoteProbe {
 
 const NO_SHELL: &str = "it runs no commands that could tell";
 
-/// df's last line: device, blocks of 1024, used, free, share, folder.
+/// Parses df's last line: device, blocks of 1024, used, free, percentage, folder.
 const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \
     m=`df -Pk /dev/shm 2>/dev/null | while read -r d b u f r; do echo $f; done | tail -n 1`; fi; \
     echo; echo longhaul-bench room $m";
 
-/// The shell's parent is the server's process of this connection. From there up to the one that
-/// listens: its name is the same, or the same before a dash (sshd, sshd-session). That one with all
-/// below it, and what those have used that have ended: utime, stime, cutime, cstime of proc(5), which
-/// stand behind the name in brackets, that may hold anything.
+/// Sums the processor time of the SSH server. The shell's parent is the server's process of this
+/// connection. The script climbs from there to the listening process: ancestors have the same name,
+/// up to a dash (sshd, sshd-session). It then sums that process and its descendants, with their
+/// ended children: utime, stime, cutime and cstime of proc(5), which follow the name in
+/// parentheses, since the name may contain anything.
 const USED: &str = "n=; t=$PPID; read -r n </proc/$t/comm || exit; \
     while :; do p=; while read -r k v; do case $k in PPid:) p=$v;; esac; done </proc/$t/status; \
     m=; case $p in 0|1|\"\") break;; esac; read -r m </proc/$p/comm || break; \
@@ -141,7 +143,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_shell_tells_the_time_of_the_program_that_started_it() {
-        // Work that shows in hundredths of a second.
+        // Enough work to show in hundredths of a second.
         let (mut sum, start) = (0_u64, std::time::Instant::now());
         while start.elapsed().as_millis() < 50 {
             sum = std::hint::black_box(sum.wrapping_add(1));

@@ -1,36 +1,39 @@
+//! Lists of algorithms as configured, and the algorithms to offer by them.
+
 use super::ConfigError;
 
-/// A list of algorithms: what somebody chose, or nobody did.
+/// A list of algorithms: chosen by the user, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Algorithms {
-    /// Nobody chose: what we support, in our order.
+    /// The default: all supported algorithms in longhaul's order.
     #[default]
     Ours,
-    /// Somebody chose.
+    /// The user's choice.
     Chosen(Chosen),
 }
 
-/// A chosen list in the form that tells what was meant.
+/// A chosen list, split by the way it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// For messages: `Ciphers`.
+    /// The option's name for messages, such as `Ciphers`.
     option: &'static str,
-    /// `^`: these first.
+    /// Names given with `^`, which come first.
     head: Vec<String>,
-    /// What is left of OpenSSH's defaults. Nobody chose their order, so ours holds for them:
-    /// `Ciphers -chacha20-poly1305@openssh.com` must not make aes128-ctr the favourite.
+    /// The part of OpenSSH's defaults that remains. The user did not choose its order, so
+    /// longhaul's order applies: `Ciphers -chacha20-poly1305@openssh.com` must not make aes128-ctr
+    /// the favourite.
     defaults: Vec<String>,
-    /// `+`, or a list of its own: in this order.
+    /// Names given with `+`, or a complete list, in this order.
     tail: Vec<String>,
 }
 
 impl Algorithms {
-    /// From `list` as OpenSSH made it of a choice, beside its default list.
+    /// Reconstructs the choice from OpenSSH's resulting `list` and its default list.
     pub(crate) fn chosen(option: &'static str, list: &str, default: Option<&str>) -> Self {
         let list: Vec<String> = split(list);
         let default: Vec<String> = default.map(split).unwrap_or_default();
-        // `^x` gives x, then the rest of the defaults; `+x` all of them, then x; `-x` what is
-        // left. Anything else is a list in an order that somebody meant.
+        // `^x` results in x and then the remaining defaults, `+x` in all defaults and then x, `-x`
+        // in the remaining defaults. Any other list is an explicit order.
         for head in 0..=list.len() {
             let (first, rest) = list.split_at(head);
             let mut kept = default.clone();
@@ -65,8 +68,8 @@ impl Algorithms {
         })
     }
 
-    /// From a list on the command line: the names in it that are supported, and how it stands to
-    /// `ours` (`+`, `-`, `^` in front of it, or nothing).
+    /// Builds the list from a flag: the supported names in it, and the sign in front of it (`+`,
+    /// `-`, `^` or none) relative to `ours`.
     pub(super) fn given(
         option: &'static str,
         sign: Option<char>,
@@ -78,7 +81,7 @@ impl Algorithms {
         let (head, defaults, tail) = match sign {
             Some('^') => (names, rest, Vec::new()),
             Some('-') => (Vec::new(), rest, Vec::new()),
-            // What `+` adds we offer by ourselves, in its place.
+            // Supported algorithms are all offered by default, so `+` adds nothing.
             Some(_) => return Self::Ours,
             None => (Vec::new(), Vec::new(), names),
         };
@@ -90,10 +93,11 @@ impl Algorithms {
         })
     }
 
-    /// What to offer out of `supported`, which is in our order of preference.
+    /// Returns the algorithms to offer out of `supported`, which is in longhaul's order of
+    /// preference.
     ///
-    /// What we do not have is left out quietly; when nothing is left, that is an error which
-    /// names the option and what there is.
+    /// Unsupported names are skipped silently. An empty result is an error that names the option
+    /// and the supported algorithms.
     pub fn within(&self, supported: &[&str]) -> Result<Vec<String>, ConfigError> {
         let Self::Chosen(chosen) = self else {
             return Ok(supported.iter().map(|s| (*s).to_owned()).collect());
@@ -119,7 +123,7 @@ impl Algorithms {
         Ok(offer)
     }
 
-    /// Whether `name` may be used, for names that need no order (signatures of a CA).
+    /// True if `name` may be used, for lists without an order (CA signatures).
     pub fn allows(&self, name: &str) -> bool {
         match self {
             Self::Ours => true,
@@ -138,8 +142,8 @@ fn split(list: &str) -> Vec<String> {
         .collect()
 }
 
-/// The name that we have for what `name` means. HPN-SSH calls chacha20-poly1305 on several threads
-/// by a name of its own, which is never on the wire alone: to both it is the same.
+/// Maps a name to the one that is known here. HPN-SSH has its own name for multi-threaded
+/// chacha20-poly1305, which never appears alone in a proposal; both names mean the same algorithm.
 pub(super) fn as_known(name: &str) -> &str {
     match name {
         "chacha20-poly1305-mt@hpnssh.org" => "chacha20-poly1305@openssh.com",
@@ -162,11 +166,11 @@ mod tests {
     #[test]
     fn an_explicit_order_holds_and_one_that_nobody_chose_is_ours() {
         let table = [
-            // An explicit list, longest to shortest.
+            // Explicit lists of several lengths.
             ("ctr128,gcm256", "ctr128,gcm256"),
             ("ctr128,nothing,gcm128", "ctr128,gcm128"),
             ("gcm256", "gcm256"),
-            // +old, ^old, ^gcm256, -chacha
+            // Results of +old, ^old, ^gcm256, -chacha.
             (
                 "chacha,ctr128,ctr192,ctr256,gcm128,gcm256,old",
                 "gcm128,gcm256,chacha,ctr128,old",

@@ -1,8 +1,8 @@
-//! Values of the command line, looked at before any other program is given them.
+//! Checks values of the command line before another program gets them.
 //!
-//! `ssh -G` prints a line for each setting, so a value with a line end would read as further
-//! settings (a ProxyCommand among them), and tokens such as `%r` put names into commands that a
-//! shell runs. OpenSSH refuses both in names (ssh.c `main`; CVE-2023-51385, CVE-2025-61984).
+//! `ssh -G` prints one line per setting, so a newline in a value would read as another setting (a
+//! ProxyCommand, for instance), and tokens such as `%r` put names into commands that a shell runs.
+//! OpenSSH refuses both in names (ssh.c `main`; CVE-2023-51385, CVE-2025-61984).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,7 @@ use crate::escape;
 use crate::operand::{valid_host, valid_user};
 
 impl Query {
-    /// Refuses control characters in every value, and names that a shell could take for more.
+    /// Refuses control characters in every value, and names with shell metacharacters.
     ///
     /// # Errors
     /// One sentence with the flag and the value, escaped.
@@ -36,7 +36,7 @@ impl Query {
         if let Some(name) = &self.user {
             user("user", name)?;
         }
-        // From 10.1 on ssh refuses the latter itself, but not before it has evaluated the files.
+        // ssh 10.1 and later refuses such a HostName itself, but only after evaluating the files.
         for (keyword, value) in self.options.iter().filter_map(|o| given::split(o)) {
             match keyword.as_str() {
                 "user" => user("-o User", value)?,
@@ -48,10 +48,10 @@ impl Query {
     }
 }
 
-/// Refuses a name in the evaluated configuration that a shell could take for more.
+/// Refuses names with shell metacharacters in the evaluated configuration.
 pub(super) fn names(config: &HostConfig) -> Result<(), ConfigError> {
     host("HostName", &config.host_name)?;
-    // ssh_config may name any user literally, but no command is given a line end.
+    // ssh_config may name any literal user, but no command may contain a newline.
     control("User", config.user.as_ref())?;
     control("HostKeyAlias", config.host_key_name().as_ref())
 }

@@ -1,18 +1,20 @@
+//! Warns about an open OpenSSH connection (ControlMaster) that longhaul does not use.
+
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{Evaluated, HostConfig};
 use crate::escape;
 
-/// Warns of a connection of OpenSSH's that is open to the host and would be shared (ControlPath):
-/// a copy logs in anew, which may take a second factor once more.
+/// Returns a warning if OpenSSH has an open connection to the host that ssh would share
+/// (ControlPath): longhaul logs in separately, which may need a second factor again.
 pub(super) fn unused(evaluated: &Evaluated, config: &HostConfig) -> Option<String> {
     let path = evaluated.values("controlpath").next()?;
     if path.eq_ignore_ascii_case("none") {
         return None;
     }
     let path = config.tokens.path("ControlPath", Path::new(path)).ok()?;
-    // A socket that a dead ssh has left refuses.
+    // The socket of a dead ssh process refuses connections.
     UnixStream::connect(&path).ok()?;
     Some(format!(
         "{}: the open connection of ssh (ControlPath {}) is not used, and this is a login of its \

@@ -1,3 +1,5 @@
+//! Runs `ssh -G` to evaluate OpenSSH's configuration.
+
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,11 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 use super::{AddressFamily, ConfigError, Evaluated, Query, given};
 use crate::escape;
 
-/// Has OpenSSH evaluate its configuration; `None` when it is not installed or too old for `-G`
-/// (6.8, 2015).
+/// Runs `ssh -G` to evaluate OpenSSH's configuration; `None` if ssh is not installed or too old for
+/// `-G` (before 6.8, 2015).
 pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> {
     let program = query.ssh.clone().unwrap_or_else(|| "ssh".into());
-    // Side by side: each takes some milliseconds.
+    // Both processes run concurrently; each takes some milliseconds.
     let asked = spawn(&program, &arguments(query));
     let defaults = spawn(
         &program,
@@ -28,7 +30,7 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> 
         .wait_with_output()
         .map_err(|e| not_run(&program, &e))?;
     if !defaults.status.success() && !asked.status.success() {
-        // Nothing but the host was asked: this ssh has no -G.
+        // The second query passed only a host, so this ssh does not support -G.
         return Ok(None);
     }
     if !asked.status.success() {
@@ -45,8 +47,8 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> 
     }))
 }
 
-/// Starts ssh. It is given no variable with a control character: `${NAME}` in a file would put a line
-/// end into what it prints.
+/// Starts ssh without environment variables that contain control characters: `${NAME}` in a file
+/// would put a newline into ssh's output.
 fn spawn(program: &OsStr, arguments: &[OsString]) -> io::Result<Child> {
     let mut command = Command::new(program);
     for name in unclean(std::env::vars_os()) {
@@ -60,7 +62,7 @@ fn spawn(program: &OsStr, arguments: &[OsString]) -> io::Result<Child> {
         .spawn()
 }
 
-/// The names of those variables that have a control character.
+/// Returns the names of variables with a control character in name or value.
 fn unclean(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsString> {
     let control = |text: &OsStr| text.as_bytes().iter().any(u8::is_ascii_control);
     variables
@@ -73,9 +75,9 @@ fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
     ConfigError::new(format!("{} cannot be run: {error}", escape::os(program)))
 }
 
-/// ssh's own flags, in scp's order: the first value of an option wins.
+/// Returns ssh's flags in scp's order, since the first value of an option wins.
 fn arguments(query: &Query) -> Vec<OsString> {
-    // -T: no word about a terminal that is not there.
+    // -T avoids a message about a missing terminal.
     let mut arguments: Vec<OsString> = vec!["-G".into(), "-T".into()];
     let mut flag = |name: &str, value: &OsStr| {
         arguments.push(name.into());
@@ -97,7 +99,7 @@ fn arguments(query: &Query) -> Vec<OsString> {
         flag("-i", identity.as_os_str());
     }
     if query.compression {
-        // OpenSSH 10 prints what -C sets as "UNKNOWN".
+        // OpenSSH 10 prints the value that -C sets as "UNKNOWN".
         flag("-o", "Compression=yes".as_ref());
     }
     for option in query.all_options() {
@@ -117,7 +119,8 @@ fn arguments(query: &Query) -> Vec<OsString> {
 }
 
 impl Query {
-    /// `-o`, with the flags that scp makes options of; lists of algorithms are read here.
+    /// Returns the `-o` options, including those for flags that scp turns into options. Lists of
+    /// algorithms are excluded, since longhaul parses them itself.
     pub(super) fn all_options(&self) -> Vec<String> {
         let mut options = Vec::new();
         if self.batch {
@@ -140,7 +143,7 @@ fn lines(output: &Output) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What ssh said, without its debug output (LogLevel DEBUG).
+/// Returns ssh's messages without debug output (LogLevel DEBUG).
 fn complaints(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stderr)
         .lines()

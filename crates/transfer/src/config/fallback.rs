@@ -1,4 +1,5 @@
-//! Without OpenSSH: ssh2-config reads the files. It knows Host and Include but not Match.
+//! Evaluates ssh_config without OpenSSH, using ssh2-config. Supports Host and Include but not
+//! Match.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use ssh2_config::{Algorithms, HostParams, ParseRule, SshConfig};
 use super::{AddressFamily, ConfigError, Evaluated, LocalUser, Query};
 use crate::escape;
 
-/// A larger configuration file is not one.
+/// The maximum size of a configuration file in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
 pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<Evaluated, ConfigError> {
@@ -27,7 +28,7 @@ pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<Evaluated, Con
             }
         }
     }
-    // Identities add up over all sources; of everything else the first value holds.
+    // IdentityFile values accumulate; of every other option the first value counts.
     for (path, text) in sources {
         let lines = parse(path.as_deref(), &text, query, user, &mut evaluated)?;
         for (keyword, value) in lines {
@@ -63,10 +64,10 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The flags as lines of a file that is read first.
+/// Converts the flags to lines of a file that is read first.
 fn command_line(query: &Query) -> String {
     let mut text = String::new();
-    // No value has a line end, which would start another option (`Query::check`).
+    // No value has a newline, which would start another option (`Query::check`).
     let mut line = |line: String| {
         text.push_str(&line);
         text.push('\n');
@@ -128,7 +129,7 @@ fn parse(
         ))
     })?;
     let params = config.query(&query.host);
-    // What follows a Match in an included file was read as if it applied always.
+    // Options after a Match in an included file were parsed as unconditional.
     if params
         .ignored_fields
         .keys()
@@ -142,7 +143,7 @@ fn parse(
     Ok(lines(&params))
 }
 
-/// Drops Match blocks, up to the next Host.
+/// Removes Match blocks, up to the next Host; the flag is true if there were any.
 fn without_match(text: &str) -> (String, bool) {
     let (mut kept, mut skipping, mut had_match) = (String::new(), false, false);
     for line in text.lines() {
@@ -166,7 +167,7 @@ fn without_match(text: &str) -> (String, bool) {
     (kept, had_match)
 }
 
-/// In the form that `ssh -G` prints.
+/// Formats the parameters as `ssh -G` prints them.
 fn lines(params: &HostParams) -> Vec<(String, String)> {
     let mut lines = algorithm_lines(params, false);
     let mut line = |keyword: &str, value: Option<String>| {

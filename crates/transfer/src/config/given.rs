@@ -1,7 +1,7 @@
-//! Lists of algorithms on the command line (`-c`, `-o Ciphers=...`).
+//! Parses lists of algorithms on the command line (`-c`, `-o Ciphers=...`).
 //!
-//! `ssh -G` is not told of them: it refuses names that the installed ssh does not know, and ours
-//! may be newer or older than its.
+//! These lists are not passed to `ssh -G`: it refuses names that the installed ssh does not know,
+//! and longhaul may support newer or older ones.
 
 use ssh::cipher::{CIPHERS, MACS};
 use ssh::kex::KEX_METHODS;
@@ -12,8 +12,9 @@ use super::{Algorithms, ConfigError, Query};
 use crate::escape;
 use crate::known_hosts::matches_pattern;
 
-/// What OpenSSH 7.0 to 10.5 knows and we do not: left out quietly, since lists with it are in use
-/// (`HostKeyAlgorithms=+ssh-rsa`). `*` and `?` match as in its own lists.
+/// Algorithms of OpenSSH 7.0 to 10.5 that longhaul does not support. They are skipped silently,
+/// since lists with them are in use (`HostKeyAlgorithms=+ssh-rsa`). `*` and `?` match as in
+/// OpenSSH's lists.
 const LEFT_OUT: &[&str] = &[
     "3des-cbc",
     "aes*-cbc*",
@@ -37,7 +38,7 @@ const LEFT_OUT: &[&str] = &[
     "ssh-mldsa*",
 ];
 
-/// The value of `keyword` (in lower case), if the command line gives one: the first holds.
+/// Returns the first value of `keyword` (in lower case) on the command line.
 pub(super) fn value_of(query: &Query, keyword: &str) -> Option<String> {
     if keyword == "ciphers"
         && let Some(cipher) = &query.cipher
@@ -51,12 +52,12 @@ pub(super) fn value_of(query: &Query, keyword: &str) -> Option<String> {
         .next()
 }
 
-/// Whether an option of the command line is a list of algorithms, which is read here.
+/// True if an option of the command line is a list of algorithms, which longhaul parses itself.
 pub(super) fn is_list(option: &str) -> bool {
     split(option).is_some_and(|(name, _)| supported(canonical(&name)).is_some())
 }
 
-/// `list` as OpenSSH reads it (kex_assemble_names), on the base of what we offer by ourselves.
+/// Parses `list` as OpenSSH does (kex_assemble_names), relative to longhaul's defaults.
 pub(super) fn read(
     keyword: &str,
     option: &'static str,
@@ -86,7 +87,7 @@ pub(super) fn read(
     Ok(Algorithms::given(option, sign, names, ours))
 }
 
-/// What we have for a keyword that takes a list of algorithms.
+/// Returns the supported algorithms for a keyword that takes a list of them.
 fn supported(keyword: &str) -> Option<Vec<&'static str>> {
     let signatures = || HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
     match keyword {
@@ -100,7 +101,7 @@ fn supported(keyword: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// 8.4 and older call it PubkeyAcceptedKeyTypes.
+/// Maps old names: OpenSSH 8.4 and older have PubkeyAcceptedKeyTypes.
 fn canonical(keyword: &str) -> &str {
     match keyword {
         "pubkeyacceptedkeytypes" => "pubkeyacceptedalgorithms",
@@ -108,7 +109,8 @@ fn canonical(keyword: &str) -> &str {
     }
 }
 
-/// Keyword in lower case, and value: `Name=value`, `Name value`, `Name = "value"`.
+/// Splits an option into keyword (in lower case) and value: `Name=value`, `Name value`, `Name =
+/// "value"`.
 pub(super) fn split(option: &str) -> Option<(String, &str)> {
     let option = option.trim();
     let end = option.find(|c: char| c.is_whitespace() || c == '=')?;

@@ -1,3 +1,5 @@
+//! The settings for one host and their types.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,12 +11,12 @@ use crate::agent::AgentSocket;
 use crate::operand::Destination;
 use crate::report::Origin;
 
-/// The settings for one host. Each field is the option of ssh_config(5) of that name.
+/// The settings for one host. Each field has the meaning of the ssh_config(5) option named.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// The host as the operand names it.
+    /// The host as in the operand.
     pub host: String,
-    /// HostName: where to connect to.
+    /// HostName: the name or address to connect to.
     pub host_name: String,
     /// Port.
     pub port: u16,
@@ -22,7 +24,7 @@ pub struct HostConfig {
     pub user: String,
     /// ProxyJump and ProxyCommand.
     pub proxy: Proxy,
-    /// ProxyUseFdpass: ProxyCommand hands over a connected socket and ends.
+    /// ProxyUseFdpass: the ProxyCommand passes a connected socket and exits.
     pub proxy_passes_socket: bool,
     /// AddressFamily.
     pub family: AddressFamily,
@@ -34,7 +36,7 @@ pub struct HostConfig {
     pub connection_attempts: u32,
     /// TCPKeepAlive.
     pub tcp_keep_alive: bool,
-    /// ServerAliveInterval; `None` sends none.
+    /// ServerAliveInterval; `None` disables keepalives.
     pub alive_interval: Option<Duration>,
     /// ServerAliveCountMax.
     pub alive_count_max: u32,
@@ -55,18 +57,18 @@ pub struct HostConfig {
     pub required_rsa_size: u32,
     /// RekeyLimit.
     pub rekey: RekeyLimit,
-    /// Compression; `None` where nobody asked for it. What says `no` in a file looks the same in
-    /// what ssh makes of it: see [`super::Query::refuses_compression`].
+    /// Compression; `None` if not set. A `no` in a file looks like the default in the output of
+    /// `ssh -G`: see [`super::Query::refuses_compression`].
     pub compression: Option<bool>,
-    /// Who has chosen [`HostConfig::ciphers`].
+    /// The origin of [`HostConfig::ciphers`].
     pub ciphers_from: Origin,
-    /// Who has chosen [`HostConfig::compression`].
+    /// The origin of [`HostConfig::compression`].
     pub compression_from: Origin,
 
     /// UserKnownHostsFile; new hosts are added to the first.
     pub user_known_hosts: Vec<PathBuf>,
-    /// This user has no home directory for the usual files, and has named no other: new hosts are
-    /// not recorded.
+    /// True if the user has no home directory for the default files and has named no others: new
+    /// hosts are not recorded.
     pub is_homeless: bool,
     /// GlobalKnownHostsFile.
     pub global_known_hosts: Vec<PathBuf>,
@@ -74,8 +76,8 @@ pub struct HostConfig {
     pub strict: StrictHostKeyChecking,
     /// HashKnownHosts.
     pub hash_known_hosts: bool,
-    /// ExitOnForwardFailure: a host whose key is not the known one is refused even under
-    /// StrictHostKeyChecking=no, since nothing could be forwarded to it.
+    /// ExitOnForwardFailure: a host with a changed key is refused even with
+    /// StrictHostKeyChecking=no, since forwarding would be disabled.
     pub exit_on_forward_failure: bool,
     /// CheckHostIP.
     pub check_host_ip: bool,
@@ -94,7 +96,7 @@ pub struct HostConfig {
     pub agent: AgentSocket,
     /// ForwardAgent.
     pub forward_agent: ForwardAgent,
-    /// PreferredAuthentications, in order; `None` for our own order.
+    /// PreferredAuthentications, in order; `None` for longhaul's own order.
     pub preferred_authentications: Option<Vec<String>>,
     /// PubkeyAuthentication.
     pub pubkey_authentication: bool,
@@ -104,118 +106,118 @@ pub struct HostConfig {
     pub kbd_interactive_authentication: bool,
     /// NumberOfPasswordPrompts.
     pub password_prompts: u32,
-    /// BatchMode: nobody is asked.
+    /// BatchMode: no prompts.
     pub batch_mode: bool,
 
-    /// SendEnv: patterns of names.
+    /// SendEnv: patterns of variable names.
     pub send_env: Vec<String>,
     /// SetEnv.
     pub set_env: Vec<(String, String)>,
     /// LogLevel, in upper case.
     pub log_level: String,
 
-    /// What is configured, not supported, and would weaken or change the connection; each one
-    /// sentence, escaped.
+    /// Warnings about unsupported settings whose absence weakens or changes the connection; one
+    /// escaped sentence each.
     pub warnings: Vec<String>,
-    /// What is configured and of no use here; for `-v`.
+    /// Notes about settings that have no use here; for `-v`.
     pub notes: Vec<String>,
-    /// For expanding `%h` and its kin.
+    /// The values of `%h` and the other tokens.
     pub tokens: Tokens,
 }
 
-/// How the host is reached.
+/// The way to reach the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Proxy {
-    /// Straight.
+    /// A direct TCP connection.
     #[default]
     Direct,
-    /// Through these hosts, in this order.
+    /// Through these jump hosts, in this order.
     Jump(Vec<Destination>),
-    /// Over standard input and output of a shell command, its tokens already expanded.
+    /// Over standard input and output of a shell command whose tokens are expanded.
     Command(String),
 }
 
-/// A file that may hold a private key.
+/// A file that may contain a private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityFile {
-    /// Its path, expanded.
+    /// The expanded path.
     pub path: PathBuf,
-    /// It was asked for (`-i`, IdentityFile) and is not one of the usual names.
+    /// True if the user named the file (`-i`, IdentityFile), false for a default name.
     pub explicit: bool,
 }
 
-/// Which addresses may be used.
+/// The address families that may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressFamily {
-    /// Both.
+    /// IPv4 and IPv6.
     #[default]
     Any,
-    /// IPv4.
+    /// IPv4 only.
     Inet,
-    /// IPv6.
+    /// IPv6 only.
     Inet6,
 }
 
 /// StrictHostKeyChecking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StrictHostKeyChecking {
-    /// A new host is asked about, a changed key refused.
+    /// Asks about a new host and refuses a changed key.
     #[default]
     Ask,
-    /// A new host is taken and remembered, a changed key refused.
+    /// Accepts and records a new host, refuses a changed key.
     AcceptNew,
-    /// A new host is refused too.
+    /// Refuses a new host too.
     Yes,
-    /// Everything is taken; with a changed key, nothing secret is sent.
+    /// Accepts any key; with a changed key, no secrets are sent.
     No,
 }
 
-/// ForwardAgent.
+/// The ForwardAgent setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardAgent {
-    /// Off.
+    /// No forwarding.
     #[default]
     No,
-    /// The agent that authenticates.
+    /// Forwards the agent that authenticates.
     Yes,
-    /// Another one.
+    /// Forwards another agent.
     Socket(AgentSocket),
 }
 
-/// RekeyLimit; the cipher's own limit holds as well.
+/// The RekeyLimit setting; the cipher's own limit applies too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RekeyLimit {
-    /// After so many bytes.
+    /// The limit in bytes.
     pub bytes: Option<u64>,
-    /// After so long.
+    /// The limit in time.
     pub time: Option<Duration>,
 }
 
 impl HostConfig {
-    /// The name under which the host's key is looked up and shown: HostKeyAlias, else HostName.
+    /// Returns the name under which the host key is looked up and shown: HostKeyAlias, else
+    /// HostName.
     pub fn host_key_name(&self) -> &str {
         self.host_key_alias.as_deref().unwrap_or(&self.host_name)
     }
 
-    /// Whether LogLevel lets through what is worth knowing (`-q` does not).
+    /// True if LogLevel allows informational messages (with `-q` it does not).
     pub fn tells(&self) -> bool {
         self.tells_errors() && self.log_level != "ERROR"
     }
 
-    /// Whether LogLevel lets through what went wrong. `ssh -G` calls QUIET SILENT.
+    /// True if LogLevel allows error messages. `ssh -G` prints QUIET as SILENT.
     pub fn tells_errors(&self) -> bool {
         !matches!(self.log_level.as_str(), "QUIET" | "SILENT" | "FATAL")
     }
 
-    /// Whether a variable of this name is sent (SendEnv): OpenSSH's wildcards `*` and `?`.
+    /// True if SendEnv selects this variable name; OpenSSH's wildcards are `*` and `?`.
     pub fn sends(&self, name: &str) -> bool {
         self.send_env
             .iter()
             .any(|pattern| crate::known_hosts::matches_pattern(name, pattern))
     }
 
-    /// Whether a key, the host's or the user's, is long enough (RequiredRSASize); if not, why,
-    /// as the end of a sentence.
+    /// Checks a host or user key against RequiredRSASize; the error is the end of a sentence.
     pub fn check_size(&self, key: &PublicKey) -> Result<(), String> {
         let key = key.plain();
         let Some(bits) = (key.key_type() == "ssh-rsa").then(|| rsa_bits(key.blob())) else {
@@ -232,7 +234,7 @@ impl HostConfig {
     }
 }
 
-/// Bits of the modulus of an `ssh-rsa` blob (RFC 4253 section 6.6).
+/// Returns the modulus size in bits of an `ssh-rsa` blob (RFC 4253 section 6.6).
 fn rsa_bits(blob: &[u8]) -> Option<usize> {
     let mut r = Reader::new(blob);
     let _type = r.string().ok()?;

@@ -1,8 +1,8 @@
-//! What ssh_config(5) and the command line say about one host.
+//! The settings of ssh_config(5) and the command line for one host.
 //!
-//! OpenSSH itself evaluates its configuration (`ssh -G`), since it alone knows Match, Include,
-//! canonicalization and its own version's defaults; where it is not installed, a parser crate
-//! does what it can. Either gives lines of keyword and value, which one table turns into a
+//! OpenSSH itself evaluates its configuration (`ssh -G`), since only it knows Match, Include,
+//! canonicalization and the defaults of its version. If OpenSSH is not installed, a parser crate
+//! does part of that. Both produce lines of keyword and value, which one table converts to a
 //! [`HostConfig`].
 
 mod algorithms;
@@ -29,20 +29,20 @@ pub use host::{
 pub use tokens::Tokens;
 pub use user::LocalUser;
 
-/// What is asked of the configuration: a host, and the flags that concern it.
+/// A query for a host's configuration, with the flags that affect it.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
-    /// The host as the operand names it.
+    /// The host as in the operand.
     pub host: String,
-    /// The user that the operand names.
+    /// The user in the operand.
     pub user: Option<String>,
-    /// The port of the URI, or of `-P`.
+    /// The port in the URI, or of `-P`.
     pub port: Option<u16>,
     /// `-F`.
     pub file: Option<PathBuf>,
-    /// `-o`, in order; each as written.
+    /// The `-o` options in order, as written.
     pub options: Vec<String>,
-    /// `-i`, in order.
+    /// The `-i` files in order.
     pub identities: Vec<PathBuf>,
     /// `-J`.
     pub jump: Option<String>,
@@ -58,12 +58,12 @@ pub struct Query {
     pub batch: bool,
     /// `-q`.
     pub quiet: bool,
-    /// The program to evaluate with; `ssh` from PATH when absent.
+    /// The program that evaluates the configuration; `ssh` from PATH if `None`.
     pub ssh: Option<OsString>,
 }
 
 impl Query {
-    /// The configuration for this host, and what must be said about it.
+    /// Returns the configuration for this host, including warnings for the user.
     pub fn resolve(&self, user: &LocalUser) -> Result<HostConfig, ConfigError> {
         self.check()?;
         let mut evaluated = match evaluate::with_ssh(self)? {
@@ -80,8 +80,9 @@ impl Query {
         Ok(config)
     }
 
-    /// Whether a file may say `Compression no` for this host, which `ssh -G` prints of hosts that
-    /// no file says it of as well. In doubt it may: only OpenSSH evaluates Match, and does not tell.
+    /// True if a file may set `Compression no` for this host; `ssh -G` also prints `no` for hosts
+    /// without a setting. In doubt the result is true: only OpenSSH evaluates Match, and it does
+    /// not tell.
     pub fn refuses_compression(&self, user: &LocalUser) -> bool {
         let Ok(evaluated) = fallback::evaluate(self, user) else {
             return true;
@@ -93,11 +94,11 @@ impl Query {
     }
 }
 
-/// Keyword and value lines, as `ssh -G` prints them.
+/// Lines of keyword and value, as `ssh -G` prints them.
 #[derive(Clone, Debug, Default)]
 struct Evaluated {
     lines: Vec<(String, String)>,
-    /// The same without any configuration: what nobody chose.
+    /// The lines without any configuration: OpenSSH's defaults.
     defaults: Vec<(String, String)>,
     warnings: Vec<String>,
 }
@@ -107,7 +108,7 @@ impl Evaluated {
         values(&self.lines, keyword)
     }
 
-    /// Someone chose this value: it is not what OpenSSH does by itself.
+    /// True if the value differs from OpenSSH's default.
     fn is_chosen(&self, keyword: &str) -> bool {
         self.values(keyword).ne(values(&self.defaults, keyword))
     }
@@ -124,7 +125,7 @@ fn values<'a>(lines: &'a [(String, String)], keyword: &'a str) -> impl Iterator<
         .map(|(_, v)| v.as_str())
 }
 
-/// Why there is no configuration for a host; one sentence.
+/// The reason why a host has no configuration; one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
 

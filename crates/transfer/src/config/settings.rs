@@ -1,3 +1,5 @@
+//! Converts lines of keyword and value to a [`HostConfig`] by a table of options.
+
 use std::path::{Path, PathBuf};
 
 use super::value::{Parsed, boolean, number, paths, size, time, words};
@@ -10,10 +12,10 @@ use crate::escape;
 use crate::operand::Destination;
 use crate::report::Origin;
 
-/// Smaller RSA keys are refused whatever RequiredRSASize says (its default was 1024 until 9.x).
+/// The minimum RSA key size, which RequiredRSASize cannot lower (its default was 1024 until 9.x).
 const MIN_RSA_BITS: u32 = 2048;
 
-/// An option, and how its values (one per line of `ssh -G`) become a field.
+/// An option and the function that stores its values (one per line of `ssh -G`) in a field.
 struct Setting {
     keyword: &'static str,
     set: fn(&mut HostConfig, &[&str]) -> Parsed<()>,
@@ -67,7 +69,7 @@ const SETTINGS: &[Setting] = settings! {
     "numberofpasswordprompts" => |c, v| c.password_prompts = number(one(v)?)?;
     "batchmode" => |c, v| c.batch_mode = boolean(one(v)?)?;
     "sendenv" => |c, v| c.send_env = send_env(v);
-    // The name it had until 8.7.
+    // The option's name until OpenSSH 8.7.
     "challengeresponseauthentication" => |c, v| {
         c.kbd_interactive_authentication = boolean(one(v)?)?
     };
@@ -98,12 +100,12 @@ const LISTS: &[List] = &[
     }),
 ];
 
-/// Keywords that have an effect.
+/// True for keywords that have an effect.
 pub(super) fn is_known(keyword: &str) -> bool {
     SETTINGS.iter().any(|s| s.keyword == keyword) || LISTS.iter().any(|l| l.0 == keyword)
 }
 
-/// Applies every line, then expands tokens, which need the host, port and user known.
+/// Applies every line, then expands tokens, which need the final host, port and user.
 pub(super) fn apply(
     query: &Query,
     user: &LocalUser,
@@ -126,7 +128,7 @@ pub(super) fn apply(
             *field(&mut config) = given::read(keyword, option, &list)?;
             continue;
         }
-        // 8.4 and older call it PubkeyAcceptedKeyTypes.
+        // OpenSSH 8.4 and older have PubkeyAcceptedKeyTypes.
         let old = (*keyword == "pubkeyacceptedalgorithms").then_some("pubkeyacceptedkeytypes");
         for keyword in [*keyword].into_iter().chain(old) {
             let value = evaluated.values(keyword).next();
@@ -146,7 +148,7 @@ pub(super) fn apply(
     Ok(config)
 }
 
-/// Who has chosen what a copy would choose by itself.
+/// Records the origin of settings that a copy may otherwise choose itself.
 fn note_origins(query: &Query, config: &mut HostConfig) -> Result<(), ConfigError> {
     let file = || Origin::Config(query.file.clone());
     config.ciphers_from = match config.ciphers {
@@ -238,9 +240,9 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
     }
 }
 
-/// `ssh -G` expands some options and leaves others as written (9.2: HostName and
-/// UserKnownHostsFile are done, IdentityFile, CertificateFile and ProxyCommand are not).
-/// Expanding what is done already changes nothing, as long as no path holds a `%`.
+/// Expands tokens in paths and commands. `ssh -G` expands some options and leaves others as written
+/// (9.2 expands HostName and UserKnownHostsFile, but not IdentityFile, CertificateFile and
+/// ProxyCommand). A second expansion changes nothing unless a path contains `%`.
 fn expand(
     query: &Query,
     user: &LocalUser,
@@ -270,7 +272,7 @@ fn expand(
     if let Proxy::Command(command) = &mut config.proxy {
         *command = tokens.percent("ProxyCommand", command)?;
     }
-    // The usual files are nowhere for a user without a home directory, which is no error.
+    // A user without a home directory does not have the default files, which is not an error.
     if user.home.is_none() {
         let below_home = |path: &Path| path.starts_with("~");
         if !evaluated.is_chosen("userknownhostsfile") {
@@ -320,7 +322,7 @@ fn all_paths(values: &[&str]) -> Vec<PathBuf> {
     values.iter().flat_map(|v| paths(v)).collect()
 }
 
-/// One path to a line, blanks and all.
+/// Converts each line to one path, spaces included.
 fn each_path(values: &[&str]) -> Vec<PathBuf> {
     let wanted = values.iter().filter(|v| !v.eq_ignore_ascii_case("none"));
     wanted.map(|v| PathBuf::from(v.trim_matches('"'))).collect()
@@ -372,7 +374,7 @@ fn rekey(text: &str) -> Parsed<RekeyLimit> {
     })
 }
 
-/// `unbound` and `host-bound` differ only in which of the two signatures is made.
+/// Parses PubkeyAuthentication; `unbound` and `host-bound` only select one of the two signatures.
 fn pubkey(text: &str) -> Parsed<bool> {
     match text.to_ascii_lowercase().as_str() {
         "unbound" | "host-bound" => Ok(true),
@@ -406,7 +408,7 @@ fn comma(text: &str) -> Vec<String> {
     names.map(Into::into).collect()
 }
 
-/// `-pattern` takes back the names before it that it matches.
+/// Collects SendEnv names; `-pattern` removes earlier names that match it.
 fn send_env(values: &[&str]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in values.iter().flat_map(|v| words(v)) {

@@ -1,3 +1,5 @@
+//! Tests of the configuration, with OpenSSH if it is installed, and without.
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +24,7 @@ fn user(home: &Path) -> LocalUser {
     }
 }
 
-/// With OpenSSH where it is installed, and without it.
+/// Runs the check with OpenSSH, if installed, and without it.
 fn both(text: &str, query: &Query, check: impl Fn(HostConfig, bool)) {
     for result in both_results(text, query) {
         let (config, with_ssh) = result;
@@ -129,7 +131,7 @@ fn options_reach_their_fields() {
     });
 }
 
-/// `ssh -G` refuses names that the installed ssh does not know: it is not asked about them.
+/// `ssh -G` refuses names that the installed ssh does not know, so it does not get the lists.
 #[test]
 fn lists_of_the_command_line_are_ours_to_read() {
     let kex = [
@@ -158,7 +160,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
             &kex[1..2],
         ),
     ] {
-        // What the file says of it does not count.
+        // The list in the file has no effect.
         both(
             "KexAlgorithms ecdh-sha2-nistp384\n",
             &ours(option),
@@ -394,7 +396,8 @@ fn rsa_keys_have_to_be_long_enough() {
     });
 }
 
-/// `-o StrictHostKeyChecking=accept-new` of a user without passwd entry and HOME was an error.
+/// Regression test: `-o StrictHostKeyChecking=accept-new` failed for a user without passwd entry
+/// and HOME.
 #[test]
 fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
     let mut query = host("h");
@@ -417,8 +420,8 @@ fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
     assert!(!query.resolve(&homeless).unwrap().is_homeless);
 }
 
-/// CVE-2025-61984 and 61985 for every value: `ssh -G` prints a line for each setting, so that a line
-/// end in `-i` used to be read as a ProxyCommand, which a shell ran.
+/// CVE-2025-61984 and 61985 for every value: `ssh -G` prints one line per setting, so a newline in
+/// `-i` used to be read as a ProxyCommand, which a shell ran.
 #[test]
 fn no_value_of_the_command_line_has_a_control_character() {
     let settings: [fn(&mut Query, String); 13] = [
@@ -444,7 +447,7 @@ fn no_value_of_the_command_line_has_a_control_character() {
             ] {
                 let mut query = host("h");
                 setting(&mut query, value);
-                // ssh is not even started: this one could not be.
+                // ssh is not even started: this program could not be.
                 query.ssh = Some("/dev/null".into());
                 let why = query.resolve(&user(Path::new("/home/me"))).unwrap_err();
                 let why = why.to_string();
@@ -489,7 +492,8 @@ fn names_that_a_shell_could_run_are_refused_wherever_they_come_from() {
     }
 }
 
-/// A live ControlMaster was passed over without a word, and a second factor asked for again.
+/// Regression test: a live ControlMaster was ignored silently, and a second factor was requested
+/// again.
 #[test]
 fn an_open_connection_of_ssh_that_is_not_used_is_told_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -505,6 +509,6 @@ fn an_open_connection_of_ssh_that_is_not_used_is_told_once() {
     let master = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     assert!(warned(&text).iter().all(|n| *n == 1));
     drop(master);
-    // What a dead master has left.
+    // A dead master leaves its socket.
     assert!(socket.exists() && warned(&text).iter().all(|n| *n == 0));
 }

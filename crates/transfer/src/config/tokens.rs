@@ -1,13 +1,15 @@
+//! Expands the tokens of ssh_config(5), such as `%h`, and `~` and `${VARIABLE}` in paths.
+
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 
 use super::{ConfigError, LocalUser};
 
-/// What `%h` and its kin stand for (TOKENS of ssh_config(5)).
+/// The values of `%h` and the other tokens (TOKENS of ssh_config(5)).
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    /// `%n`: the host as it was asked for.
+    /// `%n`: the host as the user wrote it.
     pub asked: String,
     /// `%h`.
     pub host: String,
@@ -15,7 +17,7 @@ pub struct Tokens {
     pub port: u16,
     /// `%r`.
     pub user: String,
-    /// `%k`: HostKeyAlias, or the host as it was asked for.
+    /// `%k`: HostKeyAlias, or the host as the user wrote it.
     pub alias: String,
     /// `%j`: ProxyJump as written.
     pub jump: String,
@@ -24,7 +26,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Replaces `%` tokens. `option` is named in the error for an unknown one.
+    /// Replaces `%` tokens. The error for an unknown token names `option`.
     pub fn percent(&self, option: &str, text: &str) -> Result<String, ConfigError> {
         let mut out = String::with_capacity(text.len());
         let mut chars = text.chars();
@@ -59,10 +61,10 @@ impl Tokens {
         Ok(out)
     }
 
-    /// A path: `~`, `%` tokens and `${VARIABLE}`, as OpenSSH expands IdentityFile and its kin.
+    /// Expands a path: `~`, `%` tokens and `${VARIABLE}`, as OpenSSH does for IdentityFile.
     pub fn path(&self, option: &str, text: &Path) -> Result<PathBuf, ConfigError> {
         let Some(text) = text.to_str() else {
-            // ssh_config has no way to write tokens into what is not text.
+            // ssh_config cannot express tokens in a path that is not UTF-8.
             return Ok(text.to_owned());
         };
         let text = self.variables(option, &self.percent(option, text)?)?;
@@ -109,7 +111,7 @@ impl Tokens {
             .ok_or_else(|| ConfigError::new(format!("{option}: this user has no home directory")))
     }
 
-    /// `%C` (misc.c `ssh_connection_hash`).
+    /// Computes `%C` (misc.c `ssh_connection_hash`).
     fn connection_hash(&self) -> String {
         let text = format!(
             "{}{}{}{}{}",

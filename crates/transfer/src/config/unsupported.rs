@@ -1,22 +1,24 @@
+//! Reports settings of ssh_config(5) that have no effect in longhaul.
+
 use super::{ConfigError, Evaluated, HostConfig};
 use crate::escape;
 
-/// A setting that has no effect here.
+/// A setting that has no effect in longhaul.
 struct Unsupported {
     keyword: &'static str,
-    /// Values that ask for nothing.
+    /// Values that request nothing.
     harmless: &'static [&'static str],
     how: How,
 }
 
 enum How {
-    /// The connection is weaker or other than asked for: said once per run.
+    /// The connection is weaker than or different from the request: warn once per run.
     Warn(&'static str),
-    /// Without it a host key might be accepted that it refuses.
+    /// Without the setting a host key might be accepted that it refuses: an error.
     Refuse(&'static str),
-    /// Of no use to a copy: for `-v`.
+    /// The setting has no use for a copy: a note for `-v`.
     Note(&'static str),
-    /// scp switches it off or has no use for it either.
+    /// scp disables the setting or has no use for it either: no message.
     Silent,
 }
 use How::{Note, Refuse, Silent, Warn};
@@ -80,13 +82,13 @@ const TABLE: &[Unsupported] = table! {
     "gssapitrustdns" &[] => Silent;
     "host" &[] => Silent;
     "hostbasedacceptedalgorithms" &[] => Silent;
-    // `ssh -G` cannot tell a choice from OpenSSH's own marks; ours are set with --dscp.
+    // `ssh -G` does not distinguish a choice from OpenSSH's defaults; --dscp sets longhaul's marks.
     "ipqos" &[] => Silent;
     "localforward" &[] => Silent;
     "logverbose" &[] => Silent;
     "obscurekeystroketiming" &[] => Silent;
     "permitremoteopen" &[] => Silent;
-    // Taken up with the lists of algorithms, under its new name.
+    // Handled with the lists of algorithms under its new name.
     "pubkeyacceptedkeytypes" &[] => Silent;
     "remoteforward" &[] => Silent;
     "requesttty" &[] => Silent;
@@ -99,8 +101,8 @@ const TABLE: &[Unsupported] = table! {
     "xauthlocation" &[] => Silent;
 };
 
-/// Adds to `config` what must be said about settings that have no effect. RefuseConnection
-/// (OpenSSH 10) is an error, as it is there.
+/// Adds warnings and notes about settings that have no effect. RefuseConnection (OpenSSH 10) is an
+/// error, as in OpenSSH.
 pub(super) fn judge(evaluated: &Evaluated, config: &mut HostConfig) -> Result<(), ConfigError> {
     if let Some(why) = evaluated.values("refuseconnection").next() {
         return Err(ConfigError::new(format!(

@@ -1,26 +1,28 @@
+//! The local user: name, user ID, home directory and host name.
+
 use std::fs;
 use std::path::PathBuf;
 
 use crate::operand::valid_user;
 
-/// The person whose files and names are used.
+/// The local user whose files and name are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalUser {
-    /// Login name.
+    /// The login name.
     pub name: String,
-    /// User id.
+    /// The user ID.
     pub uid: u32,
-    /// Home directory; `None` when there is none.
+    /// The home directory; `None` if there is none.
     pub home: Option<PathBuf>,
-    /// This machine's name.
+    /// This machine's host name.
     pub host: String,
 }
 
 impl LocalUser {
-    /// The user that runs this.
+    /// Returns the user that runs this process.
     ///
-    /// As OpenSSH does, `~` is what the password file says and not $HOME, so that both look
-    /// into the same `~/.ssh`; $HOME stands in for users that it does not list.
+    /// As in OpenSSH, `~` is the home directory of the password file, not $HOME, so that both use
+    /// the same `~/.ssh`; $HOME is the fallback for users that are not listed.
     pub fn current() -> Self {
         let uid = rustix::process::getuid().as_raw();
         let listed = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -37,7 +39,7 @@ impl LocalUser {
         };
         let variable = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
         Self {
-            // The name may go into a ProxyCommand (%u, %r).
+            // The name may become part of a ProxyCommand (%u, %r).
             name: name
                 .or_else(|| variable().ok().filter(|name| valid_user(name)))
                 .unwrap_or_else(|| uid.to_string()),

@@ -1,4 +1,4 @@
-//! The kinds of value that ssh_config(5) knows.
+//! Parsers for the value types of ssh_config(5).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) fn number(text: &str) -> Parsed<u32> {
     text.parse().map_err(|_| "is not a number".into())
 }
 
-/// TIME FORMATS of sshd_config(5): `90`, `1h30m`; `none` and 0 are `None`.
+/// Parses TIME FORMATS of sshd_config(5): `90`, `1h30m`; `none` and 0 are `None`.
 pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
@@ -48,14 +48,14 @@ pub(super) fn time(text: &str) -> Parsed<Option<Duration>> {
     } else if text.is_empty() {
         return Err(bad());
     }
-    // OpenSSH's convtime has no more either, and far more is no time that can be waited for.
+    // OpenSSH's convtime has the same limit; longer times are meaningless.
     if seconds > i32::MAX as u64 {
         return Err(bad());
     }
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
-/// Bytes with K, M or G; `default`, `none` and 0 are `None`.
+/// Parses bytes with an optional K, M or G; `default`, `none` and 0 are `None`.
 pub(super) fn size(text: &str) -> Parsed<Option<u64>> {
     let bad = || String::from("is not a size such as 500M or 1G");
     if text.eq_ignore_ascii_case("default") || text.eq_ignore_ascii_case("none") {
@@ -74,7 +74,7 @@ pub(super) fn size(text: &str) -> Parsed<Option<u64>> {
     Ok((bytes > 0).then_some(bytes))
 }
 
-/// Words, quoted ones whole.
+/// Splits text into words; quoted words stay whole.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut open, mut quoted) = (String::new(), false, false);
@@ -99,9 +99,9 @@ pub(super) fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Paths in one value. `ssh -G` prints them without quotes, so that a blank in a path looks like
-/// the end of it: a word that cannot start a path belongs to the one before, unless there are files
-/// of either name and none of both together.
+/// Splits a value into paths. `ssh -G` prints paths without quotes, so that a space in a path looks
+/// like its end: a word that cannot start a path belongs to the previous one, unless files of both
+/// names exist and none of the combined name.
 pub(super) fn paths(text: &str) -> Vec<PathBuf> {
     paths_by(text, |path| Path::new(path).exists())
 }
@@ -162,7 +162,8 @@ mod tests {
         assert_eq!(list("/a b/c ~/d"), ["/a b/c", "~/d"]);
         assert_eq!(list("\"/a b\" \"/c d\""), ["/a b", "/c d"]);
         assert_eq!(list("none"), [""; 0]);
-        // Two relative names are two files: as one they would be missing, and every host new.
+        // Two relative names are two files: as one path they would be missing, and every host would
+        // be new.
         assert_eq!(list("k1 k2"), ["k1", "k2"]);
         assert_eq!(list("k1 missing"), ["k1", "missing"]);
         assert_eq!(list("/x y"), ["/x y"]);

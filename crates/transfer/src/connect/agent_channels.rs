@@ -13,12 +13,12 @@ use tracing::debug;
 
 use crate::agent::{Agent, AgentSocket};
 
-/// Agent channels at once; ssh-agent answers one request at a time anyway.
+/// The largest number of agent channels at a time. ssh-agent answers one request at a time anyway.
 const MOST: usize = 8;
-/// Bytes for the agent that may wait; its messages are at most 256 KiB.
+/// Bytes that may wait for the agent on one channel; an agent message is at most 256 KiB.
 const MOST_WAITING: usize = 512 << 10;
 
-/// The agent that is forwarded, and its channels.
+/// The forwarded agent and its open channels.
 pub(super) struct AgentChannels {
     socket: AgentSocket,
     open: BTreeMap<u32, Forwarded>,
@@ -40,14 +40,15 @@ impl AgentChannels {
         }
     }
 
-    /// Tokens behind `first` are for agents.
+    /// Registers the agent sockets with tokens above `first`.
     pub(super) fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
         self.registered = Some((registry.try_clone()?, first));
         Ok(())
     }
 
-    /// The server wants the agent: connects, and binds the agent to the connection so that it
-    /// can hold to its keys' destinations (session-bind@openssh.com).
+    /// Handles the server's request for an agent channel: connects to the agent, and binds the
+    /// agent to the SSH connection so that it can enforce the destination constraints of its keys
+    /// (session-bind@openssh.com).
     pub(super) fn opened(
         &mut self,
         id: ChannelId,
@@ -101,7 +102,7 @@ impl AgentChannels {
         })
     }
 
-    /// Data for the agent; false when the channel is none of an agent's.
+    /// Passes data to the agent; false if the channel is not an agent channel.
     pub(super) fn data(&mut self, id: ChannelId, bytes: &[u8], channels: &mut Channels) -> bool {
         let Some(forwarded) = self.open.get_mut(&id.0) else {
             return false;
@@ -113,7 +114,7 @@ impl AgentChannels {
         true
     }
 
-    /// The server is done with it; false when the channel is none of an agent's.
+    /// Handles the server's close of a channel; false if the channel is not an agent channel.
     pub(super) fn closed(&mut self, id: ChannelId) -> bool {
         self.open.remove(&id.0).is_some()
     }
@@ -123,7 +124,7 @@ impl AgentChannels {
         channels.close(id);
     }
 
-    /// Moves what can be moved.
+    /// Moves waiting data between all agent sockets and their channels.
     pub(super) fn turn(&mut self, channels: &mut Channels) {
         let mut over = Vec::new();
         for (id, forwarded) in &mut self.open {
@@ -138,7 +139,7 @@ impl AgentChannels {
 }
 
 impl Forwarded {
-    /// False when the agent is gone.
+    /// Moves data in both directions; false if the agent closed its socket or failed.
     fn turn(&mut self, id: ChannelId, channels: &mut Channels) -> bool {
         while !self.waiting.is_empty() {
             match self.stream.write(&self.waiting) {

@@ -1,4 +1,4 @@
-//! What a connection asks on its way to being open.
+//! The questions that a connection asks while it is opened: trust, credentials, signatures.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,41 +9,42 @@ use zeroize::Zeroizing;
 
 use crate::session::Seen;
 
-/// What a connection is bound to: for the agent (session-bind@openssh.com).
+/// The values that bind the agent to a connection (session-bind@openssh.com).
 #[derive(Clone, Copy, Debug)]
 pub struct Binding<'a> {
     /// The server's host key blob.
     pub host_key: &'a [u8],
-    /// The first exchange hash.
+    /// The exchange hash of the first key exchange.
     pub session_id: &'a [u8],
-    /// The server's signature over it.
+    /// The server's signature over the session ID.
     pub signature: &'a [u8],
 }
 
-/// Answers what a connection asks before it is open: whether to trust the host, who the user is.
+/// Answers the questions that arise while a connection opens: is the host trusted, and how does the
+/// user log in.
 ///
-/// Calls may wait for a person. An `Err` is one sentence that ends the connection.
+/// A call may block on user input. An `Err` is one sentence that ends the connection.
 pub trait AuthHandler: Send {
-    /// Decides whether to go on with a server that proved to own this key; `address` is where the
-    /// connection leads, if it is a TCP connection.
+    /// Decides whether to continue with a server that proved to own this host key; `address` is the
+    /// peer's address if this is a TCP connection.
     fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String>;
 
-    /// Whether [`AuthHandler::credentials`] may wait for other things than a person.
+    /// True if [`AuthHandler::credentials`] may block on something other than user input.
     fn holds(&self) -> bool {
         false
     }
 
-    /// User name, methods and keys, after the host key was taken.
+    /// Returns user name, methods and keys, once the host key has been accepted.
     fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String>;
 
-    /// Signs with the key at `identity` of [`Credentials::identities`]; `None` when it cannot, and
-    /// the next one is tried.
+    /// Signs with the key at `identity` of [`Credentials::identities`]; `None` if that fails, and
+    /// the next key is tried.
     fn sign(&mut self, identity: usize, algorithm: &str, data: &[u8]) -> Option<Vec<u8>>;
 
-    /// A password; `None` gives up.
+    /// Returns a password for this attempt; `None` gives up.
     fn password(&mut self, attempt: u32) -> Option<Zeroizing<String>>;
 
-    /// Answers to prompts of the server, which are escaped already; `None` gives up.
+    /// Answers the server's prompts, which are already escaped; `None` gives up.
     fn answers(
         &mut self,
         name: &str,
@@ -51,86 +52,91 @@ pub trait AuthHandler: Send {
         prompts: &[Prompt],
     ) -> Option<Vec<Zeroizing<String>>>;
 
-    /// Whether another login would take the person again: a password, a code, a passphrase, a
+    /// True if another login would need the user again: a password, a code, a passphrase or a
     /// touch.
     fn needs_person(&self) -> bool;
 
-    /// The host's key is what it should be, so that the agent may be forwarded to it.
+    /// True if the host key matches the known one, so that the agent may be forwarded to this host.
     fn may_forward(&self) -> bool;
 
-    /// A greeting, escaped already.
+    /// Shows the server's banner, which is already escaped.
     fn banner(&mut self, text: &str);
 
-    /// What nobody shall overlook, however quiet they want it.
+    /// Shows a warning that must be seen even with quiet output.
     fn danger(&mut self, text: &str);
 
-    /// The text for a login that was refused by a server that accepts these methods, without the
-    /// host in front. The lines are escaped.
+    /// Returns the error text for a refused login to a server that accepts these methods, without
+    /// the host as prefix. The lines are escaped.
     fn denied(&self, server: &[String]) -> String;
 
-    /// The account and the number of keys offered, for a connection that ended during the login.
+    /// Returns the account and the number of keys offered, for a connection that ended during
+    /// login.
     fn login(&self) -> String;
 
-    /// Authentication has succeeded; `key` with this identity and algorithm alone if so.
+    /// Records that authentication succeeded; `key` holds identity and algorithm if that key alone
+    /// was sufficient.
     fn authenticated(&mut self, key: Option<(usize, &str)>, visit: &ServerFacts);
 
-    /// The SFTP server has said what it is.
+    /// Records the SFTP server's version and extensions.
     fn server(&mut self, info: &ServerInfo);
 
-    /// Whether there is a longhaul at the far end was found out.
+    /// Records whether a longhaul was found at the far end.
     fn far(&mut self, _: &Seen) {}
 
-    /// What was sent early was refused, and the connection begins again step by step.
+    /// Forgets what was predicted: the server refused early data, and the connection starts again
+    /// without predictions.
     fn forget(&mut self);
 
-    /// The connection failed with zlib, for which nobody had asked: it is not chosen again.
+    /// Records that the connection failed while it used zlib that the user had not requested, so
+    /// that zlib is not selected again.
     fn zlib_failed(&mut self) {}
 }
 
-/// What to remember of a server.
+/// The facts about a server that are stored in host memory.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFacts {
-    /// Its identification.
+    /// The server's identification string.
     pub banner: String,
-    /// The kex that was negotiated; first on its list.
+    /// The negotiated key exchange method, which is listed first next time.
     pub kex: String,
-    /// The host key algorithm that is first on its list.
+    /// The host key algorithm that the server lists first.
     pub host_key_algorithm: String,
-    /// Its host key blob.
+    /// The server's host key blob.
     pub host_key: Vec<u8>,
-    /// The round trip of TCP to it, where it was reached by TCP.
+    /// The TCP round trip to the server; `None` without a TCP connection.
     pub rtt: Option<Duration>,
-    /// This end's address and the server's, where it was reached by TCP.
+    /// The local and the server's IP address; `None` without a TCP connection.
     pub addresses: Option<(IpAddr, IpAddr)>,
 }
 
-/// Who the user is.
+/// The user's account and the means to authenticate.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// The account.
+    /// The account name.
     pub user: String,
-    /// In the order to try.
+    /// Authentication methods in the order to try.
     pub methods: Vec<Method>,
-    /// In the order to offer.
+    /// Keys in the order to offer.
     pub identities: Vec<Identity>,
-    /// The first identity has worked alone on this host key before, so that what follows
-    /// authentication need not wait for it.
+    /// True if the first identity alone has authenticated on this host key before, so that requests
+    /// can be sent without waiting for the result of authentication.
     pub proven: bool,
-    /// The host key is what it should be. Nothing leaves early for a host of which that is not known
-    /// (StrictHostKeyChecking=no).
+    /// True if the host key was verified. With StrictHostKeyChecking=no this may be false, and then
+    /// nothing is sent early.
     pub verified: bool,
-    /// Times to ask for a password.
+    /// How often a password prompt is shown at most.
     pub max_prompts: u32,
 }
 
 impl Credentials {
-    /// There is one key, and it is at hand: a session may be opened on the hope that it is taken.
+    /// True if the only key is available locally without further questions: a session may then be
+    /// opened early, since the server will probably accept the key.
     pub(super) fn is_likely(&self) -> bool {
         let key = self.methods.first() == Some(&Method::PublicKey);
         key && self.verified && matches!(self.identities.as_slice(), [only] if only.direct)
     }
 
-    /// As the engine takes it.
+    /// Converts the credentials to the configuration of the SSH engine.
     pub(super) fn config(
         self,
         binding: Binding<'_>,

@@ -1,8 +1,8 @@
-//! Which cipher goes first and whether zlib is asked for, and what that rests on. Pure: what is
-//! known comes as arguments.
+//! Selects the preferred cipher and decides about zlib, each with its reason. Pure: all knowledge
+//! comes as arguments.
 //!
-//! Neither adds anything to what the user allows, nor takes anything out: the order changes, and
-//! zlib is asked for or not. docs/design/0017-choices.md.
+//! The user's set of allowed algorithms stays unchanged: only the order of ciphers changes, and
+//! zlib is requested or not. docs/design/0017-choices.md.
 
 use std::time::Duration;
 
@@ -13,32 +13,34 @@ use crate::memory::findings::{Findings, Method};
 use crate::memory::processor::Processor;
 use crate::report::{CipherOrder, Origin, Sample, ZlibWhy};
 
-/// A cipher goes before another when it is so much faster, in hundredths: what measurements differ
-/// by from one to the next decides nothing.
+/// A cipher moves before another only if it is at least this much faster, in hundredths; smaller
+/// differences are measurement noise.
 const FASTER: u64 = 105;
-/// zlib has to bring so much, in hundredths: it costs processor time at both ends.
+/// zlib must raise the rate by at least this factor, in hundredths, since it costs processor time
+/// at both ends.
 const WORTH: u64 = 120;
-/// No core deflates more than this in a second of what compresses (zlib's level 6), so that there
-/// is nothing to look at on a faster path.
+/// The most bytes per second that one core deflates with zlib level 6 on compressible data. On a
+/// faster path the data need not be sampled.
 const ZLIB_AT_MOST: u64 = 100_000_000;
-/// Less is copied before zlib could bring anything: nothing leaves early with it, which costs a
-/// round trip.
+/// The smallest transfer, in bytes, for which zlib can pay: with zlib nothing is sent early, which
+/// costs a round trip.
 const LEAST: u64 = 1 << 20;
 
-/// Something known, and for how long.
+/// A known value together with its age.
 pub(super) type Aged<'a, T> = Option<(&'a T, Duration)>;
 
-/// An order of ciphers with its reason.
+/// An order of ciphers and its reason.
 #[derive(Clone, Debug)]
 pub(super) struct Ciphers {
-    /// All that there are.
+    /// All supported ciphers.
     pub(super) names: Vec<&'static str>,
     pub(super) order: CipherOrder,
     pub(super) origin: Origin,
 }
 
-/// The order in which ciphers are offered where the user has said nothing: by what was measured
-/// between the two ends, else on this processor, else by the instructions that it has.
+/// Returns the order in which ciphers are offered if the user has not set one: by the rates
+/// measured between the two ends, else by the rates of this processor, else by the processor's
+/// instruction set.
 pub(super) fn ciphers(
     has_aes: bool,
     findings: Aged<'_, Findings>,
@@ -53,7 +55,7 @@ pub(super) fn ciphers(
         let rates = rates(&usual, |name| known.rate_of(name));
         (rates, known.by.clone(), false, age)
     });
-    // One rate says nothing of others.
+    // A single rate cannot be compared with anything.
     let best = between
         .into_iter()
         .chain(here)
@@ -76,7 +78,8 @@ pub(super) fn ciphers(
     }
 }
 
-/// Of those that authenticate by themselves: speed puts no cipher with a MAC before one of them.
+/// Returns the rates of AEAD ciphers only: speed must not move a cipher with a separate MAC before
+/// an AEAD cipher.
 fn rates(names: &[&'static str], rate: impl Fn(&str) -> Option<u64>) -> Vec<(String, u64)> {
     let aead = |name: &&&str| cipher(name).is_some_and(|c| c.is_aead());
     let measured = names.iter().filter(aead);
@@ -85,7 +88,7 @@ fn rates(names: &[&'static str], rate: impl Fn(&str) -> Option<u64>) -> Vec<(Str
         .collect()
 }
 
-/// What was not measured keeps its place.
+/// Sorts ciphers by rate; ciphers without a rate keep their place.
 fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'static str> {
     let rate = |name: &str| rates.iter().find(|(n, _)| n == name).map(|(_, rate)| *rate);
     let mut ordered = Vec::with_capacity(left.len());
@@ -106,29 +109,29 @@ fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'
     ordered
 }
 
-/// What is known when it is decided whether to ask for zlib.
+/// The facts on which the zlib decision is based.
 pub(super) struct ZlibCase<'a> {
-    /// Compression, as the user has it.
+    /// The user's Compression setting.
     pub(super) set: Option<bool>,
-    /// A longhaul is known to be there, which makes data smaller by blocks.
+    /// True if a longhaul is known at the far end, which compresses data in blocks instead.
     pub(super) blocks: bool,
-    /// What uploads to this host learned of the path.
+    /// The path's rate as learned from earlier uploads to this host.
     pub(super) path: Aged<'a, Learned>,
-    /// What was measured of it.
+    /// The measured results for this host, such as compression rates.
     pub(super) findings: Aged<'a, Findings>,
-    /// How long ago a connection failed for which zlib had been chosen here.
+    /// The age of the last connection failure while zlib was in use without a request by the user.
     pub(super) failed: Option<Duration>,
 }
 
-/// Whether to ask for zlib. `look` takes a quick look at the data; it is only taken where that could
-/// decide something. `None` of it: there are none here, or nobody may look.
+/// Decides whether to request zlib, and why. `look` samples the data and is called only if the
+/// sample can change the decision; it fails if there is no local data or the data may not be read.
 pub(super) fn zlib(
     case: &ZlibCase<'_>,
     set_by: Origin,
     look: impl FnOnce() -> Result<Sample, ZlibWhy>,
 ) -> (bool, ZlibWhy, Origin) {
     match case.set {
-        // Its data come packed, and once is enough.
+        // The longhaul at the far end already compresses the data in blocks.
         Some(true) if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
         Some(on) => return (on, ZlibWhy::Set, set_by),
         None if case.blocks => return (false, ZlibWhy::BlocksInstead, Origin::Peer),
@@ -174,8 +177,9 @@ pub(super) fn zlib(
     (pays, why, Origin::Measured)
 }
 
-/// Bytes of files a second with zlib: what the path carries of what is left, or what a core deflates,
-/// since all that a connection sends is one stream, and the loop that deflates is one thread.
+/// Returns the expected file bytes per second with zlib: the lower of the path's rate for
+/// compressed data and one core's deflate rate, since a connection is one stream and one thread
+/// deflates it.
 fn expected(path: u64, sample: Sample) -> u64 {
     let carried = path.saturating_mul(1000) / u64::from(sample.left.max(1));
     carried.min(sample.rate)
@@ -226,7 +230,7 @@ mod tests {
         let chosen = ciphers(true, None, Some((&here, AGE)));
         assert_eq!(chosen.names[..3], [GCM128, GCM256, CHACHA]);
         assert_eq!(chosen.origin, Origin::Memory(AGE));
-        // The peer has no instructions for AES.
+        // The peer's processor has no AES instructions.
         let both = findings(&[(GCM128, 90), (GCM256, 70), (CHACHA, 250)]);
         let chosen = ciphers(true, Some((&both, AGE)), Some((&here, AGE)));
         assert_eq!(chosen.names[..3], [CHACHA, GCM128, GCM256]);
@@ -319,7 +323,8 @@ mod tests {
         assert!(!on && why == ZlibWhy::BlocksInstead);
     }
 
-    /// A copy of text to a host whose path is slow failed every time with the zlib that it had chosen.
+    /// Regression test: a copy of text to a host on a slow path failed every time with the zlib
+    /// that it had selected itself.
     #[test]
     fn zlib_that_failed_is_not_chosen_again() {
         let path = path(12_500_000);
@@ -333,7 +338,7 @@ mod tests {
         assert!(zlib(&case(None), Origin::Default, || Ok(text())).0);
         let decided = zlib(&case(Some(AGE)), Origin::Default, || panic!("looked"));
         assert_eq!(decided, (false, ZlibWhy::Failed, Origin::Memory(AGE)));
-        // Whoever asks for it has it.
+        // A user who requests zlib still gets it.
         let asked = ZlibCase {
             set: Some(true),
             ..case(Some(AGE))
@@ -351,7 +356,7 @@ mod tests {
             ..text()
         };
         assert!(!on(Some(12_500_000), Ok(random)).0);
-        // The path is as fast as a core deflates.
+        // The path is as fast as one core deflates.
         assert!(!on(Some(45_000_000), Ok(text())).0);
         let fast = on(Some(118_000_000), Ok(text()));
         assert_eq!(fast, (false, ZlibWhy::PathFast(118_000_000)));
@@ -379,7 +384,7 @@ mod tests {
             plain: 12_000_000,
         };
         let learned = path(12_000_000);
-        // Where no copy has learned of the path, what was measured tells of it too.
+        // If no copy has learned the path's rate, the measured rate is used instead.
         for (rate, pays, learned) in [
             (30_000_000, true, Some(&learned)),
             (11_000_000, false, Some(&learned)),

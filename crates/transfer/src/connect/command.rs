@@ -1,4 +1,4 @@
-//! A command at a host that is talked to for as long as it runs.
+//! A remote command with which this end communicates while the command runs.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -16,29 +16,30 @@ use crate::config::HostConfig;
 use crate::escape;
 use crate::session::Link as _;
 
-/// Of what it says on standard error, so much of a line is kept.
+/// The number of bytes of a standard error line that are kept.
 const LONGEST_LINE: usize = 400;
 
-/// A command that runs at a host, over a connection of its own. It ends when this is dropped.
+/// A command that runs on a host over its own connection. Dropping this ends the command.
 #[derive(Debug)]
 pub struct RemoteCommand {
-    /// Its standard input and output.
+    /// The command's standard input and output.
     pub stream: UnixStream,
-    /// The address that the login went to, where it went there by TCP.
+    /// The address of the login's TCP connection; `None` without a direct TCP connection.
     pub address: Option<SocketAddr>,
-    /// The host's name or address, as whoever is connected to next has to be asked for.
+    /// The configured name or address of the host, for further connections to it.
     pub host_name: String,
-    /// The round trip.
+    /// The round trip to the host.
     pub rtt: Duration,
     said: Arc<Mutex<String>>,
     carries: Option<JoinHandle<()>>,
 }
 
 impl RemoteCommand {
-    /// Starts a half of a pair of relays.
+    /// Starts the remote half of a relay pair.
     ///
     /// # Errors
-    /// One sentence with the host: it cannot be reached, or runs no command.
+    /// The host cannot be reached or refuses to run a command. The error is one sentence with the
+    /// host's name.
     pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
@@ -53,7 +54,7 @@ impl RemoteCommand {
         let channel = link.open_exec(&command);
         let channel =
             channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
-        // Nothing is said to it that would send what opens it.
+        // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
             .map_err(|e| format!("{shown}: {e}"))?;
         let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
@@ -81,13 +82,13 @@ impl RemoteCommand {
         })
     }
 
-    /// What it, or the connection, has said last beside its output: why it has ended, once that
-    /// has come to its end. Escaped.
+    /// Returns the last line that the command wrote to standard error, or the connection's error,
+    /// once the command has ended: the reason why it ended. Escaped.
     pub fn last_words(&mut self) -> String {
-        // Both directions are over by now, or are from here on.
+        // Both directions have ended already, or end here.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
         if let Some(carries) = self.carries.take() {
-            // A thread that panicked has said so.
+            // A panicking thread has already reported its panic.
             let _ = carries.join();
         }
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

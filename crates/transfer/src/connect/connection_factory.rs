@@ -1,4 +1,4 @@
-//! More connections to a host that one leads to already.
+//! Opens the first connection to a host and further connections beside it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -26,19 +26,20 @@ use crate::prompt::{Kind, Prompt, PromptError};
 use crate::report::Origin;
 use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 
-/// How long connecting again may take before it is tried anew: the SYN of a try that began while
-/// the path was dark may be repeated half a minute after it is light again.
+/// The time limit for one attempt to reconnect. A SYN sent while the path was down may be repeated
+/// only half a minute after the path is up, so a new attempt is faster.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where the person is asked.
+/// The time limit for one attempt to reconnect that may prompt the user.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
-/// Connections to a host that is reached through others, which see a login for each.
+/// The maximum number of connections to a host that is reached through other hosts, each of which
+/// sees a login per connection.
 const THROUGH_OTHERS: u32 = 4;
 
-/// Connects to a host; further connections to it come from the [`ConnectionFactory`].
+/// Connects to a host; the returned [`ConnectionFactory`] makes further connections to it.
 ///
-/// Where everything that is needed has been learned on an earlier visit, the link comes back
-/// before the host has answered, so that the first requests can leave in one flight with
-/// authentication; it fails later if it must. Otherwise it comes back authenticated.
+/// If an earlier visit taught everything that is needed, the link returns before the host has
+/// answered, so that the first requests leave in one flight with authentication; errors then appear
+/// later. Otherwise the link returns authenticated.
 pub fn connect(
     config: HostConfig,
     around: &Surroundings,
@@ -79,7 +80,8 @@ pub fn connect(
     Ok((link, again))
 }
 
-/// Where the address that the login goes to is known, and so not through other hosts or commands.
+/// Prepares direct connections; `None` if the login's address is not known, as with a jump host or
+/// a proxy command.
 fn direct(
     config: &HostConfig,
     around: &Surroundings,
@@ -102,7 +104,7 @@ fn direct(
         return None;
     }
     let first = Arc::clone(first);
-    // What is wrong with it the first connection says.
+    // The first connection reports errors in these settings.
     let secured = secured(config, &cipher_order(config, around, memory.as_ref())).ok()?;
     let direct = DirectConfig {
         secured,
@@ -141,23 +143,24 @@ fn direct(
     Some(Arc::new(Direct::new(direct, peer, noted)))
 }
 
-/// How more connections to the same host are made. Nobody is asked anything for them, but once
-/// after the last connection is lost.
+/// Opens further connections to one host. No prompts are shown for them, except once after the last
+/// connection is lost.
 pub struct ConnectionFactory {
     config: HostConfig,
     around: Surroundings,
-    /// Of the first connection, once it is authenticated.
+    /// Facts of the first connection, set once it is authenticated.
     first: Arc<OnceLock<Facts>>,
-    /// A secret was asked for on the way, perhaps by a host that is only passed through.
+    /// True if a secret was requested, perhaps by a jump host.
     asked: Arc<AtomicBool>,
-    /// The person was asked again, and no connection came of it.
+    /// True if the user was prompted again and no connection resulted.
     asked_again: AtomicBool,
-    /// A connection failed with a choice that nobody had asked for: further ones are made without any.
+    /// True after a connection failed with a setting that the user had not requested, such as zlib:
+    /// further connections use none of them.
     plain: AtomicBool,
-    /// Connections that need no login.
+    /// Direct connections to `longhaul serve --once`, which need no login at the server's sshd.
     direct: Option<Arc<Direct>>,
     serving: Serving,
-    /// Connections that were begun before the first one had logged in.
+    /// Connections that were started before the first one had logged in.
     ahead: Option<Preconnect>,
 }
 
@@ -169,19 +172,19 @@ impl ConnectionFactory {
 }
 
 impl ConnectionFactory {
-    /// What is remembered of the host.
+    /// Loads the host memory.
     fn memory(&self) -> Option<HostMemory> {
         remembered(&self.config, self.around.memories.as_ref())
     }
 
-    /// Has the memory tell of the path that the first connection takes.
+    /// Selects the entry of host memory for the path of the first connection.
     fn take_path(&self, memory: &mut HostMemory) {
         if let Some(first) = self.first.get() {
             memory.on_connection(first.addresses, first.rtt);
         }
     }
 
-    /// Changes that.
+    /// Changes the stored host memory.
     fn change(&self, change: impl FnOnce(&mut HostMemory)) {
         let Some(memories) = &self.around.memories else {
             return;
@@ -192,7 +195,7 @@ impl ConnectionFactory {
         }
     }
 
-    /// Begins further connections beside the first one, which `link` has just made.
+    /// Starts further connections beside the first one, which `link` has just opened.
     fn begin_ahead(&self, link: &SshLink) -> Option<Preconnect> {
         let tcp = link.stream().tcp_info()?;
         let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
@@ -244,7 +247,7 @@ impl ConnectionFactory {
         connect_authenticated(config, &around)
     }
 
-    /// Asks whoever was asked for the first login.
+    /// Opens a connection with the prompts of the first login, at most once.
     fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.asked_again.load(Ordering::SeqCst) {
             let why = "the login was refused, and nobody is asked more than once".to_owned();
@@ -291,7 +294,7 @@ impl ConnectionSource for ConnectionFactory {
     fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         let mut config = self.config.clone();
         if self.open().is_none() {
-            // Whoever is asked takes the time that it takes.
+            // The user may need time to answer the prompt.
             config.connect_timeout = Some(config.connect_timeout.unwrap_or(ASKED_TIMEOUT));
             return self.ask_again(config);
         }
@@ -329,7 +332,8 @@ impl ConnectionSource for ConnectionFactory {
         memory.learned(direction)
     }
 
-    /// Beside what the login has stored; nothing is kept of a host of which that kept nothing.
+    /// Stores the learned rates in addition to the facts stored at login; does nothing for a host
+    /// without an entry.
     fn learn(&self, learned: Learned) {
         self.change(|memory| {
             self.take_path(memory);
@@ -356,7 +360,7 @@ impl ConnectionSource for ConnectionFactory {
     }
 }
 
-/// Of a further connection, for which `prompt` is asked.
+/// Returns the settings for a further connection, whose questions go to `prompt`.
 fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
     Surroundings {
         prompt,
@@ -366,8 +370,8 @@ fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
     }
 }
 
-/// It must not be counted on before the server has let it in: MaxStartups counts those that it
-/// has not.
+/// Connects and waits for authentication. The connection must not be used earlier: sshd counts
+/// unauthenticated connections against MaxStartups and may drop it.
 pub(super) fn connect_authenticated(
     config: HostConfig,
     around: &Surroundings,
@@ -384,7 +388,7 @@ pub(super) fn connect_authenticated(
     }
 }
 
-/// Notes whether a login took the person.
+/// A prompt that notes whether a login asked for a secret.
 struct Watched {
     inner: SharedPrompt,
     asked: Arc<AtomicBool>,
@@ -392,7 +396,7 @@ struct Watched {
 
 impl Prompt for Watched {
     fn ask(&mut self, question: &str, kind: Kind) -> Result<Zeroizing<String>, PromptError> {
-        // To take a host key for the first time is no login.
+        // Accepting a new host key is not a login question.
         if kind == Kind::Secret {
             self.asked.store(true, Ordering::SeqCst);
         }
@@ -409,7 +413,8 @@ impl Prompt for Watched {
     }
 }
 
-/// Nobody is asked, and nothing that was shown for the first connection is shown again.
+/// A prompt that refuses every question and shows nothing, since the first connection has already
+/// shown the messages.
 struct SilentPrompt;
 
 impl Prompt for SilentPrompt {

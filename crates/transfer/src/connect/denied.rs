@@ -1,4 +1,4 @@
-//! Text for a login that was refused: account, keys, methods, and the next thing to try.
+//! The error text for a refused login: account, keys, methods, and what to try next.
 
 use std::fmt::Write as _;
 
@@ -6,30 +6,30 @@ use ssh::auth::Method;
 
 use crate::escape;
 
-/// Keys listed in one message.
+/// The maximum number of keys listed in one message.
 const LISTED: usize = 10;
 
-/// A login that came to nothing.
+/// The facts about a refused login.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denied<'a> {
     pub(super) user: &'a str,
     pub(super) host: &'a str,
-    /// Methods that the server accepts; none where it was not asked, or did not say.
+    /// Methods that the server accepts; empty if they are not known.
     pub(super) server: &'a [String],
-    /// Methods that were open to us.
+    /// Methods that this end was allowed to use.
     pub(super) methods: &'a [Method],
-    /// Keys that could be offered: where each comes from, its type and fingerprint.
+    /// Keys that could be offered: source, type and fingerprint of each.
     pub(super) offered: Vec<String>,
     /// Reasons why keys were not offered, or could not sign.
     pub(super) failed: Vec<String>,
-    /// BatchMode.
+    /// The BatchMode setting.
     pub(super) batch: bool,
-    /// StrictHostKeyChecking=no with a key that is not the known one.
+    /// True if StrictHostKeyChecking=no accepted a key that differs from the known one.
     pub(super) distrusted: bool,
 }
 
 impl Denied<'_> {
-    /// Several lines, without the host in front.
+    /// Returns the message, several lines without the host as prefix.
     pub(super) fn text(&self) -> String {
         let (user, host) = (
             escape::name(self.user.as_bytes()),
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    /// `-B` with a key that needs a passphrase said `permission denied ()`.
+    /// Regression test: `-B` with a key that needs a passphrase printed `permission denied ()`.
     #[test]
     fn batch_mode_with_a_locked_key_says_so() {
         let text = Denied {

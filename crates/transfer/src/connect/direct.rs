@@ -1,5 +1,5 @@
-//! Connections beside the server's own logins, to a `longhaul serve --once` that was started over
-//! one of them: docs/design/0010-direct.md.
+//! Direct connections to a `longhaul serve --once` that was started over a login of the server's
+//! sshd: docs/design/0010-direct.md.
 
 mod gate;
 
@@ -29,52 +29,52 @@ use crate::session::{
     ControlMessage, DirectConnect, Heard, Known, Link, LinkError, NoMoreConnections,
 };
 
-/// Keys that are told at once: a copy begins with no more connections.
+/// The number of keys registered at first: a copy starts with at most that many connections.
 const FIRST_KEYS: usize = 4;
-/// A key that was told is not relied on for longer: the other end forgets it after 30 s, of which
-/// the login takes some.
+/// How long a registered key is used. The far end forgets a key after 30 s, and the login needs
+/// part of that time.
 const KEY_LIFE: Duration = Duration::from_secs(20);
-/// How long the other end may take to say that it knows further keys.
+/// How long the far end may take to confirm further keys.
 const TAKEN: Duration = Duration::from_secs(10);
-/// A packet filter that drops is found out after three round trips and so much: the first SYN that
-/// is lost is sent again after one second.
+/// The base of the connect timeout, to which three round trips are added. A packet filter that
+/// drops is noticed this way; a lost first SYN is repeated after one second.
 const CONNECT: Duration = Duration::from_secs(1);
 const CONNECT_ROUND_TRIPS: u32 = 3;
-/// And the login has this.
+/// The base of the login timeout, to which [`LOGIN_ROUND_TRIPS`] round trips are added.
 const LOGIN: Duration = Duration::from_secs(5);
 const LOGIN_ROUND_TRIPS: u32 = 8;
 
-/// The version that this is.
+/// The version of this program.
 const VERSION_HERE: &str = env!("CARGO_PKG_VERSION");
 
-/// Told that connections can be made, or why not.
+/// Called with `None` when a direct connection succeeded, or with the reason when none is possible.
 pub(super) type Noted = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// What connections are made with.
+/// The settings for direct connections.
 #[derive(Clone, Debug)]
 pub(super) struct DirectConfig {
     /// The host as the user wrote it.
     pub(super) name: String,
     pub(super) tuning: Tuning,
-    /// What the user allows to protect it, as on the connection that it goes beside.
+    /// The allowed algorithms, equal to those of the login connection.
     pub(super) secured: SecurityProposal,
-    /// RekeyLimit.
+    /// The RekeyLimit setting.
     pub(super) rekey: RekeyLimit,
-    /// BindAddress.
+    /// The BindAddress setting.
     pub(super) bind: Option<IpAddr>,
     pub(super) window_poll: bool,
-    /// The far end's sockets may have a congestion control that bears losses.
+    /// True if the far end's sockets may use a loss-tolerant congestion control.
     pub(super) bear_losses: bool,
     pub(super) insisted: bool,
-    /// The checksum of the program that `longhaul bootstrap` has sent there.
+    /// The checksum of the program that `longhaul bootstrap` sent to the host.
     pub(super) placed: Option<String>,
 }
 
-/// See [`DirectConnect`].
+/// Opens direct connections; see [`DirectConnect`].
 pub(super) struct Direct {
     config: DirectConfig,
-    /// The address that the login went to, once it is known: what the other end says of its own is
-    /// not asked.
+    /// Returns the address of the login's TCP connection once it is known. The far end's own
+    /// statement about its address is not used.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
     noted: Noted,
     state: Mutex<State>,
@@ -86,13 +86,13 @@ struct State {
     outlet: Option<ControlMessage>,
     frames: Option<Frames>,
     server: Option<ServerAt>,
-    /// Keys that the other end knows.
+    /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
-    /// Numbers of messages with keys that it has answered, ...
+    /// Numbers of the key messages that the far end has answered.
     taken: BTreeSet<u32>,
-    /// ... and that of the last one.
+    /// The number of the last key message that was sent.
     number: u32,
-    /// Why nothing more comes of it.
+    /// The reason why no further direct connection is tried.
     failed: Option<String>,
 }
 
@@ -120,13 +120,13 @@ impl Direct {
         }
     }
 
-    /// Whether there can be another connection.
+    /// True if another direct connection can be opened.
     pub(super) fn is_open(&self) -> bool {
         let state = self.lock();
         state.server.is_some() && state.failed.is_none()
     }
 
-    /// One more connection, authenticated.
+    /// Opens one more connection and authenticates it.
     pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         let tried = self
             .key()
@@ -149,7 +149,8 @@ impl Direct {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is not tried again in this copy. True if that is new.
+    /// Stops direct connections for the rest of this copy; true if they had not been stopped
+    /// before.
     fn fail(&self, why: &str) -> bool {
         let mut state = self.lock();
         let new = state.failed.is_none();
@@ -162,7 +163,7 @@ impl Direct {
         new
     }
 
-    /// A key that the other end knows.
+    /// Returns a key that the far end has confirmed, waiting for one if necessary.
     fn key(&self) -> Result<(ServerAt, PrivateKey), String> {
         let mut state = self.lock();
         if let Some(why) = &state.failed {
@@ -208,7 +209,7 @@ impl Direct {
         let open = Box::new(move || {
             let (host, port) = (address.ip().to_string(), address.port());
             let stream = match address {
-                // With its scope.
+                // The socket address keeps the IPv6 scope ID.
                 SocketAddr::V6(_) => dial.connect_to(&[address]),
                 SocketAddr::V4(_) => dial.connect(&host, port),
             };
@@ -220,8 +221,8 @@ impl Direct {
         let mut link =
             SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
         link.try_once();
-        // The host key is the one that was told, and the key is known there: what follows the login
-        // need not wait for its success.
+        // The host key was announced over the login connection, and the far end knows the client
+        // key, so requests can follow authentication without waiting for its result.
         link.establish(true).map_err(LinkError::into_words)?;
         Ok(link)
     }
@@ -235,11 +236,13 @@ impl Direct {
         }
     }
 
-    /// All is known of the other end; what protects it is as the user has it.
+    /// Builds the link's configuration: the far end's properties are known, and the algorithms are
+    /// those that the user allows.
     fn link(&self, server: &ServerAt, login: Duration) -> LinkConfig {
         let owned = |name: &str| name.to_owned();
         let host_key = &server.host_key;
-        // One of this very version says what we would say, and takes what we would take.
+        // A server of exactly this version sends the same identification and accepts the same
+        // features.
         let same = server.software == VERSION_HERE;
         let banner = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"));
         let proposal = Proposal {

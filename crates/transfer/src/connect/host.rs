@@ -1,4 +1,4 @@
-//! A host as ssh_config and the command line describe it, reached and ready for a session.
+//! Opens a connection to a host as ssh_config and the command line describe it.
 
 use std::io;
 use std::net::{IpAddr, TcpStream};
@@ -34,78 +34,81 @@ use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::{Known, LinkError};
 
-/// Hops of ProxyJump at most; OpenSSH has no bound, a loop in a configuration has no end.
+/// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
+/// never end.
 const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
 pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
 
-/// Takes a quick look at the data that are to be sent to a host; why not, where it cannot.
+/// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type Look = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
-/// What all hosts of a run share.
+/// The settings that all hosts of a run share.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// Who is asked.
+    /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
-    /// What is remembered of hosts.
+    /// The host memory; `None` disables it.
     pub memories: Option<MemoryStore>,
-    /// Forward the agent (`-A`); as for scp, what ssh_config says does not.
+    /// Forward the agent (`-A`). As with scp, ForwardAgent in ssh_config has no effect.
     pub forward_agent: bool,
-    /// The mark on packets, 0 to 63.
+    /// The DSCP value of packets, 0 to 63.
     pub dscp: u8,
-    /// TCP's congestion control on this end's sockets; the system's own if not set.
+    /// TCP congestion control of local sockets; the system's default if `None`.
     pub congestion: Option<String>,
-    /// What is done without behind the login, where the server was told the same; not with hosts
-    /// that are only passed through.
+    /// The protections (encryption, MAC) that are dropped after login if the server has the same
+    /// setting; not for jump hosts.
     pub renounced: DisabledProtection,
-    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    /// True if channel windows follow the round trip and the socket buffer, which are polled from
+    /// the kernel.
     pub window_poll: bool,
-    /// Told once a host's connection is open; not of hosts that are only passed through. From any
-    /// thread.
+    /// Called from any thread once a host's connection is open; not for jump hosts.
     pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
-    /// Whether data connections may go straight to a longhaul at the far end.
+    /// True if data connections may go directly to a longhaul at the far end.
     pub direct: bool,
-    /// The configuration of a host of ProxyJump.
+    /// Finds the configuration of a ProxyJump host.
     pub hop: Arc<Resolve>,
-    /// Whether a longhaul at the far end is used.
+    /// The use of a longhaul at the far end.
     pub far: RemoteServerUse,
-    /// Every path there is absolute: it is no matter where relative ones begin.
+    /// True if every remote path is absolute, so that the remote working directory does not matter.
     pub absolute: bool,
-    /// Where zlib may be asked for by itself: with what is to be sent looked at first. Not with
-    /// hosts that are only passed through.
+    /// Samples the data to send, to decide about zlib without a request by the user; `None`
+    /// disables that. Not for jump hosts.
     pub look: Option<Arc<Look>>,
-    /// As much will be sent ([`crate::sample::is_much`]) as makes TCP's slow start worth beginning
-    /// before the login is over; not over hosts that are only passed through.
+    /// True if the upload is large enough ([`crate::sample::is_much`]) to open the congestion
+    /// window before the login completes; not for jump hosts.
     pub sends_much: bool,
-    /// What will be sent, for which further connections may be begun before the first one has logged in.
+    /// The planned upload, for which further connections may be opened before the first has logged
+    /// in.
     pub sends: Option<PlannedUpload>,
-    /// The connection beside which another is made, to the same host.
+    /// The properties of the first connection to the same host, if this is a further one.
     pub beside: Option<RequiredMatch>,
-    /// Nothing is chosen by what is remembered or measured: a connection with such a choice failed.
+    /// True if remembered and measured settings are ignored, because a connection with such a
+    /// setting failed.
     pub plain: bool,
 }
 
-/// What a further connection must have in common with the first.
+/// The properties that a further connection must share with the first.
 #[derive(Clone, Debug)]
 pub struct RequiredMatch {
-    /// The address, where it was a TCP connection: a name may have several, of several hosts.
+    /// The address of a TCP connection: one name may resolve to several hosts.
     pub address: Option<IpAddr>,
     /// The host key.
     pub host_key: FirstHostKey,
-    /// What serves there.
+    /// The kind of SFTP server.
     pub serving: Serving,
-    /// The round trip, where one less for a login is worth more than what data lose by it
+    /// The round trip, if a smaller maximum segment size is worth a faster login
     /// (`connect/segments.rs`).
     pub rtt: Option<Duration>,
 }
 
-/// The first connection's host key.
+/// The host key of the first connection.
 #[derive(Clone, Debug)]
 pub enum FirstHostKey {
-    /// Its blob.
+    /// The host key blob.
     Known(Vec<u8>),
-    /// It is told when it is time to log in.
+    /// The host key is not known before the connection is allowed to log in.
     Awaited(Arc<ConnectionHold>),
 }
 
@@ -125,7 +128,7 @@ pub(super) fn start(
             config.host
         ));
     }
-    // Beside another connection all of it was said before.
+    // The first connection has already shown warnings and notes.
     let again = around.beside.is_some();
     for warning in config.warnings.iter().filter(|_| !again) {
         warn_user(&config, around, warning);
@@ -151,7 +154,8 @@ pub(super) fn start(
         && let FirstHostKey::Known(blob) = &beside.host_key
         && let Ok(key) = PublicKey::from_blob(blob)
     {
-        // A host has keys of several types, and the first connection's must come again.
+        // A host has keys of several types, and a further connection must see the first
+        // connection's key.
         let plain_type = |name: &String| {
             let row = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name);
             row.map(|a| a.plain_type)
@@ -225,7 +229,7 @@ pub(super) fn start(
     Ok((link, proven))
 }
 
-/// The lines of all known_hosts files.
+/// Loads all known_hosts files.
 pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     let mut known = KnownHosts::load(&config.user_known_hosts, &config.global_known_hosts);
     if config.is_homeless {
@@ -255,7 +259,7 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
     sent.chain(set).collect()
 }
 
-/// How the socket is opened, each time anew.
+/// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
     around: &Surroundings,
@@ -332,7 +336,7 @@ fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), St
     ProxyProcess::start(command).map_err(|e| format!("{name}: ProxyCommand cannot be run: {e}"))
 }
 
-/// ProxyCommand with ProxyUseFdpass: it has connected a socket, hands it over and ends.
+/// Runs a ProxyCommand with ProxyUseFdpass: the command connects a socket, passes it over and ends.
 fn passed_by(
     name: &str,
     command: &str,
@@ -351,13 +355,14 @@ fn passed_by(
         let _ = child.wait();
         format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
     })?;
-    // ssh waits for it as well; here nothing else has to.
+    // ssh blocks until the command exits; here a thread waits for it.
     std::thread::spawn(move || child.wait());
     let address = SockRef::from(&socket).local_addr();
     match address.map(|address| address.as_socket()) {
         Ok(Some(_)) => {
             let stream = TcpStream::from(socket);
-            // Whoever made it may have tuned it already, and it may be gone, which shows soon.
+            // Tuning is optional: the command may have tuned the socket. A closed socket shows at
+            // the next read.
             let _ = tuning.accepted(&stream);
             Ok(Stream::Tcp(stream))
         }
@@ -365,7 +370,7 @@ fn passed_by(
     }
 }
 
-/// ProxyJump: each hop carries the connection to the next.
+/// Connects through ProxyJump hosts: each hop carries the connection to the next.
 fn jump_through(
     hops: &[Destination],
     host: &str,
@@ -378,7 +383,7 @@ fn jump_through(
     };
     let mut config = (around.hop)(last)?;
     if !before.is_empty() {
-        // As `ssh -J`: the hops before lead to the last one, whatever is configured for it.
+        // As with `ssh -J`, the listed hops override the proxy settings of the last one.
         config.proxy = Proxy::Jump(before.to_vec());
     }
     let name = config.host.clone();

@@ -1,4 +1,4 @@
-//! The gate of a real host: known_hosts, keys, prompts, and what is remembered.
+//! The authentication handler of a real host: known_hosts, keys, prompts and host memory.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,10 +22,10 @@ use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
 use crate::prompt::{Kind, Prompt};
 use crate::session::Seen;
 
-/// A prompt that several hosts of a run share: one question at a time.
+/// A prompt that all hosts of a run share, so that one question is shown at a time.
 pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
 
-/// See [`AuthHandler`].
+/// Implements [`AuthHandler`] for a configured host.
 pub(super) struct HostAuthHandler {
     pub(super) config: HostConfig,
     pub(super) known: KnownHosts,
@@ -33,25 +33,25 @@ pub(super) struct HostAuthHandler {
     pub(super) memories: Option<MemoryStore>,
     pub(super) memory: Option<HostMemory>,
     identities: Option<Identities>,
-    /// Which offer of `identities` each identity given to the engine is.
+    /// The index in `identities` of each identity that was given to the engine.
     offered: Vec<usize>,
     distrusted: bool,
     fingerprint: String,
-    /// The host key of the connection beside which this one is.
+    /// The host key of the first connection, if this is a further one.
     beside: Option<FirstHostKey>,
-    /// The person had to do something to log in.
+    /// True if the login required the user.
     person: bool,
-    /// Keys that could not sign, and those of `identities` that they are.
+    /// Keys that failed to sign, as error texts and as indexes in `identities`.
     unsigned: Vec<String>,
     silent: Vec<usize>,
-    /// When a connection failed for which zlib had been chosen.
+    /// The time of the last connection failure with automatically selected zlib.
     zlib_failed: Option<SystemTime>,
 }
 
-/// A signature that takes longer was confirmed by somebody (ssh-add -c, a token's button).
+/// A signature that takes longer was probably confirmed by the user (ssh-add -c, a token's button).
 const CONFIRMED: Duration = Duration::from_millis(700);
 
-/// Passes questions on, and notes that there were some.
+/// Forwards questions and notes that a question was asked.
 struct NotingPrompt<'a> {
     prompt: &'a SharedPrompt,
     asked: &'a mut bool,
@@ -139,7 +139,8 @@ impl HostAuthHandler {
         order.into_iter().filter(on).collect()
     }
 
-    /// A key whose certificate is refused counts by itself only where HostKeyAlgorithms has its type.
+    /// Checks if the plain key of a refused certificate may be used: HostKeyAlgorithms must list
+    /// its type.
     fn takes_bare(&self, key: &PublicKey, why: &CertificateError) -> Result<(), String> {
         let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
         let list = self.config.host_key_algorithms.within(&names);
@@ -156,7 +157,7 @@ impl HostAuthHandler {
         }
     }
 
-    /// CheckHostIP applies (sshconnect.c `check_host_key`).
+    /// True if CheckHostIP applies (sshconnect.c `check_host_key`).
     fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
         let config = &self.config;
         address.is_some_and(|address| {
@@ -167,7 +168,7 @@ impl HostAuthHandler {
         })
     }
 
-    /// Adds a new host to the first file, and says so.
+    /// Adds a new host to the first known_hosts file and reports it.
     fn record(&self, name: &HostName, key: &PublicKey) {
         let Some(file) = self.config.user_known_hosts.first() else {
             self.show_error(
@@ -185,7 +186,7 @@ impl HostAuthHandler {
         }
     }
 
-    /// What is remembered, unless another host answers under this name now.
+    /// Returns the host memory, unless the host key under this name has changed.
     fn same_host(&self) -> Option<&HostMemory> {
         let memory = self.memory.as_ref();
         memory.filter(|m| m.host_key == self.fingerprint)
@@ -207,7 +208,7 @@ impl HostAuthHandler {
         format!("{}@{}", escape::name(user), escape::name(host))
     }
 
-    /// What the user types into a question of the server, whose words are escaped.
+    /// Shows a question of the server, already escaped, and returns the user's answer.
     fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
         self.person = true;
         lock(&self.prompt).ask(question, kind).ok()
@@ -261,7 +262,7 @@ impl AuthHandler for HostAuthHandler {
                 names.push(address);
             }
         }
-        // A changed key is an error that was waved through; the rest is to know.
+        // A changed host key that was accepted is an error; all other warnings are informational.
         let shown = match accepted.distrusted {
             true => self.config.tells_errors(),
             false => self.config.tells(),
@@ -300,7 +301,7 @@ impl AuthHandler for HostAuthHandler {
             .pubkey_algorithms
             .within(&names)
             .map_err(|e| e.to_string())?;
-        // A key that has worked before comes first: the others would cost a round trip each.
+        // A key that authenticated before is offered first: each other key would cost a round trip.
         let worked = self
             .memory
             .as_ref()
@@ -337,7 +338,8 @@ impl AuthHandler for HostAuthHandler {
                     && w.fingerprint == public.fingerprint()
                     && algorithms.contains(&w.algorithm)
             });
-            // A hardware key wants a touch, and a touch must not be asked for in vain.
+            // A hardware key needs a touch, which must not be requested for a key that the server
+            // refuses.
             let alone = identities.signs_alone(index);
             let direct = alone && (!offer.is_in_agent() || keys.is_empty());
             let identity = Identity {
@@ -376,7 +378,7 @@ impl AuthHandler for HostAuthHandler {
         match signed {
             Ok(signature) => Some(signature),
             Err(e) => {
-                // In batch mode it is said with the refusal that follows.
+                // In batch mode the text is part of the error for the refused login.
                 if !self.config.batch_mode {
                     self.show_error(&e.to_string());
                 }
@@ -427,7 +429,7 @@ impl AuthHandler for HostAuthHandler {
     }
 
     fn banner(&mut self, text: &str) {
-        // The first connection has shown it.
+        // The first connection has shown the banner.
         if self.config.tells() && self.beside.is_none() {
             self.show(text);
         }
@@ -503,8 +505,8 @@ impl AuthHandler for HostAuthHandler {
             accepted_key,
             sftp_extensions: same.map(|m| m.sftp_extensions.clone()).unwrap_or_default(),
             refused: same.and_then(|m| m.refused),
-            // The rest is of the paths and the machine, which are the same whatever the server was
-            // updated to.
+            // The other fields describe the path and the machine, which stay valid after a server
+            // update.
             ..known.cloned().unwrap_or_default()
         };
         memory.on_connection(visit.addresses, visit.rtt);
@@ -562,7 +564,7 @@ impl AuthHandler for HostAuthHandler {
     }
 }
 
-/// Where a key comes from, its type and its fingerprint.
+/// Describes a key: source, type and fingerprint.
 fn described(offer: &Offer) -> String {
     match &offer.public {
         Some(key) => format!("{} ({} {})", offer.label, key.key_type(), key.fingerprint()),
@@ -577,7 +579,7 @@ fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
     }
 }
 
-/// What is remembered of a host.
+/// Loads what earlier copies remembered of a host.
 pub(super) fn remembered(
     config: &HostConfig,
     memories: Option<&MemoryStore>,
@@ -586,8 +588,8 @@ pub(super) fn remembered(
     memories?.load(host, port, user, SystemTime::now())
 }
 
-/// The name a host is remembered under: that of its host key, so that one host behind several
-/// addresses or forwarded ports (HostKeyAlias) is one host here too.
+/// Returns the name, port and user of the host memory entry. The name is that of the host key, so
+/// that a host behind several addresses or forwarded ports (HostKeyAlias) has one entry.
 pub(super) fn memory_name(config: &HostConfig) -> (&str, u16, &str) {
     let port = if config.host_key_alias.is_some() {
         0

@@ -1,5 +1,5 @@
-//! An authenticated connection of which one channel carries the bytes of a socket of ours:
-//! ProxyJump, and commands that are talked to.
+//! Carries a local socket over one channel of an authenticated connection: ProxyJump and remote
+//! commands.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,11 +18,11 @@ use super::stream::{Carried, Stream};
 use crate::escape;
 use crate::session::{ChannelId, Link, LinkEvent};
 
-/// Bytes held for the inner connection before the outer one is no longer read.
+/// Bytes queued for the inner connection; reading from the outer one pauses above that.
 const HELD: usize = 4 << 20;
 
-/// Has `outer`, which is of `name`, connect to `host` and `port`, and carries that on a thread. What
-/// the far end says against it shows when the inner connection reads.
+/// Opens a channel over `outer` (host `name`) to `host` and `port`, and carries its bytes on a
+/// thread. If the far end refuses, the inner connection's read reports it.
 pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> io::Result<Stream> {
     let (inner, local) = UnixStream::pair()?;
     local.set_nonblocking(true)?;
@@ -33,7 +33,7 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     let thread = thread.spawn(move || {
         carry(outer, channel, &local, &mut |text| {
             debug!("jump: {}", escape::text(text.as_bytes()));
-            // The first is the reason.
+            // The first message is the reason.
             let _ = told.set(format!(
                 "{name} does not lead there: {}",
                 escape::text(text.as_bytes())
@@ -43,8 +43,8 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
     Ok(Stream::Jump(inner, Some(Carried { thread, refused })))
 }
 
-/// Moves bytes until either side ends. What the far end says beside them, and why it has ended, is
-/// said to `hears`.
+/// Moves bytes until either side ends. Messages of the far end and the reason why it ended go to
+/// `hears`.
 pub(super) fn carry(
     mut outer: SshLink,
     channel: ChannelId,
@@ -124,7 +124,7 @@ pub(super) fn carry(
     Box::new(outer).finish();
 }
 
-/// False when the inner connection is gone.
+/// Writes queued bytes to the inner connection; false if that connection is closed.
 fn write_held(mut local: &UnixStream, held: &mut VecDeque<Bytes>) -> bool {
     while let Some(bytes) = held.front_mut() {
         match local.write(bytes) {

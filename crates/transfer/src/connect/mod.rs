@@ -1,4 +1,4 @@
-//! From a host name to an authenticated connection.
+//! Opens authenticated connections to hosts.
 
 mod agent_channels;
 mod auth_handler;

@@ -1,6 +1,5 @@
-//! A connected socket handed from one process to another (SCM_RIGHTS, unix(7)), as OpenSSH's
-//! ProxyUseFdpass has it: one byte without a meaning, and the descriptor beside it
-//! (monitor_fdpass.c).
+//! Passes a connected socket between processes (SCM_RIGHTS, unix(7)) in the format of OpenSSH's
+//! ProxyUseFdpass: one arbitrary byte with the descriptor attached (monitor_fdpass.c).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,10 +13,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Hands `socket` to whoever is at the other end of `to`, a UNIX socket.
+/// Sends the descriptor `socket` over the UNIX socket `to`.
 ///
 /// # Errors
-/// `to` is no UNIX socket, or nobody is there.
+/// `to` is not a UNIX socket, or its peer is closed.
 pub fn pass_socket(to: impl AsFd, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     loop {
@@ -42,10 +41,10 @@ pub fn pass_socket(to: impl AsFd, socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// The socket that is handed over through `from`, within `patience` where there is a bound.
+/// Receives a descriptor from `from`, within `patience` if that is set.
 ///
 /// # Errors
-/// The other end has gone, has sent something else, or nothing in time.
+/// The peer closed the socket, sent something else, or sent nothing in time.
 pub fn passed_socket(from: impl AsFd, patience: Option<Duration>) -> io::Result<OwnedFd> {
     let until = patience.map(|patience| Instant::now() + patience);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -73,7 +72,7 @@ pub fn passed_socket(from: impl AsFd, patience: Option<Duration>) -> io::Result<
     }
 }
 
-/// False when time is up.
+/// Waits for events on `fd`; false at the timeout.
 fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

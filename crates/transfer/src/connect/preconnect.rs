@@ -1,10 +1,12 @@
-//! Further logins, begun while the first one is under way.
+//! Opens further connections while the first login is in progress.
 //!
-//! What is to be sent is counted meanwhile, and tells how many connections it is worth. Their TCP connections and key
-//! exchanges are made beside the first one's and wait there: nothing is authenticated before the first login was let in
-//! without anybody being asked, and the session wants the connection. Over 114 ms they are there 0.4 s sooner.
+//! A background count of the data to send determines the number of useful connections. Their TCP
+//! handshakes and key exchanges run beside the first one's, and the connections then wait: none
+//! authenticates before the first login succeeded without a prompt and the session wants the
+//! connection. On a path of 114 ms the connections are ready 0.4 s earlier.
 //!
-//! To a server that is known and lets a key in by itself, as far as that can be told; on the way there is no other host.
+//! Used only for a known server that probably accepts a key without a prompt, and without jump
+//! hosts.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -25,44 +27,46 @@ use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Known, Link, NoMoreConnections, SessionOptions};
 
-/// A server's LoginGraceTime is two minutes, and a person who is asked may take them: what was begun ahead of that is no
-/// use any more.
+/// How long a prepared connection waits. sshd's LoginGraceTime is two minutes, which a prompt may
+/// use up.
 const LONGEST: Duration = Duration::from_secs(10);
-/// What was counted is looked at again after this.
+/// The interval at which the count is checked.
 const LOOK: Duration = Duration::from_millis(20);
-/// A shell starts what serves files; further connections wait for what it is as long as asking for it themselves would
-/// take, a round trip, and no longer than this.
+/// The longest wait to learn which SFTP server the host runs. A shell starts that server, and
+/// asking again costs a round trip, so a further connection waits at most one round trip and never
+/// longer than this.
 const MOST_FOR_SERVING: Duration = Duration::from_millis(300);
 
-/// What is about to be sent to a host, and by which settings it is known what that is worth.
+/// The upload that is about to start, and its settings.
 #[derive(Clone, Debug)]
 pub struct PlannedUpload {
-    /// What is counted.
+    /// The running count of files and bytes.
     pub coming: TransferEstimate,
-    /// Of the session that will send it.
+    /// The options of the session that will send the files.
     pub options: SessionOptions,
 }
 
-/// A connection that has not logged in waits in it.
+/// Holds a connection before its login until it is wanted or discarded.
 #[derive(Debug)]
 pub struct ConnectionHold {
     state: Mutex<WaitState>,
     changed: Condvar,
     until: Instant,
-    /// What serves files there, where that is not known yet; and for how long to wait for it.
+    /// The kind of SFTP server if not known yet, and how long to wait for it.
     serving: Option<(Serving, Duration)>,
 }
 
 #[derive(Debug)]
 enum WaitState {
     Still,
-    /// It is wanted; the host key that the first connection has taken.
+    /// The session wants the connection; contains the host key that the first connection accepted.
     Wanted(Vec<u8>),
     Over,
 }
 
 impl ConnectionHold {
-    /// The first connection's host key, once there is a use for another one; an error where there is none.
+    /// Waits until the connection is wanted and returns the first connection's host key; an error
+    /// if it is not wanted or the time is over.
     pub(super) fn wait(&self) -> Result<Vec<u8>, String> {
         let left = self.until.saturating_duration_since(Instant::now());
         let still = |waits: &mut WaitState| matches!(waits, WaitState::Still);
@@ -81,7 +85,7 @@ impl ConnectionHold {
         Ok(host_key)
     }
 
-    /// False where it has been settled, or has waited for too long.
+    /// Sets the final state; false if the state was set before or the wait has timed out.
     fn settle(&self, with: WaitState) -> bool {
         let mut waits = lock(&self.state);
         let still = matches!(*waits, WaitState::Still);
@@ -93,14 +97,14 @@ impl ConnectionHold {
     }
 }
 
-/// Connections that were begun.
+/// Connections that were started in advance.
 pub(super) struct Preconnect(Arc<Mutex<StartedConnection>>);
 
 #[derive(Default)]
 struct StartedConnection {
     connections: u32,
     waiting: VecDeque<Waiting>,
-    /// No more are begun.
+    /// True if no more connections are started.
     over: bool,
 }
 
@@ -109,7 +113,7 @@ struct Waiting {
     link: mpsc::Receiver<Result<Box<dyn Link>, NoMoreConnections>>,
 }
 
-/// How they are made.
+/// The settings by which further connections are made.
 struct ConnectionMaker {
     config: HostConfig,
     around: Surroundings,
@@ -118,24 +122,25 @@ struct ConnectionMaker {
     serving: Option<(Serving, Duration)>,
 }
 
-/// What is known of the first connection, which has just been made.
+/// The known facts about the first connection, which has just been opened.
 #[derive(Clone, Debug)]
 pub(super) struct FirstConnection {
-    /// Where it leads.
+    /// The peer's address.
     pub(super) address: std::net::IpAddr,
-    /// The round trip of TCP's handshake.
+    /// The round trip of the TCP handshake.
     pub(super) rtt: Duration,
-    /// It leads to this machine.
+    /// True if the peer is this machine.
     pub(super) one_machine: bool,
-    /// What serves there, once that is known.
+    /// The kind of SFTP server, once known.
     pub(super) serving: Serving,
-    /// Of itself, once it has logged in.
+    /// The facts of the first connection, set once it has logged in.
     pub(super) opened: Arc<OnceLock<Facts>>,
 }
 
 impl Preconnect {
-    /// Begins as many as what is counted is worth, and more as it is counted on; on a thread of its own. `around` is of
-    /// further connections. `straight`: they may go to another server of the far end's.
+    /// Starts a thread that opens as many connections as the counted data justify, and more as the
+    /// count grows. `around` holds the settings of further connections. `straight`: data may go
+    /// directly to a longhaul at the far end.
     pub(super) fn begin(
         config: HostConfig,
         around: Surroundings,
@@ -143,7 +148,7 @@ impl Preconnect {
         straight: bool,
     ) -> Option<Self> {
         let sends = around.sends.clone()?;
-        // Data wait for what goes straight, and need no further login.
+        // With direct connections required, data wait for those and need no further login.
         if around.far == RemoteServerUse::Direct {
             return None;
         }
@@ -158,7 +163,8 @@ impl Preconnect {
         let (options, one_machine) = (&sends.options, first.one_machine);
         let growth = session::growth_config(options, Direction::Up, learned, one_machine, None);
         let (rtt, now) = (first.rtt, Instant::now());
-        // Where a longhaul is known to be there, what is large is sent straight to it, without further logins.
+        // If a longhaul is known at the far end, large files go directly to it without further
+        // logins.
         let only_small =
             straight && !matches!(known, Known::Never(_) | Known::Unknown { insists: false });
         let rate = growth.learned.map(|(learned, _)| learned.rate);
@@ -188,11 +194,12 @@ impl Preconnect {
         let ahead = Self(Arc::clone(&begun));
         let thread = thread::Builder::new().name("ahead".to_owned());
         let spawned = thread.spawn(move || begin(&begun, &maker, sufficient, worth));
-        // Without a thread they are made when they are wanted.
+        // Without a thread the connections are opened when they are wanted.
         spawned.ok().map(|_| ahead)
     }
 
-    /// The next of them, logged in, where any waits for that; `host_key` is the first connection's.
+    /// Logs the next prepared connection in and returns it, or `None` if none waits; `host_key` is
+    /// the first connection's key.
     pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
         loop {
             let waiting = lock(&self.0).waiting.pop_front()?;
@@ -200,7 +207,8 @@ impl Preconnect {
                 continue;
             }
             match waiting.link.recv() {
-                // One that was dropped while the first was counted as well (MaxStartups) may be let in now.
+                // A connection that sshd dropped because of MaxStartups while the first still
+                // counted may succeed now.
                 Ok(Err(NoMoreConnections::Connection(why))) => debug!("not ahead: {why}"),
                 Ok(link) => return Some(link),
                 Err(mpsc::RecvError) => {}
@@ -228,7 +236,7 @@ fn begin(
     let mut lets_in = false;
     while Instant::now() < maker.until {
         let further = worth().saturating_sub(1);
-        // A passphrase, a touch or a code is asked for once, for the first.
+        // A passphrase, a touch or a code is requested once, for the first connection.
         if further > 0 && !lets_in {
             lets_in = maker.knows_host() && sufficient.unwrap_or_else(|| maker.has_key());
             if !lets_in {
@@ -253,7 +261,7 @@ impl ConnectionMaker {
         known_hosts(&self.config).knows(&HostAuthHandler::name(&self.config))
     }
 
-    /// Whether there is a key that signs without anybody, as far as can be told.
+    /// True if a key appears to sign without user input.
     fn has_key(&self) -> bool {
         if !self.config.pubkey_authentication {
             return false;
@@ -274,7 +282,7 @@ impl ConnectionMaker {
                 address: Some(self.first.address),
                 host_key: FirstHostKey::Awaited(Arc::clone(&held)),
                 serving: self.first.serving.clone(),
-                // What is sent loses nothing by it.
+                // An upload is not slowed by the smaller segments of the receive direction.
                 rtt: Some(self.first.rtt),
             }),
             ..self.around.clone()
@@ -284,7 +292,7 @@ impl ConnectionMaker {
         let thread = thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
             debug!("{}: a further connection, ahead of its login", config.host);
-            // Whoever wanted it may be gone.
+            // The receiver may have been dropped.
             let _ = done.send(connect_authenticated(config, &around));
         });
         spawned.ok().map(|_| Waiting { held, link })

@@ -1,4 +1,4 @@
-//! What is offered to a host in KEXINIT, what it rests on, and what is told of it once the host has
+//! Builds the KEXINIT proposal for a host, with the reasons that are reported once the host has
 //! chosen.
 
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::memory::processor::model;
 use crate::memory::{HostMemory, MemoryStore};
 use crate::report::{Choice, CipherOrder, Decision, Guessed, Origin, ZlibWhy};
 
-/// What a proposal rests on.
+/// The reasons behind a proposal.
 pub(super) struct ProposalReasons {
     pub(super) guess: Guess,
-    /// Of the guess.
+    /// The age of the host memory behind the guess.
     remembered: Option<Duration>,
     order: CipherOrder,
     origin: Origin,
@@ -34,12 +34,13 @@ pub(super) struct ProposalReasons {
 }
 
 impl ProposalReasons {
-    /// Whether zlib is asked for although the user has not said so.
+    /// True if zlib is requested although the user has not set it.
     pub(super) fn chose_zlib(&self) -> bool {
         self.zlib.0 && self.zlib.1 != ZlibWhy::Set
     }
 
-    /// What is told of a connection that is open has them with it.
+    /// Returns a callback that adds the decisions to the facts of an open connection and passes
+    /// them to `opened`.
     pub(super) fn told_to(
         self,
         opened: &Arc<dyn Fn(Facts) + Send + Sync>,
@@ -79,7 +80,7 @@ impl ProposalReasons {
     }
 }
 
-/// What to offer, whether to guess the server's choice, and why.
+/// Returns the proposal, including whether to guess the server's choice, and its reasons.
 pub(super) fn propose(
     config: &HostConfig,
     known: &KnownHosts,
@@ -105,9 +106,9 @@ pub(super) fn propose(
         .within(&host_keys)
         .map_err(text)?;
     let mut host_key = known.prefer(&HostAuthHandler::name(config), &offered);
-    // RFC 4253 section 7: a guess counts when both first names agree. All that is offered is
-    // good enough, so the server's favourite may as well stand first, and of host keys any whose
-    // type is known already.
+    // RFC 4253 section 7: a guess is right if the first names of both sides agree. Every offered
+    // algorithm is acceptable, so the server's favourite can come first; for host keys, any whose
+    // type is already known.
     let equal = known.equally_preferred(&HostAuthHandler::name(config), &offered);
     let guess = match host {
         Some(m) => {
@@ -138,7 +139,8 @@ pub(super) fn propose(
     Ok((proposal, reasons))
 }
 
-/// See [`choices::ciphers`]. What the user has chosen stays in the user's order.
+/// Returns the cipher order (see [`choices::ciphers`]). Ciphers that the user set keep the user's
+/// order.
 pub(super) fn cipher_order(
     config: &HostConfig,
     around: &Surroundings,
@@ -160,7 +162,7 @@ pub(super) fn cipher_order(
     order
 }
 
-/// See [`choices::zlib`].
+/// Decides about zlib; see [`choices::zlib`].
 fn ask_for_zlib(
     config: &HostConfig,
     memory: Option<&HostMemory>,
@@ -169,7 +171,7 @@ fn ask_for_zlib(
 ) -> (bool, ZlibWhy, Origin) {
     let now = SystemTime::now();
     let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {
-        // It is not used in place of the server's own where the user does not want it.
+        // If the user wants the server's own SFTP server, the longhaul is not used.
         far.software.is_some() && around.far != RemoteServerUse::Stock
     });
     let info = memory.and_then(remembered);
@@ -195,7 +197,7 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// What may protect a connection to a host, in order.
+/// The algorithms that may protect a connection, in order of preference.
 #[derive(Clone, Debug)]
 pub(super) struct SecurityProposal {
     pub(super) kex: Vec<String>,
@@ -203,7 +205,8 @@ pub(super) struct SecurityProposal {
     pub(super) macs: Vec<String>,
 }
 
-/// As the user has it: KexAlgorithms, Ciphers and MACs; in this order where the user has none.
+/// Returns the algorithms by the user's KexAlgorithms, Ciphers and MACs; ciphers in the given order
+/// if the user set none.
 pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<SecurityProposal, String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
@@ -215,7 +218,7 @@ pub(super) fn secured(config: &HostConfig, order: &Ciphers) -> Result<SecurityPr
     })
 }
 
-/// Moves `name` to the front if it is there and may stand there; whether it now does.
+/// Moves `name` to the front if it is listed and `may` allows it; true if it is first afterwards.
 fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) -> bool {
     match names.iter().position(|n| n == name) {
         Some(0) => true,
@@ -228,7 +231,7 @@ fn to_front(names: &mut Vec<String>, name: &str, may: impl Fn(&String) -> bool) 
     }
 }
 
-/// Whether the processor has AES instructions, without which chacha20 is faster.
+/// True if the processor has AES instructions; without them chacha20 is faster.
 fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes");

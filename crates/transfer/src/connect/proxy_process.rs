@@ -1,4 +1,4 @@
-//! The program of a ProxyCommand.
+//! Runs a ProxyCommand.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -11,25 +11,26 @@ use std::time::{Duration, Instant};
 
 use crate::escape;
 
-/// How long the program may take to exit once it has closed the connection.
+/// How long the command may take to exit once it has closed the connection.
 const EXITS: Duration = Duration::from_millis(500);
-/// Bytes kept of the end of its standard error.
+/// Bytes kept of the end of the command's standard error.
 const KEPT: usize = 1000;
-/// Bytes of its last line in a message.
+/// Bytes of the command's last line in an error message.
 const SHOWN: usize = 300;
 
-/// A ProxyCommand that runs. Dropping it does not end it.
+/// A running ProxyCommand. Dropping this does not end the process.
 #[derive(Debug)]
 pub struct ProxyProcess {
     child: Mutex<Child>,
-    /// The end of its standard error, which is also passed on as it comes.
+    /// The end of the command's standard error, which is also passed through.
     said: Arc<Mutex<Vec<u8>>>,
-    /// Reads it. Ends with the last process that has this standard error.
+    /// Reads the command's standard error; ends with the last process that has it open.
     reader: Option<JoinHandle<()>>,
 }
 
 impl ProxyProcess {
-    /// Has a shell run `command`, with the other end of the socket as its standard input and output.
+    /// Starts a shell that runs `command`, with the other end of a socket pair as its standard
+    /// input and output.
     pub(super) fn start(command: &str) -> io::Result<(UnixStream, Self)> {
         let (ours, theirs) = UnixStream::pair()?;
         let shell = std::env::var_os("SHELL").filter(|s| !s.is_empty());
@@ -55,7 +56,7 @@ impl ProxyProcess {
         Ok((ours, process))
     }
 
-    /// Says how it ended, which it has or is about to: its status and its last line, escaped.
+    /// Waits briefly and reports how the command ended: its status and its last line, escaped.
     pub(super) fn why_ended(&self) -> String {
         let until = Instant::now() + EXITS;
         let status = loop {
@@ -92,7 +93,7 @@ impl ProxyProcess {
     }
 }
 
-/// Passes on what the program says, as if our standard error were its own, and keeps the end.
+/// Copies the command's standard error to ours and keeps the end of it.
 fn pass_on(mut from: ChildStderr, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut buffer) {
@@ -122,12 +123,12 @@ mod tests {
 
     fn ended(command: &str) -> String {
         let (mut ours, process) = ProxyProcess::start(command).unwrap();
-        // Its end of the socket is closed once it is gone.
+        // The socket closes when the command exits.
         let _ = ours.read_to_end(&mut Vec::new());
         process.why_ended()
     }
 
-    /// A ProxyCommand that failed was told as "the server closed the connection".
+    /// Regression test: a failed ProxyCommand was reported as "the server closed the connection".
     #[test]
     fn status_and_last_line_of_a_proxy_command_are_told() {
         assert_eq!(ended("false"), "the ProxyCommand ended with status 1");

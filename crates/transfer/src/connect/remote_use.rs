@@ -1,4 +1,5 @@
-//! A longhaul at the far end: what starts it there, and what is remembered of it.
+//! Decides when a longhaul at the far end is used, builds the command that starts it, and remembers
+//! it.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,44 +12,44 @@ use crate::memory::findings::Findings;
 use crate::memory::{HostMemory, MemoryStore, RemoteMemory};
 use crate::session::{Known, Seen};
 
-/// Where there was none, it is asked for again after so many seconds.
+/// Seconds after which a missing longhaul is looked for again.
 const AGAIN: u64 = 24 * 3600;
 
-/// Whether a longhaul at the far end is used.
+/// The use of a longhaul at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteServerUse {
-    /// Where there is one, and there is enough to copy to ask.
+    /// Used if present and if the copy is large enough to ask for it.
     #[default]
     Auto,
-    /// Never.
+    /// Never used.
     Stock,
-    /// The same, and asked for whatever is copied: the user wants what it alone can do.
+    /// Used if present, and always looked for: the user wants a feature that it alone has.
     Wanted,
-    /// It is asked for whatever is copied, and whatever is remembered.
+    /// Always looked for, regardless of the amount of data and of host memory.
     Exec,
-    /// The same, and all data wait until it is known whether they can go straight to it.
+    /// Always looked for, and all data wait until it is known if direct connections work.
     Direct,
 }
 
-/// The command that starts it, in words that every shell takes for the same: sh, bash, dash, zsh,
-/// ksh, fish, csh. There is no quote, backslash or exclamation mark within the quotes, and no
-/// end of line. It holds nothing of the user's.
+/// Returns the command that starts the remote longhaul, in words that sh, bash, dash, zsh, ksh,
+/// fish and csh all parse alike: no quote, backslash or exclamation mark within the quotes, and no
+/// newline. The command contains no user data.
 ///
-/// One that was sent there (`placed`, its SHA-256) is started where the PATH has none, and where it
-/// still has that sum: by sha256sum, or as it finds itself where there is none.
+/// A binary that was sent there (`placed` is its SHA-256) starts if the PATH has none and if its
+/// checksum still matches, by sha256sum or, if that is missing, by the binary's own check.
 pub(super) fn command(placed: Option<&str>) -> Vec<u8> {
     starting(&format!("serve --stdio --marker {MARKER_PROTOCOL}"), placed)
 }
 
-/// The same for a server beside the login.
+/// Returns the command that starts a server for direct connections.
 pub(super) fn command_once(placed: Option<&str>) -> Vec<u8> {
     starting("serve --once", placed)
 }
 
-/// The same for one half of a pair of relays. One that was sent there is started where sha256sum
-/// tells that it is what was sent.
+/// Returns the command that starts one half of a relay pair. A binary that was sent there starts
+/// only if sha256sum confirms its checksum.
 pub(super) fn command_half(placed: Option<&str>) -> Vec<u8> {
-    // Unchecked it is not started: it is as if none had been sent.
+    // Without sha256sum the binary is not started, as if none had been sent.
     starting_checked("relay half", "\"\") w=absent;; ", placed)
 }
 
@@ -60,7 +61,7 @@ fn starting(serve: &str, placed: Option<&str>) -> Vec<u8> {
     starting_checked(serve, &itself, placed)
 }
 
-/// `unchecked` is a case for where there is no sha256sum.
+/// Builds the command; `unchecked` is the shell case for a missing sha256sum.
 fn starting_checked(serve: &str, unchecked: &str, placed: Option<&str>) -> Vec<u8> {
     let plain = |sum: &&str| sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit());
     let sent = placed.filter(plain).map(|sum| {
@@ -78,16 +79,16 @@ fn starting_checked(serve: &str, unchecked: &str, placed: Option<&str>) -> Vec<u
     format!("exec sh -c '{script}'").into_bytes()
 }
 
-/// What was sent there.
+/// Returns the checksum of the binary that was sent to the host.
 pub(super) fn placed(memory: Option<&HostMemory>) -> Option<&str> {
     memory?.far.as_ref()?.placed.as_deref()
 }
 
-/// Keeps in mind that the program with this sum was sent to a host, or removed there: it is asked
-/// for again the next time.
+/// Records that the binary with this checksum was sent to a host, or with `None` that it was
+/// removed. The next copy looks for a longhaul again.
 ///
 /// # Errors
-/// It cannot be written down.
+/// The record cannot be written.
 pub fn remember_placed(
     config: &HostConfig,
     memories: &MemoryStore,
@@ -102,11 +103,11 @@ pub fn remember_placed(
     changed.map(|_| ())
 }
 
-/// Keeps what was measured of a host, in place of what was measured before; false where nothing is
-/// remembered of it, since nobody has logged in.
+/// Stores measurements of a host in place of earlier ones; false if the host has no entry because
+/// there was no login yet.
 ///
 /// # Errors
-/// It cannot be written down.
+/// The record cannot be written.
 pub fn remember_findings(
     config: &HostConfig,
     memories: &MemoryStore,
@@ -118,7 +119,7 @@ pub fn remember_findings(
     })
 }
 
-/// What was measured of a host, if that was, with its age.
+/// Returns the stored measurements of a host with their age.
 pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings, Duration)> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
@@ -127,7 +128,8 @@ pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(Findings
     Some((findings, age))
 }
 
-/// What is known before anything was asked; `absolute` where it is no matter where paths begin there.
+/// Returns what is known of the remote longhaul before asking; `absolute` if the remote working
+/// directory does not matter.
 pub(super) fn known(
     wanted: RemoteServerUse,
     absolute: bool,
@@ -149,7 +151,7 @@ pub(super) fn known(
     };
     match far {
         Some(far) if far.software.is_some() => Known::Serves(info(far)),
-        // A time in the future says that the clock was wrong then or is now.
+        // A time in the future means that the clock was or is wrong, so the record is ignored.
         Some(far)
             if !insists
                 && seconds(now)
@@ -164,7 +166,7 @@ pub(super) fn known(
                 }
             })
         }
-        // It was not asked for since the program was sent there, or never.
+        // The remote longhaul was not looked for since the binary was sent, or never.
         far if wanted == RemoteServerUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
             Known::Hoped
         }
@@ -172,14 +174,14 @@ pub(super) fn known(
     }
 }
 
-/// Whether no connection could go straight there within the last day.
+/// True if direct connections failed within the last day.
 pub(super) fn is_barred(memory: &HostMemory, now: SystemTime) -> bool {
     let at = memory.direct_failed;
     at.and_then(|at| seconds(now).checked_sub(at))
         .is_some_and(|age| age < AGAIN)
 }
 
-/// Notes that none can, or can again; true if that is to be written down.
+/// Records whether direct connections fail; true if the record has changed.
 pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> bool {
     let at = barred.then(|| seconds(now));
     let changed = memory.direct_failed != at;
@@ -187,7 +189,7 @@ pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> boo
     changed
 }
 
-/// What is to be remembered, in place of what was.
+/// Returns the record to store in place of `before`.
 pub(super) fn memory(
     seen: &Seen,
     before: Option<&RemoteMemory>,
@@ -211,7 +213,7 @@ pub(super) fn memory(
         extensions: extensions.collect::<Option<_>>()?,
         placed,
     };
-    // Where nothing has changed, nothing need be written.
+    // An unchanged record keeps its time, so that it is not written again.
     match before {
         Some(before)
             if RemoteMemory {
@@ -266,7 +268,7 @@ mod tests {
             Known::Unknown { insists: true }
         );
         assert!(matches!(asked(RemoteServerUse::Stock, 25), Known::Never(_)));
-        // The clock went back: what is said of the future holds nothing up.
+        // After the clock was set back, a record from the future is ignored.
         let early = known(
             RemoteServerUse::Auto,
             true,
@@ -281,7 +283,7 @@ mod tests {
         let now = SystemTime::now();
         let insists = Known::Unknown { insists: true };
         assert_eq!(known(RemoteServerUse::Exec, true, None, now), Known::Hoped);
-        // Relative paths may begin elsewhere on the server's own.
+        // Relative paths may start in another directory on the server's own SFTP server.
         assert_eq!(known(RemoteServerUse::Exec, false, None, now), insists);
         assert_eq!(known(RemoteServerUse::Wanted, true, None, now), insists);
         let placed = remembering(RemoteMemory {
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(memory(&seen, Some(&first), later), Some(first));
     }
 
-    /// The account's shell may be any.
+    /// An account can have any shell.
     #[test]
     fn every_shell_that_is_here_runs_the_command_and_nothing_else() {
         use std::process::Command;

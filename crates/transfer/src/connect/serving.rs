@@ -1,10 +1,10 @@
-//! What the connections to one host tell each other of its far end.
+//! Shares between the connections to one host which SFTP server it runs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Which SFTP server lanes are opened to, once a connection has found out: a further one can ask for it in the flight
-/// of its login.
+/// The kind of SFTP server that lanes use, once a connection has found out. A further connection
+/// can then request it in the flight of its login.
 #[derive(Clone, Debug, Default)]
 pub struct Serving(Arc<Shared>);
 
@@ -15,21 +15,21 @@ struct Shared {
 }
 
 impl Serving {
-    /// A longhaul, or the stock one.
+    /// Records a longhaul (true) or the stock server (false).
     pub fn note(&self, ours: bool) {
         *self.lock() = Some(ours);
         self.0.noted.notify_all();
     }
 
-    /// Whether it is a longhaul; `None` while nobody knows.
+    /// Returns true for a longhaul; `None` while unknown.
     pub fn is_ours(&self) -> Option<bool> {
         *self.lock()
     }
 
-    /// Waits until somebody knows, or for so long.
+    /// Waits until the kind is known, at most `longest`.
     pub fn wait(&self, longest: Duration) {
         let unknown = |ours: &mut Option<bool>| ours.is_none();
-        // Not knowing costs a round trip and nothing else.
+        // A timeout costs only a round trip.
         let _ = self
             .0
             .noted

@@ -1,4 +1,4 @@
-//! The socket beneath a connection: TCP, or a socketpair to a ProxyCommand or an outer
+//! The byte stream beneath a connection: TCP, or a socket pair to a ProxyCommand or an outer
 //! connection.
 
 use std::io;
@@ -17,26 +17,26 @@ use super::proxy_process::ProxyProcess;
 /// A connected byte stream, non-blocking.
 #[derive(Debug)]
 pub enum Stream {
-    /// Straight to the host.
+    /// A TCP connection to the host.
     Tcp(TcpStream),
-    /// To the child (ProxyCommand), which is ended with it.
+    /// A socket pair to a ProxyCommand, which ends together with the stream.
     Command(UnixStream, ProxyProcess),
-    /// To a thread that carries it through another connection (ProxyJump), or to whoever passed
-    /// the socket.
+    /// A socket pair to a thread that carries the stream through another connection (ProxyJump), or
+    /// a passed socket (ProxyUseFdpass).
     Jump(UnixStream, Option<Carried>),
 }
 
-/// A connection that another one carries.
+/// The thread that carries a stream through another connection.
 #[derive(Debug)]
 pub struct Carried {
-    /// Who carries it.
+    /// The carrying thread.
     pub(super) thread: JoinHandle<()>,
-    /// Why there is none, in the words of the host that leads there.
+    /// The reason for a refused connection, from the jump host.
     pub(super) refused: Arc<OnceLock<String>>,
 }
 
 impl Stream {
-    /// Makes reads and writes return instead of wait.
+    /// Makes reads and writes non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Tcp(s) => s.set_nonblocking(true),
@@ -59,8 +59,9 @@ impl Stream {
         registry.deregister(&mut SourceFd(&self.as_fd().as_raw_fd()))
     }
 
-    /// Writes what it takes of what is in front; to a peer that does not read them either, files as the pages that they
-    /// have. Who carries a stream through another reads it.
+    /// Writes the front of the queue and returns the number of bytes. With `pages`, over TCP, file
+    /// contents are sent from their page-cache pages. A stream that another process carries is
+    /// copied.
     pub fn write(&self, queue: &SealedQueue, pages: bool) -> io::Result<usize> {
         match self {
             Self::Tcp(s) if pages => sys::send_parts(s, queue.parts()),
@@ -68,8 +69,8 @@ impl Stream {
         }
     }
 
-    /// Says why it has ended, where whoever carries it knows more than that. It may take half a
-    /// second.
+    /// Returns the reason for the end of the stream if the carrier knows more than the socket. May
+    /// block for half a second.
     pub fn why_ended(&self) -> Option<String> {
         match self {
             Self::Jump(_, Some(carried)) => carried.refused.get().cloned(),
@@ -78,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Where a TCP connection leads to.
+    /// Returns the peer's address of a TCP connection.
     pub fn address(&self) -> Option<String> {
         match self {
             Self::Tcp(s) => s.peer_addr().ok().map(|a| a.to_string()),
@@ -86,7 +87,7 @@ impl Stream {
         }
     }
 
-    /// This end's address and the other one's, of a TCP connection.
+    /// Returns the local and the peer's IP address of a TCP connection.
     pub fn addresses(&self) -> Option<(IpAddr, IpAddr)> {
         match self {
             Self::Tcp(s) => Some((s.local_addr().ok()?.ip(), s.peer_addr().ok()?.ip())),
@@ -94,7 +95,7 @@ impl Stream {
         }
     }
 
-    /// Whether a TCP connection leads to this machine itself. A forwarded port looks like it.
+    /// True if a TCP connection ends on this machine. A forwarded port looks the same.
     pub fn is_one_machine(&self) -> bool {
         match self {
             Self::Tcp(s) => sys::is_one_machine(s),
@@ -102,15 +103,14 @@ impl Stream {
         }
     }
 
-    /// Has it known that data will come or go over it.
+    /// Announces to the worker threads that this connection will carry data.
     pub fn expect_data(&self) {
         if let Self::Tcp(s) = self {
             sys::Workers::shared().expect(s);
         }
     }
 
-    /// Asks for a congestion control that does not take each loss for congestion; false where
-    /// that is not to be had.
+    /// Selects a congestion control that tolerates random loss (BBR); false if it is unavailable.
     pub fn bear_losses(&self) -> bool {
         match self {
             Self::Tcp(s) => sys::set_congestion_control(s, "bbr"),
@@ -118,34 +118,32 @@ impl Stream {
         }
     }
 
-    /// Has the next segments acknowledged as they come; the kernel goes back to waiting by itself.
-    /// sshd writes its answers to a login piece by piece, and Nagle's algorithm there holds each
-    /// piece until the one before is acknowledged, which a delayed acknowledgement makes 40 ms more.
+    /// Turns delayed acknowledgements off for the next segments; the kernel turns them on again by
+    /// itself. sshd writes its login answers in pieces, and Nagle's algorithm holds each piece
+    /// until the one before is acknowledged, which costs 40 ms with a delayed acknowledgement.
     pub fn acknowledge_at_once(&self) {
         #[cfg(target_os = "linux")]
         if let Self::Tcp(s) = self {
-            // Without it all is only slower.
+            // Failure only costs time.
             let _ = rustix::net::sockopt::set_tcp_quickack(s, true);
         }
     }
 
-    /// Whether [`Stream::cut`] holds anything back: not where the stream is carried by somebody
-    /// else, who goes on sending.
+    /// True if [`Stream::cut`] discards unsent data; false for carried streams, whose carrier still
+    /// sends.
     pub fn cuts(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
 
-    /// Has what was written and not sent yet thrown away when it is dropped, and the peer told at
-    /// once (a linger time of zero: RST).
+    /// Makes a drop discard unsent data and reset the connection (SO_LINGER with zero time: RST).
     pub fn cut(&self) {
         if let Self::Tcp(s) = self {
-            // Without it what was written arrives late, which the sums of the file would show.
+            // On failure the data arrive late, which the checksums of the file would show.
             let _ = socket2::SockRef::from(s).set_linger(Some(std::time::Duration::ZERO));
         }
     }
 
-    /// What the kernel says of a TCP connection; of what lies behind a command or another
-    /// connection it knows nothing.
+    /// Returns TCP_INFO of a TCP connection; `None` for proxy commands and jump hosts.
     pub fn tcp_info(&self) -> Option<sys::TcpInfo> {
         match self {
             Self::Tcp(s) => sys::tcp_info(s),
@@ -168,7 +166,7 @@ impl Drop for Stream {
         match self {
             Self::Tcp(_) => {}
             Self::Command(stream, child) => {
-                // Its input ends, and it should too; ssh kills its ProxyCommand likewise.
+                // Closes the command's input and kills it, as ssh does.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
                 child.kill();
                 let _ = child.wait();

@@ -1,4 +1,4 @@
-//! Reaching a host: names to addresses to a connected socket.
+//! Connects to a host: resolves the name and races its addresses.
 
 use std::fmt;
 use std::io;
@@ -9,44 +9,44 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 use sys::Tuning;
 
-/// Head start of an address before the next one is tried too (RFC 8305 section 5).
+/// The delay before the next address is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Which addresses may be used (AddressFamily).
+/// The address families that may be used (AddressFamily).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// Any.
+    /// IPv4 and IPv6.
     #[default]
     Any,
-    /// `-4`.
+    /// IPv4 only (`-4`).
     V4,
-    /// `-6`.
+    /// IPv6 only (`-6`).
     V6,
 }
 
-/// How to connect.
+/// The settings of a TCP connection.
 #[derive(Clone, Debug, Default)]
 pub struct Dial {
-    /// AddressFamily.
+    /// The AddressFamily setting.
     pub family: Family,
-    /// BindAddress.
+    /// The BindAddress setting.
     pub bind: Option<IpAddr>,
-    /// ConnectTimeout; `None` leaves it to the kernel.
+    /// The ConnectTimeout setting; `None` uses the kernel's timeout.
     pub timeout: Option<Duration>,
-    /// ConnectionAttempts.
+    /// The ConnectionAttempts setting.
     pub attempts: u32,
-    /// Marks and tunes the socket.
+    /// Socket options, including DSCP.
     pub tuning: Tuning,
 }
 
-/// Why no connection came about.
+/// The reason why no connection was made.
 #[derive(Debug)]
 pub enum DialError {
-    /// The name has no address (of the wanted family).
+    /// The name has no address of the requested family.
     NoAddress(String),
-    /// No address answered; the last error.
+    /// No address answered; contains the last error.
     Unreachable(io::Error),
-    /// ConnectTimeout went by.
+    /// The connect timeout expired.
     TimedOut(Duration),
 }
 
@@ -84,7 +84,7 @@ impl Dial {
         self.connect_to(&self.resolve(host, port)?)
     }
 
-    /// The same, to the first of these addresses.
+    /// Connects to the first of these addresses that answers.
     pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t);
         let mut last = DialError::NoAddress("no address of this family".into());
@@ -196,8 +196,8 @@ impl Dial {
     }
 }
 
-/// Waits until one socket is connected; sockets that failed are dropped. `None`: time is up, or
-/// all failed.
+/// Waits until one socket is connected and drops failed ones. `None` if the time is over or all
+/// have failed.
 fn wait(
     trying: &mut Vec<Socket>,
     until: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Local temporaries that an earlier run has left.
+//! Resumes or removes local temporaries of an earlier run.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,20 +11,21 @@ use super::Target;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::target::{Replaced, mtime};
 
-/// Whether a file belongs to who runs this.
+/// True if the file belongs to the effective user.
 fn is_ours(meta: &fs::Metadata) -> bool {
     meta.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// Opens the temporary of an earlier run if it can be gone on with. If it cannot, or its final
-/// name is something else now, it is removed and `None` returned.
+/// Opens the temporary of an earlier run if it can be continued. Otherwise, or if the final name is
+/// now a directory or a special file, removes the temporary and returns `None`.
 pub(crate) fn adopt_target(
     directories: &DirectoryCache,
     path: &LocalPath,
     keep: Option<&Keep>,
 ) -> Option<Target> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
-    // A target that is named as a symlink has its temporary beside what that leads to.
+    // If the target is a symlink that the user named, the temporary lies beside the symlink's
+    // destination.
     let Ok(Destination::At(target)) = directories.destination(path) else {
         return None;
     };
@@ -45,15 +46,15 @@ pub(crate) fn adopt_target(
             size: meta.len(),
             mtime: mtime(&meta),
         };
-        // Another name of it would be written as well, and its owner could still write it.
+        // A second hard link would be written too, and another owner could still write the file.
         (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
     match replaced.and_then(|replaced| Some((replaced, open()?))) {
         Some((replaced, file)) => Some(Target::adopted(file, at, target, replaced)),
         None => {
-            // A file or a link; a directory that somebody put there stays.
+            // Removes a file or a symlink; a directory of that name stays.
             let _ = at.remove();
-            // One that was begun before its target became a symlink lies beside that.
+            // A temporary from before the target became a symlink lies beside the symlink.
             if let Ok(named) = directories.locate(path) {
                 let _ = named.beside(at.name_bytes()).remove();
             }
@@ -62,9 +63,9 @@ pub(crate) fn adopt_target(
     }
 }
 
-/// Removes the temporaries that an earlier run may have left of the file that goes to `path`, by
-/// the tag of that run: regular files of this user's with one name. They lie beside the file, or
-/// beside what a symlink leads to that the command names.
+/// Removes temporaries that an earlier run with this tag may have left for the file at `path`:
+/// regular files of this user with a single hard link. They lie beside the file, or beside the
+/// destination of a symlink that the command names.
 pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath, tag: u64) {
     let Ok(Destination::At(target)) = directories.destination(path) else {
         return;
@@ -83,7 +84,7 @@ fn remove_own(at: &Location) {
         })
     });
     if is_own {
-        // Most of them never were.
+        // Most of these names never existed.
         let _ = at.remove();
     }
 }
@@ -100,7 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// A journal's file below `root`, and whether its temporary is gone after the clearing.
+    /// Runs the removal for a journal with `target` below `root`; true if `temporary` is gone
+    /// afterwards.
     fn clears(root: &Path, target: &Path, temporary: &Path) -> bool {
         let (mut state, bytes) = (State::default(), |p: &Path| {
             p.as_os_str().as_bytes().to_vec()
@@ -155,7 +157,7 @@ mod tests {
             let lies = at(&other.replace("root/link", "outside"));
             assert!(!clears(&root, &at(other), &temporary(&lies)), "{other}");
         }
-        // A file with another name, beside one of the copy.
+        // A file with another name beside a file of the copy.
         assert!(!clears(&root, &at("root/f"), &at("root/precious")));
         assert!(!clears(&root, &at("root/f"), &temporary(&at("outside/f"))));
     }

@@ -1,4 +1,4 @@
-//! A file that is rebuilt beside its older form.
+//! Rebuilds a file from the basis file under its final name (delta).
 
 use std::fs::File;
 use std::io;
@@ -14,19 +14,20 @@ use super::source::{Source, open_source_with};
 use super::{Create, Target, create_target};
 use crate::sums::FileSums;
 
-/// Copied, or read and hashed, at once: whole blocks.
+/// Bytes copied, or read and hashed, at a time; a multiple of the delta block size.
 const PIECE: usize = 1 << 20;
 
-/// What stands under the final name meanwhile.
+/// The older version of the file, which keeps the final name until the rebuilt one replaces it.
 #[derive(Debug)]
 pub(super) struct BasisFile {
     pub(super) file: Source,
-    /// Of what is rebuilt, where sums are wanted.
+    /// The checksums of the rebuilt file, with `--verify`.
     sums: Option<Arc<FileSums>>,
 }
 
-/// Opens the older form of a target and the temporary beside it; as
-/// [`schedule::DiskRequest::OpenOlder`]. Returns the size of the older form.
+/// Opens the basis file of a target and the temporary beside it, as in
+/// [`schedule::DiskRequest::OpenOlder`]. Returns the target and the basis file's size; `None`
+/// without a usable basis file.
 pub(super) fn open_older(
     create: Create<'_>,
     sums: impl FnOnce() -> Option<Arc<FileSums>>,
@@ -47,7 +48,7 @@ pub(super) fn open_older(
 }
 
 impl Target {
-    /// Copies `len` bytes at `from` of the older form to `at`; returns how many there were.
+    /// Copies `len` bytes at `from` of the basis file to `at`; returns the number of bytes copied.
     pub(super) fn copy_older(&self, from: u64, at: u64, len: u64) -> io::Result<u64> {
         let Some(older) = &self.older else {
             return Err(io::Error::other("no older form of it is open"));
@@ -61,7 +62,7 @@ impl Target {
         while done < len {
             let piece = usize::try_from(len - done).unwrap_or(PIECE).min(PIECE);
             bytes.clear();
-            // What of the older form cannot be read is read from the far end.
+            // Bytes that cannot be read from the basis file are fetched from the far end.
             let read = older.file.append(from + done, piece, &mut bytes);
             if read.is_err() || bytes.is_empty() {
                 break;
@@ -72,7 +73,7 @@ impl Target {
         Ok(done)
     }
 
-    /// Whether the blocks of what was written at `offset` have these sums.
+    /// True if the blocks written at `offset` have these checksums.
     pub(super) fn check_rebuilt(
         &self,
         key: &SumKey,
@@ -93,7 +94,7 @@ impl Target {
                 let behind = at + bytes.len() as u64;
                 let missing = asked - bytes.len();
                 if sys::append_at(&self.file, &mut bytes, missing, behind)? == 0 {
-                    // A hole at its end: it has no length before it is finished.
+                    // The file may end in a hole: its length is set when it is finished.
                     bytes.resize(asked, 0);
                 }
             }
@@ -113,8 +114,8 @@ impl Target {
     }
 }
 
-/// Copies as far as the kernel does by itself, which shares the blocks where the file system can;
-/// returns how many bytes. What it cannot do, and what fails, is another's to do, or to fail.
+/// Copies with copy_file_range(2), which shares blocks on file systems that support it; returns the
+/// number of bytes copied. The caller copies the rest and reports errors.
 #[cfg(target_os = "linux")]
 fn in_kernel((from, from_offset): (&File, u64), (to, to_offset): (&File, u64), len: u64) -> u64 {
     let mut done = 0;

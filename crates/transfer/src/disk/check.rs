@@ -1,3 +1,5 @@
+//! Compares a remote file, as it is read back, with expected checksums.
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +8,7 @@ use schedule::{DiskReply, DiskRequest, Fault, StoredTarget};
 
 use crate::sums::{Algorithm, Hasher, Sum};
 
-/// A file that is read back to be compared: the target of a Get that is written nowhere.
+/// A remote file that is read back for comparison: the target of a Get that is written nowhere.
 pub(crate) struct Check {
     by: Algorithm,
     expected: Vec<Sum>,
@@ -17,14 +19,14 @@ pub(crate) struct Check {
 #[derive(Default)]
 struct State {
     next: u64,
-    /// What came before its turn; no more than what a lane has under way.
+    /// Data that arrived out of order; at most the bytes that a lane has in flight.
     early: BTreeMap<u64, Vec<Bytes>>,
-    /// Of each expected sum, once its first byte has come.
+    /// One hasher for each expected sum; `None` once it is finished.
     hashers: Vec<Option<Hasher>>,
 }
 
 impl Check {
-    /// Compares a file of `size` with these sums of it by `by`.
+    /// Prepares the comparison of a file of `size` bytes with these sums by algorithm `by`.
     pub(crate) fn new(expected: Vec<Sum>, size: u64, by: Algorithm) -> Self {
         let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
         Self {
@@ -87,7 +89,7 @@ impl Check {
         }
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub(crate) fn take(&self, bytes: &[u8]) {
         self.feed(&mut self.lock(), bytes);
     }
@@ -103,12 +105,12 @@ impl Check {
         state.next = to;
     }
 
-    /// More came than there should be.
+    /// True if more bytes arrived than the expected size.
     pub(crate) fn is_longer(&self) -> bool {
         self.lock().next > self.size
     }
 
-    /// Which bytes are not as expected, as first and length; nothing when all are.
+    /// Returns the mismatching ranges as offset and length; empty if all match.
     pub(crate) fn wrong(&self) -> Vec<(u64, u64)> {
         let mut state = self.lock();
         let hashers = std::mem::take(&mut state.hashers);

@@ -1,4 +1,4 @@
-//! Finding out what of a source the far end has, or what an older form here has of a file there.
+//! Compares local blocks with checksums from the far end, to find data that need no transfer.
 
 use std::io;
 
@@ -8,10 +8,11 @@ use sftp::blocks::BlockSum;
 
 use super::pool::JobFile;
 
-/// Read and hashed at once, so that it is still in the processor's cache: whole blocks.
+/// Bytes read and hashed at a time, small enough to stay in the processor's cache; a multiple of
+/// the block size.
 const PIECE: usize = 1 << 20;
 
-/// Carries out a `Compare` or a `Search`.
+/// Executes a `Compare` or a `Search` request.
 pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Result<DiskReply> {
     let source = match file {
         Some(JobFile::Source(source)) => &**source,

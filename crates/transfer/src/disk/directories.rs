@@ -1,5 +1,5 @@
-//! The directories that a copy writes into, held open: a path below the target that the user has
-//! named is resolved once, without symlinks, and what is done there is done by descriptor and name.
+//! Holds open the directories that a copy writes into: a path below the target that the user named
+//! is resolved once, without symlinks, and further operations use the descriptor and a name.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use schedule::LocalPath;
 use sys::{Symlinks, XattrsOf, default_acl_bits, open_beneath};
 
-/// Directories below a target that are held open. A walk goes from directory to directory: of the
-/// files under way few are in others than the last ones.
+/// The number of directories below a target that are held open. A walk goes from directory to
+/// directory, so most files in flight are in the last few.
 const MOST: usize = 64;
-/// Symlinks followed before a path counts as a loop (Linux's own bound).
+/// The number of symlinks followed before a path counts as a loop (Linux's own limit).
 const MAX_SYMLINKS: usize = 40;
 
 /// A directory that is held open.
@@ -29,7 +29,7 @@ pub(crate) struct Directory {
     fd: OwnedFd,
     /// True for an O_PATH descriptor, opened where the account may not read the directory.
     unreadable: bool,
-    /// Permission bits that the default access control list grants at most ([`default_acl_bits`]).
+    /// The permission bits that the default access control list allows ([`default_acl_bits`]).
     default_bits: OnceLock<Option<u32>>,
 }
 
@@ -48,7 +48,7 @@ impl Directory {
         })
     }
 
-    /// Opens a directory and everything that leads to it, symlinks included.
+    /// Opens a directory and follows all symlinks in its path.
     fn follow(path: &Path) -> io::Result<Self> {
         let path = match path.as_os_str().is_empty() {
             true => Path::new("."),
@@ -80,12 +80,12 @@ impl Directory {
         self.unreadable
     }
 
-    /// Returns true where new files inherit an access control list from the directory.
+    /// Returns true if new files inherit an access control list from the directory.
     pub(crate) fn has_default_acl(&self) -> bool {
         self.default_bits().is_some()
     }
 
-    /// The bits of `mode` that open(2) and mkdir(2) leave to what they make in this directory.
+    /// Returns the bits of `mode` that open(2) and mkdir(2) keep for new entries of this directory.
     pub(crate) fn created_mode(&self, mode: u32) -> u32 {
         match self.default_bits() {
             Some(bits) => mode & (bits | !0o777),
@@ -99,7 +99,7 @@ impl Directory {
             .get_or_init(|| default_acl_bits(self.xattrs()))
     }
 
-    /// Makes the names in it durable.
+    /// Makes the directory's entries durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         match self.unreadable {
             true => Err(Errno::ACCESS.into()),
@@ -114,8 +114,8 @@ impl AsFd for Directory {
     }
 }
 
-/// A name in a directory that is held open: nothing that happens to the path that led there leads
-/// to another place.
+/// A name in a directory that is held open. A later change of the directory's path does not
+/// redirect operations on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     pub(crate) dir: Arc<Directory>,
@@ -123,7 +123,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Another name in the same directory.
+    /// Returns another name in the same directory.
     pub(crate) fn beside(&self, name: &[u8]) -> Self {
         Self {
             dir: Arc::clone(&self.dir),
@@ -135,7 +135,7 @@ impl Location {
         self.name.as_bytes()
     }
 
-    /// Stats the entry, if there is one; a symlink is not followed.
+    /// Stats the entry without following a symlink; `None` if it does not exist.
     pub(crate) fn look(&self) -> io::Result<Option<Stat>> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -144,7 +144,7 @@ impl Location {
         }
     }
 
-    /// Opens it; a symlink is an error.
+    /// Opens the entry; a symlink is an error.
     pub(crate) fn open(&self, flags: OFlags, mode: u32) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::io::retry_on_intr(|| {
@@ -152,12 +152,12 @@ impl Location {
         })
     }
 
-    /// Removes it, where it is no directory.
+    /// Removes the entry, which must not be a directory.
     pub(crate) fn remove(&self) -> io::Result<()> {
         Ok(unlinkat(&self.dir, &self.name, AtFlags::empty())?)
     }
 
-    /// Gives it the name `to`, whatever has that so far.
+    /// Renames the entry to `to`, replacing an existing file.
     pub(crate) fn rename(&self, to: &Self) -> Result<(), Errno> {
         renameat(&self.dir, &self.name, &to.dir, &to.name)
     }
@@ -168,17 +168,17 @@ impl Location {
     }
 }
 
-/// The place that a target is written to.
+/// The place where a target is written.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// Under this name.
+    /// A directory entry.
     At(Location),
-    /// A path to a file that a process has open (`/dev/stdout`, `/proc/self/fd/1`), or to a device or
-    /// FIFO: opened by this path and written without a temporary.
+    /// A path to a file that a process has open (`/dev/stdout`, `/proc/self/fd/1`), or to a device
+    /// or FIFO; opened by this path and written without a temporary.
     AsItIs(PathBuf),
 }
 
-/// The directories that a copy holds open, by path; a bounded number of them.
+/// A cache of open directories by path, limited in size.
 #[derive(Debug, Default)]
 pub struct DirectoryCache {
     state: Mutex<State>,
@@ -186,9 +186,10 @@ pub struct DirectoryCache {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Directories that the user has named: resolved once, so that all of a copy goes to one place.
+    /// Directories that the user named, each resolved once so that the whole copy writes to one
+    /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
-    /// The last ones that were used come first.
+    /// Directories below the named ones, most recently used first.
     below: VecDeque<Below>,
 }
 
@@ -203,10 +204,10 @@ impl DirectoryCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resolves `path` as far as the directory that its last name is in.
+    /// Resolves `path` up to the directory that contains its last component.
     ///
     /// # Errors
-    /// A symlink below the named part of `path` (ELOOP), and what keeps a directory from being opened.
+    /// A symlink below the named part of `path` (ELOOP), or a directory that cannot be opened.
     pub(crate) fn locate(&self, path: &LocalPath) -> io::Result<Location> {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
@@ -218,14 +219,14 @@ impl DirectoryCache {
         Ok(Location { dir, name })
     }
 
-    /// Finds the place that a file is written to, as [`DirectoryCache::locate`] does. Where the user has
+    /// Resolves the place where a file is written, as [`DirectoryCache::locate`] does. If the user
     /// named the file itself, symlinks at the end are followed, dangling ones too.
     pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<Destination> {
         if !path.is_named() {
             return Ok(Destination::At(self.locate(path)?));
         }
         let named = path.named_part();
-        // A device, a FIFO, or a pipe that only the kernel finds by this path.
+        // A device, a FIFO, or a pipe that only the kernel can resolve by this path.
         if fs::metadata(named).is_ok_and(|meta| !meta.is_file() && !meta.is_dir()) {
             return Ok(Destination::AsItIs(named.to_path_buf()));
         }
@@ -236,7 +237,7 @@ impl DirectoryCache {
         self.locate_named(&followed).map(Destination::At)
     }
 
-    /// The directory at `path` itself.
+    /// Returns the open directory at `path`.
     pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
@@ -244,11 +245,11 @@ impl DirectoryCache {
         }
     }
 
-    /// Makes the directory that the user has named. What was made is what is written to: it is opened
-    /// without following a symlink that takes its place.
+    /// Creates the directory that the user named and opens it without following symlinks, so that
+    /// the copy writes into the created directory even if it is replaced.
     ///
     /// # Errors
-    /// Those of mkdir(2); EEXIST for what is its own name always (`.`, `/`).
+    /// Those of mkdir(2); EEXIST for a path without a file name (`.`, `/`).
     pub(crate) fn make_named(&self, path: &Path, mode: u32) -> io::Result<()> {
         if path.file_name().is_none() {
             return Err(Errno::EXIST.into());
@@ -260,7 +261,7 @@ impl DirectoryCache {
         Ok(())
     }
 
-    /// Stats `path`, if anything is there; a symlink is followed where the user has named it.
+    /// Stats `path`; `None` if it does not exist. A symlink is followed only if the user named it.
     pub(crate) fn look(&self, path: &LocalPath) -> io::Result<Option<Stat>> {
         if !path.is_named() {
             return match self.locate(path) {
@@ -276,8 +277,8 @@ impl DirectoryCache {
         }
     }
 
-    /// Forgets what is known of the directory that `path` lies in: it may have been removed and
-    /// made again. Whether there was anything to forget.
+    /// Drops the cached directory of `path`, which may have been removed and created again. True if
+    /// it was cached.
     pub(crate) fn forget(&self, path: &LocalPath) -> bool {
         let Some((below, _)) = path.below_part().and_then(split) else {
             return false;
@@ -301,7 +302,7 @@ impl DirectoryCache {
         }
         let dir = Arc::new(Directory::follow(path)?);
         let mut state = self.state();
-        // Another thread may have been faster: all of a copy goes to one place.
+        // Another thread may have opened it first; the whole copy uses one descriptor.
         if let Some((_, first)) = state.named.iter().find(|(at, _)| at == path) {
             return Ok(Arc::clone(first));
         }
@@ -340,7 +341,7 @@ impl DirectoryCache {
     }
 }
 
-/// The directory of `path`, empty for the current one.
+/// Returns the parent directory of `path`; empty for the current one.
 fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) => parent,
@@ -348,14 +349,14 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// Directory and name.
+/// Splits a path into directory and name.
 fn split(below: &Path) -> Option<(&Path, OsString)> {
     let name = below.file_name()?.to_owned();
     Some((below.parent()?, name))
 }
 
-/// `path` with every symlink at its end followed, whether or not the last one leads anywhere, and whether
-/// one of them stands for a file that a process has open.
+/// Follows every symlink at the end of `path`, dangling ones too; the flag is true if one of them
+/// refers to a file that a process has open.
 fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_SYMLINKS {
@@ -374,7 +375,7 @@ fn follow(path: &Path) -> io::Result<(PathBuf, bool)> {
     Err(Errno::LOOP.into())
 }
 
-/// The file type in a stat(2) result.
+/// Returns the file type of a stat(2) result.
 pub(crate) fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }

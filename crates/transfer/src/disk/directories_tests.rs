@@ -1,9 +1,11 @@
+//! Tests that paths below a target are resolved without symlinks.
+
 use super::*;
 use std::os::unix::fs::symlink;
 
 type Result = io::Result<()>;
 
-/// `target/a/b`, and `outside` with what would be there in its place.
+/// Creates `target/a/b`, and `outside` with the same subdirectory.
 fn tree() -> io::Result<tempfile::TempDir> {
     let dir = tempfile::tempdir()?;
     fs::create_dir_all(dir.path().join("target/a/b"))?;
@@ -36,11 +38,11 @@ fn a_symlink_below_what_was_named_is_never_gone_through() -> Result {
         let located = directories.locate(&path(&dir, through));
         assert!(is_loop(located), "{through}");
     }
-    // The last name is its own: it is not followed either when it is opened.
+    // The last name is not followed when the entry is opened either.
     let link = directories.locate(&path(&dir, "link"))?;
     assert_eq!(link.look()?.as_ref().map(kind_of), Some(FileType::Symlink));
     assert!(link.open(OFlags::RDONLY, 0).is_err());
-    // Asked for, it is.
+    // With dirlinks allowed, the symlink is followed.
     let target = dir.path().join("target");
     let asked = LocalPath::beneath(target, "link/b/f", true);
     write(&directories, &asked)?;
@@ -79,8 +81,8 @@ fn a_path_that_leads_elsewhere_is_refused() -> Result {
     Ok(())
 }
 
-/// Directories are swapped for symlinks as fast as that goes, while files are written below them by
-/// caches that know them and by others that do not.
+/// Swaps directories for symlinks as fast as possible while files are written below them, through
+/// caches that know the directories and through others that do not.
 #[test]
 fn whoever_swaps_directories_for_symlinks_meanwhile_gains_nothing() -> Result {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,7 +116,7 @@ fn whoever_swaps_directories_for_symlinks_meanwhile_gains_nothing() -> Result {
     assert!(swapped > 10, "{swapped} swaps");
     assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
     assert_eq!(fs::read_dir(dir.path().join("outside/b"))?.count(), 0);
-    // Something was written all the same.
+    // Some files were written nevertheless.
     assert!(fs::read_dir(dir.path().join("target/a"))?.count() > 1);
     Ok(())
 }
@@ -154,13 +156,13 @@ fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     let (new, aside) = (dir.path().join("new"), dir.path().join("aside"));
     let directories = DirectoryCache::default();
     directories.make_named(&new, 0o700)?;
-    // Somebody who may write beside it puts a symlink there.
+    // Another user with write permission in the parent puts a symlink there.
     fs::rename(&new, &aside)?;
     symlink("outside", &new)?;
     write(&directories, &LocalPath::beneath(&new, "f", false))?;
     assert!(aside.join("f").exists());
     assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
-    // What is there already is the user's own to have named.
+    // An existing directory was named by the user and is used.
     let there = directories.make_named(Path::new("."), 0o700).err();
     assert_eq!(there.map(|e| e.kind()), Some(io::ErrorKind::AlreadyExists));
     Ok(())

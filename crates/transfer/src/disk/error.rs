@@ -1,8 +1,10 @@
+//! Texts and faults for errors of local operations.
+
 use std::io;
 
 use schedule::Fault;
 
-/// What went wrong in the system's words, without the number: `permission denied`.
+/// Returns the system's error text without the number: `permission denied`.
 pub fn os_words(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match text.find(" (os error") {
@@ -11,7 +13,7 @@ pub fn os_words(error: &io::Error) -> String {
     };
     let mut chars = text.chars();
     match chars.next() {
-        // "Is a directory", but not "input/output error".
+        // Lower-cases "Is a directory", but keeps "input/output error" as it is.
         Some(first)
             if chars
                 .as_str()
@@ -23,7 +25,7 @@ pub fn os_words(error: &io::Error) -> String {
     }
 }
 
-/// The fault of a local operation.
+/// Returns the fault of a local operation.
 pub fn local_fault(error: &io::Error) -> Fault {
     Fault {
         what: os_words(error),
@@ -31,7 +33,7 @@ pub fn local_fault(error: &io::Error) -> Fault {
     }
 }
 
-/// The same error with what could not be done: `cannot set its length: no space left on device`.
+/// Adds the failed operation to an error: `cannot set its length: no space left on device`.
 pub(crate) fn failed_to(what: &str, error: &io::Error) -> io::Error {
     let words = format!("cannot {what}: {}", os_words(error));
     io::Error::new(error.kind(), words)

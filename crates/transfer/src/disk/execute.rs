@@ -1,4 +1,4 @@
-//! What each request of a lane does to local files.
+//! Executes the requests of lanes on local files.
 
 use std::io;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
 
-/// A target that is written to from now on.
+/// Wraps a target that was just opened for writing.
 fn opened(target: Target) -> JobFile {
-    // Asked now, where nobody waits: on NFS stat(2) writes out what there is.
+    // Queried here, where no request waits: on NFS stat(2) flushes written data.
     target.piece();
     JobFile::Target(Arc::new(target))
 }
@@ -187,8 +187,8 @@ pub(super) fn execute_on_files(
                 let kept = opened(target);
                 return Ok((DiskReply::Adopted { job }, Some(kept)));
             }
-            // Early allocation is left out: on tmpfs it doubles the page faults of a write, and
-            // ext4 and xfs delay allocation until they know the size anyway.
+            // Early allocation is omitted: on tmpfs it doubles the page faults of a write, and ext4
+            // and xfs delay allocation until they know the size anyway.
             let create = Create {
                 directories,
                 path: &target,
@@ -262,8 +262,8 @@ pub(super) fn execute_on_files(
             },
             _,
         ) => {
-            // All of it is here: it has its permissions at once, unless extended attributes are to
-            // be set, which they may forbid, or it is to become somebody else's.
+            // The file is complete, so it is created with its final permissions, unless extended
+            // attributes or another owner will be set: the permissions may forbid the former.
             let mode = attributes.mode.unwrap_or(0o666) & 0o777;
             let create = Create {
                 directories,
@@ -300,7 +300,7 @@ pub(super) fn execute_on_files(
             drop(file);
             Ok((DiskReply::Released { job }, None))
         }
-        // A part that has joined is not the last to let go.
+        // A joined part does not hold the last reference and must not remove the file.
         (DiskRequest::Discard { job }, Some(JobFile::Target(target))) => {
             if let Some(target) = Arc::into_inner(target) {
                 target.discard();
@@ -323,7 +323,7 @@ pub(super) fn execute_on_files(
     }
 }
 
-/// Sums a hole, which was not read.
+/// Adds a hole, which is not read, to the checksums.
 pub(super) fn keep_zeros(ticket: Option<Ticket>, len: u64) {
     if let Some(ticket) = ticket {
         let zeros = holes::zeros(len);

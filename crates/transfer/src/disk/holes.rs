@@ -1,16 +1,16 @@
-//! Zeros in what is written.
+//! Finds runs of zeros in data that are written.
 
 use bytes::Bytes;
 
-/// What a hole of most file systems is made of.
+/// The block size of most file systems, which is the unit of a hole.
 const BLOCK: u64 = 4096;
 
-/// Zeros that are handled at a time, which take some memory by their number.
+/// Zeros that are handled at a time: each 64 KiB of them takes one slice in memory.
 const AT_ONCE: u64 = 16 << 20;
 
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// `len` zeros, which take no memory of their own.
+/// Returns `len` zeros as slices of one static buffer.
 pub(super) fn zeros(len: u64) -> Vec<Bytes> {
     let whole = len / ZEROS.len() as u64;
     let rest = (len % ZEROS.len() as u64) as usize;
@@ -20,8 +20,7 @@ pub(super) fn zeros(len: u64) -> Vec<Bytes> {
     pieces
 }
 
-/// Cuts `len` bytes at `offset` into as many as are held at a time: where each begins, and how long it
-/// is.
+/// Cuts `len` bytes at `offset` into chunks of at most [`AT_ONCE`] bytes, as offset and length.
 pub(super) fn chunks(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset.saturating_add(len);
     let step = usize::try_from(AT_ONCE).unwrap_or(usize::MAX);
@@ -30,8 +29,8 @@ pub(super) fn chunks(offset: u64, len: u64) -> impl Iterator<Item = (u64, u64)> 
         .map(move |at| (at, AT_ONCE.min(end - at)))
 }
 
-/// Cuts `bytes`, which stand at `offset` of a file, into runs of whole blocks of zeros and what lies
-/// between: where each begins in `bytes`, its length, and whether it is zeros.
+/// Cuts `bytes`, located at `offset` of a file, into runs of whole zero blocks and data between
+/// them: the start within `bytes`, the length, and true for zeros.
 pub(super) fn runs(offset: u64, bytes: &[u8]) -> Vec<(usize, usize, bool)> {
     let mut runs: Vec<(usize, usize, bool)> = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What a local file is given beside contents, mode and times.
+//! Sets a local file's metadata beyond contents, mode and times: owner, ACLs, extended attributes.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -12,17 +12,17 @@ use sys::{XattrsOf, add_xattrs, read_xattrs, replace_xattrs};
 use super::directories::Location;
 use super::os_words;
 
-/// What could not be kept, and why.
+/// The metadata that could not be preserved, each with the reason.
 pub(crate) type NotKept = Vec<(Parts, String)>;
 
-/// Owner and extended attributes. Before the mode: chown(2) takes setuid and file capabilities away,
-/// and attributes of `user` need the owner's write permission.
+/// Sets owner and extended attributes. Must precede the mode: chown(2) clears setuid and file
+/// capabilities, and `user` attributes need the owner's write permission.
 pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
     if let Some((user, group)) = beyond.owner {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         let done = fchown(file, Some(user), Some(group));
         if done == Err(Errno::PERM) {
-            // A group that one is in may be kept all the same.
+            // A user may still set a group of which they are a member.
             let _ = fchown(file, None, Some(group));
         }
         if let Err(e) = done {
@@ -35,8 +35,8 @@ pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut No
     }
 }
 
-/// Gives a file that `has` another the owner and group of the one whose place it takes, or the group
-/// alone where nothing else is permitted; whether it has both then.
+/// Gives a file with owner and group `has` those of the file that it replaces, or only the group if
+/// no more is permitted. True if both match afterwards.
 pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)) -> bool {
     if has == (user, group) {
         return true;
@@ -49,10 +49,10 @@ pub(super) fn keep_owner(file: &File, has: (u32, u32), (user, group): (u32, u32)
     kept
 }
 
-/// Gives a file the access control list and the extended attributes of the one whose place it takes, as
-/// that would have kept them had the new contents been written into it. Those that it is asked to
-/// have come from its source. Before the mode, which then changes the mask of the list as it would
-/// have changed the old one's.
+/// Copies the access control list and the extended attributes of the replaced file to its
+/// successor, as if the new contents had been written into it. Attributes that are requested from
+/// the source are left out. Must precede the mode, which then changes the ACL mask as it would have
+/// changed the old file's.
 pub(super) fn keep_attributes(
     file: &File,
     replaced: &Location,
@@ -66,7 +66,7 @@ pub(super) fn keep_attributes(
         None => is_kept_in_place(name) && !asked.contains(MetadataFlags::XATTRS),
     };
     let there = read_xattrs(replaced.xattrs(), of).or_else(|_| {
-        // Without /proc a file is asked that may be opened.
+        // Without /proc, attributes are read through an open descriptor.
         let open = replaced.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
         read_xattrs(XattrsOf::Open(open.as_fd()), of)
     });
@@ -78,7 +78,7 @@ pub(super) fn keep_attributes(
     let (acls, others): (Vec<_>, Vec<_>) = there.into_iter().partition(is_acl);
     let file = XattrsOf::Open(file.as_fd());
     let kinds = MetadataFlags::ACLS;
-    // One that had none does not get the one that its directory gives to new files.
+    // A file that had no ACL must not inherit the directory's default ACL.
     let inherits = || replaced.dir.has_default_acl();
     if !asked.contains(kinds) && (!acls.is_empty() || inherits()) {
         set_xattrs(file, &Xattrs { kinds, list: acls }, kinds, not_kept);
@@ -90,14 +90,14 @@ pub(super) fn keep_attributes(
     }
 }
 
-/// Whether an attribute, which nobody sets by copying, stays with a file that is written: labels do.
-/// The kernel takes file capabilities away then.
+/// True for attributes that copying never sets but that a file keeps when it is written, such as
+/// security labels. The kernel removes file capabilities in that case.
 fn is_kept_in_place(name: &[u8]) -> bool {
     let label = name == b"security.selinux" || name.starts_with(b"security.SMACK64");
     label || name.starts_with(b"trusted.") && is_root()
 }
 
-/// Access control lists. Behind the mode, which would change their masks.
+/// Sets access control lists. Must follow the mode, which would change their masks.
 pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut NotKept) {
     if let Some(xattrs) = &beyond.xattrs {
         let of = XattrsOf::Open(file.as_fd());
@@ -105,7 +105,7 @@ pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut No
     }
 }
 
-/// Makes what `xattrs` has of `kinds` what there is of those.
+/// Replaces the attributes of these kinds by those in `xattrs`.
 pub(crate) fn set_xattrs(
     of: XattrsOf<'_>,
     xattrs: &Xattrs,
@@ -126,7 +126,7 @@ pub(crate) fn set_xattrs(
     }
 }
 
-/// The extended attributes of what is at `path`, symlinks followed, that belong to `kinds`.
+/// Returns the extended attributes of `kinds` of the file at `path`; symlinks are followed.
 pub(crate) fn xattrs_of(
     path: &std::path::Path,
     kinds: MetadataFlags,

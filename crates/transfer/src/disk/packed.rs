@@ -1,4 +1,4 @@
-//! Blocks of files that are made smaller for the way, or came so.
+//! Compresses and decompresses blocks of files (zstd) for transport.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,7 +12,7 @@ use super::Source;
 use super::execute::keep_zeros;
 use crate::sums::Ticket;
 
-/// What a thread of the pool packs with.
+/// The compressor, decompressor and buffers of a disk thread.
 #[derive(Default)]
 struct Bench {
     packer: Option<Packer>,
@@ -22,7 +22,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Makes what is in `raw` smaller, in `packed`; false where that does not pay.
+    /// Compresses `raw` into `packed`; false if that does not pay.
     fn pack(&mut self) -> bool {
         if self.packer.is_none() {
             self.packer = Packer::new();
@@ -36,7 +36,7 @@ thread_local! {
     static BENCH: RefCell<Bench> = RefCell::default();
 }
 
-/// Carries out a `ReadPacked`.
+/// Executes a `ReadPacked` request.
 pub(super) fn read(
     source: &Source,
     job: JobId,
@@ -68,8 +68,8 @@ pub(super) fn read(
     })
 }
 
-/// Makes what is in a block smaller; returns how many bytes it was, and `None` where nothing has
-/// changed since that does not pay.
+/// Compresses the contents of a block; returns their original length, or `None` with the block
+/// unchanged if that does not pay.
 pub(super) fn pack(block: &mut Block) -> Option<u64> {
     BENCH.with_borrow_mut(|bench| {
         bench.raw.clear();
@@ -86,7 +86,7 @@ pub(super) fn pack(block: &mut Block) -> Option<u64> {
     })
 }
 
-/// A request with what was packed unpacked; others as they are.
+/// Decompresses a `WritePacked` request into a `Write`; other requests pass unchanged.
 pub(super) fn unpacked(mut request: DiskRequest) -> io::Result<DiskRequest> {
     match &mut request {
         DiskRequest::WritePacked {

@@ -1,3 +1,5 @@
+//! The threads that execute disk requests.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,49 +14,50 @@ use super::write_coalescer::WriteCoalescer;
 use super::{Check, DirectoryCache, Relay, Source, Target, local_fault, packed};
 use crate::sums::{Ledger, Ticket};
 
-/// How long dropping a pool waits for an operation that does not end: a write to a FIFO that
-/// nobody reads. Temporaries are on regular file systems, whose operations end.
+/// How long dropping a pool waits for an operation that does not end, such as a write to a FIFO
+/// without a reader. Temporaries are on regular file systems, where operations end.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(10);
 
-/// Writes, of 256 KiB as they come, for which a thread is woken: waking one for each took a
-/// processor's switch for each, and the caches of both.
+/// The number of writes, of up to 256 KiB each, after which a thread is woken. Waking one for each
+/// write cost a context switch and the caches of both processors.
 const COMPANY: usize = 4;
 
-/// Threads that execute [`DiskRequest`]s. Requests of one job run in order; reads, and writes,
-/// of one job side by side. Dropped, it removes the temporaries of all unfinished targets.
+/// Threads that execute [`DiskRequest`]s. Requests of one job run in order, except that its reads
+/// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
     pub(super) shared: Arc<Shared>,
     pub(super) held: Held,
-    /// Whether a processor has nothing else to do.
+    /// Returns true if a processor is idle.
     pub(super) spare: fn() -> bool,
 }
 
-/// What threads and relays need to answer.
+/// The state that threads and relays share.
 ///
-/// Mutex and condition variables, since a channel that spins before it sleeps takes the
+/// A mutex and condition variables are used because a channel that spins before it sleeps takes the
 /// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// A job may have something to do.
+    /// Signalled when a job may have a request to run.
     work: Condvar,
-    /// A thread has ended.
+    /// Signalled when a thread has ended.
     ended: Condvar,
     replies: Mutex<Replies>,
     tell: Box<dyn Fn() + Send + Sync>,
-    /// Where sums of what passes are wanted.
+    /// Collects checksums of the transferred data if they are wanted.
     ledger: Option<Arc<Ledger>>,
-    /// Where targets are.
+    /// Resolves the directories of targets.
     directories: Arc<DirectoryCache>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     jobs: BTreeMap<JobId, Slot>,
-    /// Jobs to look at; one may be in it several times, for as many threads.
+    /// Jobs to check for work; a job may be listed once for each thread that may help.
     ready: VecDeque<JobId>,
-    /// Threads that wait, at least: to wake somebody where nobody waits is a system call too.
+    /// A lower bound of the number of idle threads; waking one when none is idle would be a wasted
+    /// system call.
     idle: usize,
-    /// Writes that nobody was woken for yet.
+    /// Writes for which no thread was woken yet.
     held: usize,
     stopping: bool,
     threads: usize,
@@ -63,19 +66,19 @@ pub(super) struct State {
 #[derive(Default)]
 struct Replies {
     queue: VecDeque<DiskReply>,
-    // The loop has been told of replies and has not looked at all of them.
+    // The loop was notified of replies and has not fetched all of them.
     told: bool,
 }
 
 #[derive(Default)]
 struct Slot {
     queue: VecDeque<DiskRequest>,
-    /// Reads or writes that run now.
+    /// The number of reads or writes that run now.
     side_by_side: usize,
-    /// Another operation runs now.
+    /// True while another operation runs, which excludes all others.
     alone: bool,
     file: Option<JobFile>,
-    /// The job is over: a relay is kept no longer.
+    /// True if the job is over, so that its relay is dropped.
     released: bool,
 }
 
@@ -87,20 +90,20 @@ pub(super) enum JobFile {
     Check(Arc<Check>),
 }
 
-/// A request that is about to be executed.
+/// A request that is about to run.
 struct Next {
     request: DiskRequest,
     file: Option<JobFile>,
-    /// Of a read whose bytes are to be summed.
+    /// The place in the checksum order of a read.
     ticket: Option<Ticket>,
-    /// The writes that are one in it.
+    /// The writes that were coalesced into this request.
     gathered: Option<WriteCoalescer>,
 }
 
 impl DiskPool {
-    /// A pool of `threads`. `tell` is called, from any thread, when there are replies after there
-    /// were none. Where there is a `ledger`, it gets the sums of all files. Targets
-    /// are resolved by `directories`.
+    /// Creates a pool of `threads` threads. `tell` is called from any thread when the first reply
+    /// becomes available. The `ledger`, if any, gets the checksums of all files; `directories`
+    /// resolves the targets.
     pub fn new(
         threads: usize,
         ledger: Option<Arc<Ledger>>,
@@ -131,9 +134,9 @@ impl DiskPool {
         Ok(pool)
     }
 
-    /// Takes a request; its reply comes from [`DiskPool::poll_reply`].
+    /// Queues a request; [`DiskPool::poll_reply`] returns its reply.
     ///
-    /// A write may wait for company: call [`DiskPool::flush`] before waiting for anything.
+    /// A write may be delayed to be coalesced: call [`DiskPool::flush`] before blocking.
     pub fn submit(&self, request: DiskRequest) {
         let job = request.job();
         self.write_held(job);
@@ -154,12 +157,12 @@ impl DiskPool {
         self.shared.work.notify_one();
     }
 
-    /// Whether writes wait for company.
+    /// True if delayed writes exist.
     pub fn holds(&self) -> bool {
         !self.held.is_empty() || self.shared.lock().held > 0
     }
 
-    /// Has what waits for company done now.
+    /// Starts all delayed writes.
     pub fn flush(&self) {
         self.write_all_held();
         let mut state = self.shared.lock();
@@ -171,7 +174,7 @@ impl DiskPool {
         self.shared.work.notify_one();
     }
 
-    /// The next reply, if there is one. Poll until `None` each time `tell` was called.
+    /// Returns the next reply. Poll until `None` each time `tell` was called.
     pub fn poll_reply(&self) -> Option<DiskReply> {
         let mut replies = self.shared.replies();
         let reply = replies.queue.pop_front();
@@ -179,8 +182,8 @@ impl DiskPool {
         reply
     }
 
-    /// Makes `relay` the file of `job`, until [`DiskPool::release`]: what a target gets, a source
-    /// of another job gives.
+    /// Makes `relay` the file of `job` until [`DiskPool::release`]: data written to it by one job
+    /// are read by another.
     pub fn bind(&self, job: JobId, relay: Arc<Relay>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
@@ -190,7 +193,7 @@ impl DiskPool {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Check(check));
     }
 
-    /// A job with a relay or a check is over.
+    /// Ends a job with a relay or a check.
     pub fn release(&self, job: JobId) {
         self.write_held(job);
         let mut state = self.shared.lock();
@@ -205,12 +208,12 @@ impl DiskPool {
 }
 
 impl State {
-    /// What of `job` may run now.
+    /// Returns the next request of `job` that may run now.
     fn next(&mut self, job: JobId) -> Option<Next> {
         let slot = self.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
-        // Writes to one file wait for its lock in the kernel, spinning, and sums want them in
-        // order: one thread does them all.
+        // Concurrent writes to one file spin on its inode lock in the kernel, and checksums need
+        // them in order: one thread does all of them.
         let front = slot.queue.front();
         let writes = front.is_some_and(|r| {
             matches!(
@@ -241,7 +244,7 @@ impl State {
             slot.alone = true;
             slot.file.take()
         };
-        // In the order in which they are handed out, so that the thread before is waited for.
+        // Tickets are issued in order, so that a thread can wait for the preceding one.
         let ticket = match (&request, &file) {
             (
                 DiskRequest::Read { offset, len, .. } | DiskRequest::ReadPacked { offset, len, .. },
@@ -260,7 +263,7 @@ impl State {
         })
     }
 
-    /// The source of `job`, where nothing is asked of it.
+    /// Returns the source of `job` if it has no pending requests.
     pub(super) fn source_of(&self, job: JobId) -> Option<Arc<Source>> {
         let slot = self.jobs.get(&job)?;
         match &slot.file {
@@ -271,7 +274,7 @@ impl State {
         }
     }
 
-    /// The target of `job`, where nothing is asked of it and nobody writes to it.
+    /// Returns the target of `job` if it has no pending requests and no running write.
     pub(super) fn target_of(&self, job: JobId) -> Option<Arc<Target>> {
         let slot = self.jobs.get(&job)?;
         let free = slot.queue.is_empty() && !slot.alone && slot.side_by_side == 0;
@@ -298,7 +301,7 @@ impl Drop for DiskPool {
             .ended
             .wait_timeout_while(state, LONGEST_GOODBYE, |s| s.threads > 0);
         state = wait.unwrap_or_else(PoisonError::into_inner).0;
-        // Targets remove their temporaries.
+        // Dropped targets remove their temporaries.
         state.jobs.clear();
     }
 }
@@ -322,7 +325,7 @@ impl Shared {
         }
     }
 
-    /// A thread: runs what there is until the pool is dropped.
+    /// The body of a thread: runs requests until the pool is dropped.
     fn work(self: &Arc<Self>) {
         let mut state = self.lock();
         loop {
@@ -335,7 +338,7 @@ impl Shared {
                 state = wait.unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            // What of the job may run now, one request after the other.
+            // Runs the job's requests that may run now, one after another.
             while let Some(mut next) = state.next(job) {
                 drop(state);
                 let shared = shares(&next.request);
@@ -351,7 +354,7 @@ impl Shared {
                     (reply, _) => reply.into_iter().for_each(|reply| self.reply(reply)),
                 };
                 if kept.is_some() {
-                    // Whoever hears that a file is open may join it at once.
+                    // A part may join the file as soon as it is reported open.
                     self.done(&mut self.lock(), job, shared, kept);
                     tell();
                     state = self.lock();
@@ -381,7 +384,8 @@ impl Shared {
             state.jobs.remove(&job);
             return;
         }
-        // This thread goes on with the next; the others may help with reads and writes behind it.
+        // This thread continues with the next request; the others may help with the reads and
+        // writes after it.
         let more = slot.queue.iter().take_while(|r| shares(r)).count();
         if !shared && more > 1 {
             state.ready.extend(std::iter::repeat_n(job, more - 1));
@@ -390,8 +394,8 @@ impl Shared {
         }
     }
 
-    /// Executes `request`; returns the reply, unless a relay gives it, and the file to keep for
-    /// the job.
+    /// Executes `request`; returns the reply, unless a relay sends it later, and the file to keep
+    /// for the job.
     fn execute(self: &Arc<Self>, next: Next) -> (Option<DiskReply>, Option<JobFile>) {
         let Next {
             request,
@@ -450,7 +454,8 @@ impl Shared {
     }
 }
 
-/// Whether the request may run beside others of its job. Parts join while a target is synced.
+/// True if the request may run concurrently with others of its job. Parts may join while a target
+/// is synced.
 fn shares(request: &DiskRequest) -> bool {
     matches!(
         request,

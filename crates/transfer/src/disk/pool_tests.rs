@@ -1,3 +1,5 @@
+//! Tests of the disk pool: inline I/O, coalescing, relays and failures.
+
 use super::*;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
@@ -170,8 +172,8 @@ fn a_source_is_read_in_blocks_and_closed() -> io::Result<()> {
     Ok(())
 }
 
-/// What is in the page cache needs no thread. Where a part of it is not, the request comes back as
-/// it was.
+/// Data in the page cache need no thread. If a part is not cached, the request is returned
+/// unchanged.
 #[test]
 fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     let (dir, content) = source_of_200_000()?;
@@ -210,8 +212,8 @@ fn what_is_in_memory_is_read_at_once() -> io::Result<()> {
     Ok(())
 }
 
-/// Where nobody has to look at what is sent, or the cipher alone, nobody reads it: what is not in memory, is
-/// little, or is to be summed is read all the same.
+/// Data that only the cipher or nothing reads are sent without a copy. Data that are not in memory,
+/// are short, or need a checksum are read.
 #[test]
 fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()> {
     let (dir, content) = source_of_200_000()?;
@@ -269,8 +271,8 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
     Ok(())
 }
 
-/// A thread for it takes the caches of another processor, where there is one that has nothing else to
-/// do; a disk may make whoever writes wait.
+/// The loop itself writes to memory file systems if no processor is idle; otherwise a thread does,
+/// as for disks, where a write may block.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_goes_to_memory_is_written_at_once_where_no_processor_is_free() -> io::Result<()> {
@@ -316,8 +318,8 @@ fn what_goes_to_memory_is_written_at_once_where_no_processor_is_free() -> io::Re
     Ok(())
 }
 
-/// Every write has its answer, whatever is held and whoever writes it: the loop, as here where no processor is
-/// free, or a thread.
+/// Every write gets its answer, both when the loop writes (no processor is free) and when a thread
+/// does.
 #[cfg(target_os = "linux")]
 #[test]
 fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Result<()> {
@@ -341,7 +343,7 @@ fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Re
             wait(&pool, &told);
         }
         let mut chunks: Vec<usize> = (0..content.len()).step_by(CHUNK).collect();
-        // The second part first: it does not follow.
+        // The second part goes first, so it is not adjacent.
         chunks.rotate_left(7);
         let (mut owed, mut most) = (0, 0);
         let answered = |owed: &mut usize, reply: DiskReply| {
@@ -371,7 +373,7 @@ fn large_writes_that_follow_one_another_are_one_and_each_is_answered() -> io::Re
             }
             most = most.max(owed);
         }
-        // One is written but for its end, and the next one goes on with that.
+        // One write is complete except for its end, and the next one continues there.
         assert!(spare || most >= 2, "{most}: nothing was held");
         assert!(spare || (pool.holds() && owed <= 4), "{owed}");
         while owed > 0 {
@@ -458,8 +460,8 @@ fn a_relay_gives_what_it_gets() {
     assert!(pool.shared.lock().jobs.is_empty());
 }
 
-/// A first block of several packets was filled in its first packet only, and the 28 bytes that
-/// were left over were taken for behind the end: a relayed file lost them.
+/// Regression test: in a first block of several packets only the first packet was filled, and the
+/// remaining 28 bytes counted as being after the end: a relayed file lost them.
 #[test]
 fn a_relay_fills_every_packet_of_the_first_block() {
     let (pool, told) = pool();
@@ -498,7 +500,7 @@ fn a_relay_fills_every_packet_of_the_first_block() {
     }
 }
 
-/// A full disk: the last write fails while the finish is already asked for.
+/// Simulates a full disk: the last write fails when the finish is already queued.
 #[test]
 fn a_file_with_a_write_that_failed_does_not_replace_the_old_one() -> io::Result<()> {
     let dir = tempfile::tempdir()?;

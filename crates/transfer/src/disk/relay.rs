@@ -1,3 +1,5 @@
+//! Passes a file's data in memory from one session to another.
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,36 +10,36 @@ use wire::Block;
 use super::pool::Shared;
 use crate::sums::FileSums;
 
-/// Bytes held between the hosts before writes are left unanswered, which stops further reads
+/// Bytes held between the hosts before answers to writes are delayed, which stops further reads
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
 const HELD: u64 = 64 << 20;
 
-/// The memory between two hosts: the target of a Get on one session and the source of a Put on
+/// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).
 pub struct Relay {
     state: Mutex<State>,
-    /// Of what passes, where sums are wanted.
+    /// The checksums of the relayed data, if wanted.
     sums: Option<Arc<FileSums>>,
 }
 
 #[derive(Default)]
 struct State {
     meta: FileMeta,
-    /// Arrived and not yet read, by offset.
+    /// Received and not yet read data, by offset.
     pieces: BTreeMap<u64, Bytes>,
     held: u64,
-    /// Answers that wait until there is room.
+    /// Delayed answers to writes, sent when there is room.
     withheld: VecDeque<(Arc<Shared>, DiskReply, u64)>,
     reads: Vec<Waiting>,
-    /// The whole size, once the writer is done.
+    /// The file size, once the writer is done.
     end: Option<u64>,
-    /// The writer gave up.
+    /// The fault with which the writer ended.
     broken: Option<Fault>,
-    /// The reader gave up.
+    /// True if the reader ended.
     abandoned: bool,
-    /// The reader has begun; what it read is gone.
+    /// True once the reader has started; data that it read are gone.
     opened: bool,
-    /// The reader wanted to begin again.
+    /// True if the reader tried to start again.
     reopened: bool,
 }
 
@@ -51,12 +53,12 @@ struct Waiting {
 }
 
 impl Relay {
-    /// A relay for a file with these attributes.
+    /// Creates a relay for a file with these attributes.
     pub fn new(meta: FileMeta) -> Arc<Self> {
         Self::summed(meta, None)
     }
 
-    /// The same, which sums what passes.
+    /// Creates a relay that also computes checksums.
     pub(crate) fn summed(meta: FileMeta, sums: Option<Arc<FileSums>>) -> Arc<Self> {
         let state = State {
             meta,
@@ -68,19 +70,19 @@ impl Relay {
         })
     }
 
-    /// The source failed: so does what reads from here.
+    /// Fails all pending and future reads because the source failed.
     pub fn break_off(&self, fault: Fault) {
         let mut state = self.lock();
         state.broken.get_or_insert(fault);
         state.settle();
     }
 
-    /// The target failed: nothing more need be held.
+    /// Stops holding data because the target failed.
     pub fn abandon(&self) {
         self.lock().abandon();
     }
 
-    /// Whether the reader wanted to begin again, which takes another relay.
+    /// True if the reader tried to start again, which needs a new relay.
     pub fn was_reopened(&self) -> bool {
         self.lock().reopened
     }
@@ -89,7 +91,7 @@ impl Relay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a request; answers now or once there are data or room.
+    /// Handles a request; the answer comes immediately or once data or room exist.
     pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<Shared>) {
         let writes = match &request {
             DiskRequest::Write { offset, pieces, .. } => Some((*offset, pieces)),
@@ -120,14 +122,14 @@ impl Relay {
                 len,
                 block,
             } => state.read(shared, job, offset, len, block, false),
-            // What is passed on is not packed, and was unpacked.
+            // Relayed data are never compressed; the writer decompressed them.
             DiskRequest::ReadPacked {
                 job,
                 offset,
                 len,
                 block,
             } => state.read(shared, job, offset, len, block, false),
-            // Nobody rebuilds what is passed on.
+            // Relayed files have no basis file and are never rebuilt.
             DiskRequest::Compare { job, .. }
             | DiskRequest::Search { job, .. }
             | DiskRequest::OpenOlder { job, .. }
@@ -142,7 +144,7 @@ impl Relay {
                 shared.reply(DiskReply::Released { job });
             }
             DiskRequest::CreateTarget { job, .. } => {
-                // What reads from here takes the bytes in order.
+                // The reader takes the bytes in order.
                 let seekable = false;
                 shared.reply(DiskReply::Created { job, seekable });
             }
@@ -170,7 +172,7 @@ impl Relay {
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
-                // Of the reader or of the writer: both end the relay.
+                // The request may come from the reader or the writer; both end the relay.
                 state.broken.get_or_insert_with(|| Fault {
                     what: "the other host failed".to_owned(),
                     remote: true,
@@ -184,7 +186,7 @@ impl Relay {
 }
 
 impl State {
-    /// Takes bytes of `job`, which is told `done` when there is room for more.
+    /// Stores bytes of `job`; the answer `done` is sent when there is room for more.
     fn write(
         &mut self,
         shared: &Arc<Shared>,
@@ -244,7 +246,7 @@ impl State {
         }
     }
 
-    /// Answers the reads whose data are here and the writes for which there is room.
+    /// Answers the reads whose data have arrived and the writes for which there is room.
     fn settle(&mut self) {
         let mut still = Vec::new();
         for read in std::mem::take(&mut self.reads) {
@@ -266,13 +268,13 @@ impl State {
         }
     }
 
-    /// Withholding answers while the reader waits could leave both waiting: what it needs may be
-    /// what the writer has not asked for yet.
+    /// True if reads wait for data. Delaying answers then could deadlock: the missing data may be
+    /// in a write that the writer has not sent yet.
     fn reads_wait_for_more(&self) -> bool {
         !self.reads.is_empty()
     }
 
-    /// How many bytes a read at `offset` gets, if all of them are here.
+    /// Returns how many bytes a read at `offset` gets, or `None` if some have not arrived.
     fn ready(&self, offset: u64, len: usize) -> Option<usize> {
         let wanted = match self.end {
             Some(end) => (len as u64).min(end.saturating_sub(offset)),
@@ -310,7 +312,8 @@ impl State {
                 at += n as u64;
             }
         }
-        // A short block is the end of the file to the reader, so it may be short for that only.
+        // The reader takes a short block for the end of the file, so a block must not be short for
+        // another reason.
         if at < offset + len as u64 {
             let fault = Fault {
                 what: "bytes between the two hosts were lost here: this is a bug".to_owned(),
@@ -336,7 +339,7 @@ impl State {
         shared.reply(reply);
     }
 
-    /// Moves bytes at `at` into `to`; returns how many came from the piece there.
+    /// Moves bytes at `at` into `to`; returns how many the piece there provided.
     fn take(&mut self, at: u64, to: &mut [u8]) -> usize {
         let Some((&start, _)) = self.pieces.range(..=at).next_back() else {
             return 0;

@@ -1,4 +1,4 @@
-//! How a temporary that is complete takes the place of the file that it was written beside.
+//! Replaces a file by its complete temporary.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,22 +13,22 @@ use super::error::{failed_to, os_words};
 use super::target::Temporary;
 use crate::report::Name;
 
-/// Copied at once.
+/// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// A file that could not be replaced and has the new contents all the same.
+/// A file that could not be replaced and was overwritten instead.
 pub(super) struct WrittenOver {
     pub(super) file: File,
-    /// Why it was not replaced.
+    /// The reason why the rename failed.
     pub(super) why: String,
 }
 
-/// Gives a temporary that is closed its final name. Where the file of that name cannot be replaced (a
-/// mount point, somebody else's file in a sticky directory) but may be written, the contents are
-/// copied into it, as scp would have written them.
+/// Renames a closed temporary to its final name. If the existing file cannot be replaced (a mount
+/// point, or another user's file in a sticky directory) but can be written, copies the contents
+/// into it, as scp would.
 ///
 /// # Errors
-/// Neither can be done: both names and the reason.
+/// Both rename and overwrite failed; the text has both names and the reason.
 pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<WrittenOver>> {
     let (at, target) = (&temporary.at, &temporary.target);
     let refused = match at.rename(target) {

@@ -1,3 +1,5 @@
+//! Reads local files.
+
 use std::fs::{File, Metadata};
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -23,28 +25,29 @@ use crate::sums::FileSums;
 #[derive(Debug)]
 pub(crate) struct Source {
     file: Arc<File>,
-    /// What of it is sent from where the kernel has it.
+    /// Mappings from which parts are sent without a copy.
     windows: Mutex<Windows>,
-    /// When it was opened.
+    /// The size when the file was opened.
     size: u64,
-    /// Of what is read, where sums are wanted.
+    /// The checksums of the data read, if wanted.
     pub(super) sums: Option<Arc<FileSums>>,
-    /// All of it is summed as it is compared: what is read of it once more is not.
+    /// True if the comparison hashes the whole file, so that repeated reads are not hashed again.
     summed: AtomicBool,
-    /// What was asked for at once was not in memory: the rest is not looked for there.
+    /// True once a non-blocking read found data that were not in memory: later reads go to a thread
+    /// directly.
     cold: AtomicBool,
-    /// It is known to be on a file system that is memory.
+    /// True if the file is known to be on a memory file system.
     in_memory: bool,
-    /// It has holes, which are told.
+    /// True if the file has holes, which are reported instead of read.
     sparse: bool,
 }
 
-/// Opens `path` and stats the open file. Like scp, copies only regular files.
+/// Opens `path` and stats the open file. Like scp, accepts only regular files.
 pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
     open_source_with(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
-/// Opens a source with `open`, which is given the flags, and stats the open file.
+/// Opens a source with `open`, which gets the flags, and stats the open file.
 pub(super) fn open_source_with(
     open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
 ) -> io::Result<(Source, FileMeta)> {
@@ -57,7 +60,7 @@ pub(super) fn open_source_with(
     }
     let meta = FileMeta {
         attributes: attributes(&meta),
-        // Files in /proc say 0 and have content.
+        // Files in /proc report size 0 and have content.
         stream: meta.len() == 0,
     };
     let source = Source {
@@ -74,18 +77,18 @@ pub(super) fn open_source_with(
 }
 
 impl Source {
-    /// Fills the room of `block`, or what of it the file has; true if the file ended within. One byte
-    /// more than it says is looked for, to see whether it has grown.
+    /// Fills `block` from the start of the file; true if the file ended within. Reads one byte more
+    /// than the file's size, to see if it has grown.
     pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {
         let len = match self.size {
-            // Files in /proc say that.
+            // Files in /proc report size 0.
             0 => usize::MAX,
             size => usize::try_from(size.saturating_add(1)).unwrap_or(usize::MAX),
         };
         self.fill(0, len, block, Some(self.size))
     }
 
-    /// Reads `len` bytes at `offset` into `block`; true if the file ended before.
+    /// Reads `len` bytes at `offset` into `block`; true if the file ended early.
     pub(crate) fn read(&self, offset: u64, len: usize, block: &mut Block) -> io::Result<bool> {
         self.fill(offset, len, block, None)
     }
@@ -108,8 +111,8 @@ impl Source {
         Ok(read < asked)
     }
 
-    /// The same where all of it is in memory: fills `block` with `len` bytes, or leaves it as it
-    /// was and says false.
+    /// Fills `block` with `len` bytes if all of them are in memory; otherwise leaves it unchanged
+    /// and returns false.
     pub(super) fn read_at_once(&self, offset: u64, len: usize, block: &mut Block) -> bool {
         if self.sparse || self.sums.is_some() || self.cold.load(Ordering::Relaxed) {
             return false;
@@ -135,7 +138,7 @@ impl Source {
         &self.file
     }
 
-    /// Appends `len` bytes at `offset` to `out`, or what of them the file has.
+    /// Appends up to `len` bytes at `offset` to `out`, fewer at the end of the file.
     pub(super) fn append(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let end = out.len() + len;
         let start = out.len();
@@ -148,7 +151,7 @@ impl Source {
         Ok(())
     }
 
-    /// Sums what was read of it to be compared.
+    /// Adds bytes that were read for comparison to the checksums.
     pub(super) fn sum(&self, offset: u64, bytes: &[u8]) {
         if let Some(sums) = &self.sums {
             self.summed.store(true, Ordering::Relaxed);
@@ -156,18 +159,18 @@ impl Source {
         }
     }
 
-    /// Whether it is compared as a whole.
+    /// True if a comparison hashes the whole file.
     pub(super) fn is_summed(&self) -> bool {
         self.summed.load(Ordering::Relaxed)
     }
 
-    /// Holes are told, if there are any.
+    /// Enables the reporting of holes if the file has any.
     pub(crate) fn tell_holes(&mut self) {
         self.sparse = self.file.metadata().is_ok_and(|meta| is_sparse(&meta));
     }
 
-    /// How long the hole at `offset` is, where `asked` bytes were asked for. Sums are made of what
-    /// was asked for as a whole, so no other hole is told where they are wanted.
+    /// Returns the length of the hole at `offset` for a read of `asked` bytes. With checksums,
+    /// which cover whole requests, only a hole that covers the whole request counts.
     pub(crate) fn hole(&self, offset: u64, asked: usize) -> io::Result<Option<u64>> {
         if !self.sparse {
             return Ok(None);
@@ -182,7 +185,7 @@ impl Source {
         Ok(hole.filter(whole).map(|len| len.min(asked as u64)))
     }
 
-    /// How much of the `len` bytes at `offset`, where there are data, lies in front of a hole.
+    /// Returns how many of the `len` bytes at `offset`, which are data, precede the next hole.
     pub(crate) fn before_hole(&self, offset: u64, len: usize) -> io::Result<usize> {
         match self.sparse && self.sums.is_none() {
             false => Ok(len),
@@ -194,15 +197,15 @@ impl Source {
         }
     }
 
-    /// There is more to read than the first block: lets the kernel read further ahead, and looks
-    /// where that may be. A small file needs neither call.
+    /// Announces reads after the first block: has the kernel read further ahead and checks the file
+    /// system's type. Small files need neither call.
     pub(crate) fn expect_more(&mut self) {
         self.in_memory = is_in_memory(&self.file);
         let _ = fadvise(&self.file, 0, None, Advice::Sequential);
     }
 }
 
-/// Reads what is in memory; `None` where that is nothing or cannot be known.
+/// Reads data that are in memory; `None` if there are none or the kernel cannot tell.
 #[cfg(target_os = "linux")]
 fn read_in_memory(
     file: &File,
@@ -223,8 +226,8 @@ fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64, _: bool) -> Option
     None
 }
 
-/// Fills `slices`, or what of them the file has: a read that has ended early at `ends`, where the
-/// file was seen to end, need not be asked again.
+/// Fills `slices` up to the end of the file. A short read that stops at `ends`, the known size, is
+/// not repeated.
 fn read_full(
     file: &File,
     mut slices: &mut [IoSliceMut<'_>],
@@ -254,12 +257,12 @@ fn is_sparse(meta: &Metadata) -> bool {
     sys::is_sparse(meta.len(), meta.blocks())
 }
 
-/// Whether the file at `path` has holes.
+/// True if the file at `path` has holes.
 pub(crate) fn has_holes(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| is_sparse(&meta))
 }
 
-/// What makes it the same file as before.
+/// Returns the properties by which a file counts as unchanged.
 pub(crate) fn identity(meta: &Metadata) -> SourceId {
     SourceId {
         size: meta.len(),
@@ -269,8 +272,8 @@ pub(crate) fn identity(meta: &Metadata) -> SourceId {
     }
 }
 
-/// What SFTP, and the extensions of ours, can carry of a file's metadata. Times outside
-/// of its 32 bits are cut to them.
+/// Returns the metadata that SFTP and longhaul's extensions can carry. Times outside SFTP's 32 bits
+/// are clamped.
 pub(crate) fn attributes(meta: &Metadata) -> Attributes {
     let part = |t: i64| u32::try_from(t).unwrap_or(0);
     let seconds = |t: i64| u32::try_from(t.max(0)).unwrap_or(u32::MAX);

@@ -1,3 +1,5 @@
+//! Writes local files: a temporary that is renamed, a file in place, or a stream.
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
@@ -22,68 +24,68 @@ use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
 use crate::sums::FileSums;
 
-/// Permissions of what is not all there yet.
+/// Permissions of an incomplete file.
 const PRIVATE: u32 = 0o600;
 
-/// A local file that is written. Dropped unfinished, it removes its temporary.
+/// A local file that is written. Dropping it unfinished removes its temporary.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(super) file: File,
     form: Form,
-    // The end of the furthest write, to cut an older, longer file or leave the size alone.
+    // The end of the furthest write, by which an older, longer file is truncated.
     pub(super) end: AtomicU64,
-    // A write failed: what is here must not get the final name.
+    // A write failed, so the file must not get its final name.
     incomplete: AtomicBool,
-    /// Of what is written, where sums are wanted.
+    /// The checksums of the data written, if wanted.
     pub(super) sums: Option<Arc<FileSums>>,
-    /// Blocks of zeros become holes.
+    /// True if blocks of zeros become holes.
     pub(super) sparse: bool,
-    /// What it is rebuilt from.
+    /// The basis file, if the target is rebuilt from one.
     pub(super) older: Option<BasisFile>,
-    /// What is not written of it reads as zeros.
+    /// True if unwritten parts read as zeros.
     fresh: bool,
-    /// It is on a file system that is memory, once somebody has asked.
+    /// True if the file is on a memory file system; set at the first query.
     in_memory: OnceLock<bool>,
-    /// See [`Target::piece`].
+    /// The preferred write size; see [`Target::piece`].
     piece: OnceLock<u64>,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// Written beside the final name and renamed to it.
+    /// A file beside the final name that is renamed to it.
     Temporary(Temporary),
-    /// A regular file written under its final name; whether this run created it, and whether that is
-    /// since nothing can be made beside it.
+    /// A regular file that is written under its final name: `created` by this run, and `unwritable`
+    /// if its directory allows no new files.
     InPlace {
         created: bool,
         unwritable: bool,
-        /// Permission bits that its directory withholds from new files.
+        /// Permission bits that the directory withholds from new files.
         withheld: u32,
     },
-    /// A device, FIFO or terminal: bytes go in order, there is nothing to finish.
+    /// A device, FIFO or terminal: bytes are written in order and nothing has to be finished.
     Stream(Mutex<Stream>),
 }
 
 #[derive(Debug)]
 pub(super) struct Temporary {
-    /// Its own name, and the final one in the same directory.
+    /// The temporary's location; the final name is in the same directory.
     pub(super) at: Location,
     pub(super) target: Location,
     // The file that the rename replaces.
     replaced: Option<Replaced>,
-    // Its own bits, where they are known.
+    // The temporary's own permission bits, if known.
     mode: Option<u32>,
     renamed: bool,
-    // It is written down: whoever goes on with it finds it, or removes it.
+    // True if the journal lists the temporary: a later run resumes or removes it.
     stays: AtomicBool,
 }
 
-/// What stays of a file that another takes the place of, as if that had been written into it.
+/// The properties of a replaced file that its successor keeps, as if the file had been overwritten.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replaced {
     mode: u32,
     owner: (u32, u32),
-    /// Names of it.
+    /// The number of hard links.
     names: u64,
 }
 
@@ -94,7 +96,7 @@ impl Replaced {
     )]
     pub(super) fn of(stat: &Stat) -> Self {
         Self {
-            // Not the bits that have it run as somebody: they were given to other contents.
+            // Setuid and setgid are left out, since they were granted to other contents.
             mode: stat.st_mode & 0o1777,
             owner: (stat.st_uid, stat.st_gid),
             names: stat.st_nlink.into(),
@@ -110,14 +112,14 @@ impl Drop for Temporary {
     }
 }
 
-/// Writes that came before their turn.
+/// Data for a stream that arrived out of order.
 #[derive(Debug, Default)]
 struct Stream {
     next: u64,
     early: BTreeMap<u64, Vec<Bytes>>,
 }
 
-/// How a target is finished; as [`schedule::DiskRequest::FinishTarget`].
+/// The settings for finishing a target, as in [`schedule::DiskRequest::FinishTarget`].
 #[derive(Clone, Debug)]
 pub(crate) struct Finish {
     pub(crate) size: u64,
@@ -127,29 +129,31 @@ pub(crate) struct Finish {
     pub(crate) beyond: ExtraMetadata,
 }
 
-/// How a target is created.
+/// The settings for creating a target.
 #[derive(Debug)]
 pub(crate) struct Create<'a> {
     pub(crate) directories: &'a DirectoryCache,
     pub(crate) path: &'a LocalPath,
-    /// Write under the final name.
+    /// True to write under the final name.
     pub(crate) inplace: bool,
-    /// How the temporary's name is written down, and whether it stays.
+    /// The journal's rule for the temporary's name, and true if the temporary survives an
+    /// interruption.
     pub(crate) keep: Option<(Keep, bool)>,
-    /// Permission bits that it is to have and may have from the beginning.
+    /// Permission bits that the file may have from its creation on.
     pub(crate) mode: Option<u32>,
-    /// This run has made the directory, so that nothing stands there: a look takes a ninth of what a
-    /// small file costs.
+    /// True if this run created the directory, so that no file exists there. Saves a lookup, a
+    /// ninth of a small file's cost.
     pub(crate) fresh: bool,
 }
 
-/// Creates the temporary for a target, or opens it in place; as [`schedule::DiskRequest::CreateTarget`].
+/// Creates the temporary for a target, or opens it in place, as in
+/// [`schedule::DiskRequest::CreateTarget`].
 ///
 /// # Errors
-/// Those of the system; a read-only file is one where the kernel says so.
+/// Those of the system, including its refusal to write a read-only file.
 pub(crate) fn create_target(create: Create<'_>) -> io::Result<Target> {
     match create.at_once() {
-        // A directory that is held open was removed, and perhaps made again.
+        // A cached directory may have been removed and created again.
         Err(e) if e.kind() == io::ErrorKind::NotFound && create.directories.forget(create.path) => {
             create.at_once()
         }
@@ -176,7 +180,7 @@ impl Create<'_> {
                 at.remove()?;
                 create_in_place(&at)
             }
-            // The rename puts the file in its place.
+            // The rename replaces the symlink by the file.
             Some((FileType::Symlink, _)) => self.temporary(at, None),
             Some((FileType::RegularFile, _)) if self.inplace => open_in_place(&at, false),
             Some((FileType::RegularFile, stat)) => self.temporary(at, Some(Replaced::of(&stat))),
@@ -187,7 +191,7 @@ impl Create<'_> {
     }
 
     fn temporary(&self, target: Location, replaced: Option<Replaced>) -> io::Result<Target> {
-        // The one that is replaced may be nobody else's to read.
+        // The replaced file may be readable by its owner only.
         let mode = match (replaced, self.mode) {
             (None, Some(mode)) => mode,
             _ => PRIVATE,
@@ -211,7 +215,7 @@ impl Create<'_> {
                     return Ok(Target::new(file, Form::Temporary(temporary)));
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                // A file that may be written in a directory that may not: scp writes into it.
+                // A writable file in a directory that is not writable is overwritten, as scp does.
                 Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
                     return open_in_place(&target, true);
                 }
@@ -227,7 +231,7 @@ fn ends_with_slash(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
 
-/// Opens what the user has named as the kernel finds it.
+/// Opens a path of the user as the kernel resolves it.
 fn open_as_it_is(path: &Path) -> io::Result<Target> {
     if fs::metadata(path)?.is_file() {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -238,7 +242,7 @@ fn open_as_it_is(path: &Path) -> io::Result<Target> {
 }
 
 fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<Target> {
-    // O_NONBLOCK only while opening: a FIFO nobody reads would hold this thread for ever.
+    // O_NONBLOCK applies to the open only: a FIFO without a reader would block this thread forever.
     let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
         Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
         e => e.into(),
@@ -263,7 +267,7 @@ fn create_in_place(at: &Location) -> io::Result<Target> {
 }
 
 fn create_new(at: &Location, mode: u32) -> io::Result<File> {
-    // What is rebuilt is read once more.
+    // A rebuilt file is read back, so it is opened for reading too.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
     Ok(at.open(flags, mode)?.into())
 }
@@ -297,7 +301,7 @@ impl Target {
         Self::new(file, form)
     }
 
-    /// Takes the temporary of an earlier run as it is.
+    /// Continues the temporary of an earlier run.
     pub(super) fn adopted(
         file: File,
         at: Location,
@@ -319,7 +323,7 @@ impl Target {
         adopted
     }
 
-    /// Makes durable what was written; returns the modification time, in nanoseconds.
+    /// Makes the written data durable; returns the modification time in nanoseconds.
     pub(crate) fn sync(&self) -> io::Result<u64> {
         if let Form::Stream(_) = self.form {
             return Ok(0);
@@ -328,7 +332,7 @@ impl Target {
         Ok(mtime(&self.file.metadata()?))
     }
 
-    /// The temporary stays.
+    /// Keeps the temporary when the target is dropped.
     pub(crate) fn leave(&self) {
         if let Form::Temporary(temporary) = &self.form {
             temporary.stays.store(true, Ordering::Relaxed);
@@ -342,12 +346,12 @@ impl Target {
         }
     }
 
-    /// Whether it gets its final name by a rename.
+    /// True if the file is a temporary that a rename completes.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(self.form, Form::Temporary(_))
     }
 
-    /// Whether it was to have a temporary, and nothing can be made beside it.
+    /// True if the target should have had a temporary, but its directory allows no new files.
     fn is_unwritable(&self) -> bool {
         matches!(
             self.form,
@@ -358,18 +362,18 @@ impl Target {
         )
     }
 
-    /// Whether writes may come in any order.
+    /// True if writes may come in any order.
     pub(crate) fn is_seekable(&self) -> bool {
         !matches!(self.form, Form::Stream(_))
     }
 
-    /// Whether a write is a copy within memory and nothing else: it waits for no disk.
+    /// True if a write only copies within memory and cannot wait for a disk.
     pub(super) fn takes_at_once(&self) -> bool {
         let plain = self.sums.is_none() && !self.sparse && self.is_seekable();
         plain && *self.in_memory.get_or_init(|| sys::is_in_memory(&self.file))
     }
 
-    /// How long the pieces are that it takes best ([`piece_of`]).
+    /// Returns the preferred write size in bytes ([`piece_of`]).
     pub(super) fn piece(&self) -> u64 {
         *self.piece.get_or_init(|| {
             let meta = self.file.metadata();
@@ -377,7 +381,7 @@ impl Target {
         })
     }
 
-    /// Writes a copy of `bytes` at `offset`, the next bytes in order.
+    /// Writes `bytes` at `offset`; the caller writes in order.
     pub(crate) fn write_slice(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if let Form::Stream(_) = &self.form {
             return (&self.file).write_all(bytes);
@@ -391,12 +395,12 @@ impl Target {
         Ok(())
     }
 
-    /// Blocks of zeros become holes from now on.
+    /// Makes blocks of zeros holes from now on.
     pub(crate) fn keep_sparse(&mut self) {
         self.sparse = true;
     }
 
-    /// Writes `pieces` at `offset`; returns the bytes written.
+    /// Writes `pieces` at `offset`; returns the number of bytes written.
     pub(crate) fn write(&self, offset: u64, pieces: Vec<Bytes>) -> io::Result<u64> {
         if let Some(sums) = &self.sums {
             sums.add(offset, pieces.iter().map(AsRef::as_ref));
@@ -408,7 +412,7 @@ impl Target {
         written
     }
 
-    /// What was to be written of it is not there.
+    /// Marks the target as incomplete, because data for it were lost.
     pub(super) fn spoil(&self) {
         self.incomplete.store(true, Ordering::Relaxed);
     }
@@ -429,7 +433,7 @@ impl Target {
         Ok(len)
     }
 
-    /// Writes what is not zeros.
+    /// Writes the data and skips blocks of zeros.
     fn write_sparse(&self, offset: u64, pieces: &[Bytes]) -> io::Result<()> {
         let whole = match pieces {
             [piece] => piece.clone(),
@@ -447,7 +451,7 @@ impl Target {
         Ok(())
     }
 
-    /// Sums a hole as what passes is summed, where that is wanted.
+    /// Adds a hole to the checksums, if wanted.
     pub(super) fn sum_zeros(&self, offset: u64, len: u64) {
         if let Some(sums) = &self.sums {
             for (at, len) in holes::chunks(offset, len) {
@@ -456,7 +460,7 @@ impl Target {
         }
     }
 
-    /// There are `len` zeros at `offset`, the next bytes in order where that matters.
+    /// Makes `len` bytes at `offset` read as zeros: a hole if possible, else written zeros.
     pub(crate) fn skip(&self, offset: u64, len: u64) -> io::Result<()> {
         let seekable = self.is_seekable();
         if seekable && (self.fresh || sys::punch_hole(&self.file, offset, len)) {
@@ -479,8 +483,9 @@ impl Target {
         written
     }
 
-    /// Sets size, owner, extended attributes, mode, access control lists and times, syncs when
-    /// asked, closes, renames to the final name. Returns what there is to tell of it.
+    /// Sets size, owner, extended attributes, mode, access control lists and times, syncs if
+    /// requested, closes, and renames to the final name. Returns what the user should know about
+    /// the result.
     pub(crate) fn finish(self, finish: Finish) -> io::Result<StoredTarget> {
         let mut stored = StoredTarget {
             in_place: !self.is_temporary(),
@@ -490,7 +495,7 @@ impl Target {
         if let Form::Stream(_) = self.form {
             return Ok(stored);
         }
-        // The finish may have been asked for before the write was known to fail.
+        // The finish may have been queued before the write failed.
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other("not all of it could be written"));
         }
@@ -536,8 +541,8 @@ impl Target {
         Ok(stored)
     }
 
-    /// Gives it the owner and group of the file that it replaces, unless it is to have others. Returns
-    /// those where they could not be kept.
+    /// Sets owner and group of the replaced file, unless others were requested. Returns them if
+    /// they could not be set.
     fn keep_owner(&self, finish: &Finish) -> io::Result<Option<(u32, u32)>> {
         let Form::Temporary(Temporary {
             replaced: Some(replaced),
@@ -546,7 +551,7 @@ impl Target {
         else {
             return Ok(None);
         };
-        // What is to run as its owner runs as whoever has copied it, or as who was named.
+        // A setuid or setgid file belongs to the copying user or to the requested owner.
         let runs = finish.preserve
             && finish
                 .attributes
@@ -603,13 +608,14 @@ impl Target {
 }
 
 impl Temporary {
-    /// Whether a file stands under the final name.
+    /// True if a file exists under the final name.
     pub(super) fn replaces(&self) -> bool {
         self.replaced.is_some()
     }
 }
 
-/// Finishes a file that could not be replaced: owner and access control list are its own still.
+/// Finishes a file that was overwritten instead of replaced; it keeps its own owner and access
+/// control list.
 fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut StoredTarget) -> io::Result<()> {
     let WrittenOver { file, why } = over;
     *stored = StoredTarget {
@@ -647,7 +653,7 @@ impl Stream {
     }
 }
 
-/// Over NFS, and where there are quotas, only this may tell that what was written is not kept.
+/// Closes the file. On NFS and with quotas, only close(2) may report that data were lost.
 fn close(file: File) -> io::Result<()> {
     #[cfg(test)]
     if let Some(e) = tests::CLOSE_FAILS.get() {
@@ -658,7 +664,7 @@ fn close(file: File) -> io::Result<()> {
 
 fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
     let mut done = 0;
-    // Empty pieces at the front would look like a write that wrote nothing.
+    // Leading empty slices would look like a write of zero bytes.
     IoSlice::advance_slices(&mut slices, 0);
     while !slices.is_empty() {
         let some = slices.len().min(sys::IOV_MAX);
@@ -675,7 +681,7 @@ fn write_full(file: &File, mut slices: &mut [IoSlice<'_>], offset: u64) -> io::R
     Ok(())
 }
 
-/// Access and modification time for futimens and utimensat, if they are known.
+/// Returns access and modification time for futimens(3) and utimensat(2), if known.
 pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
     let (accessed, modified) = attributes.times?;
     let (accessed_part, modified_part) = attributes.nanoseconds.unwrap_or_default();
@@ -689,7 +695,7 @@ pub(crate) fn timestamps(attributes: &Attributes) -> Option<Timestamps> {
     })
 }
 
-/// The same of what stat(2) tells.
+/// Returns the modification time of a stat(2) result in nanoseconds since 1970.
 #[allow(
     clippy::useless_conversion,
     reason = "the types differ between architectures"
@@ -702,7 +708,7 @@ pub(crate) fn mtime_of(stat: &Stat) -> u64 {
         .saturating_add(nanoseconds)
 }
 
-/// Modification time in nanoseconds since 1970.
+/// Returns the modification time in nanoseconds since 1970.
 pub(crate) fn mtime(meta: &fs::Metadata) -> u64 {
     let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
     let nanoseconds = u64::try_from(meta.mtime_nsec()).unwrap_or(0);

@@ -1,3 +1,5 @@
+//! Tests of writing and finishing local files.
+
 use super::*;
 use std::cell::Cell;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -5,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 type Result = io::Result<()>;
 
 thread_local! {
-    /// What close(2) says next in this thread.
+    /// The error that the next close(2) in this thread returns.
     pub(super) static CLOSE_FAILS: Cell<Option<Errno>> = const { Cell::new(None) };
 }
 
@@ -23,7 +25,7 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
     }
 }
 
-/// Creates a target that is named as a whole.
+/// Creates a target whose whole path the user named.
 fn create(path: &Path, inplace: bool) -> io::Result<Target> {
     create_with(&path.into(), inplace, None)
 }
@@ -69,7 +71,7 @@ fn a_file_appears_only_when_finished_and_with_its_mode() -> Result {
         "{temp:?}"
     );
     target.finish(finish(5, 0o4751, true))?;
-    // Before it is read, which changes its access time.
+    // Checked before the file is read, which changes its access time.
     let meta = fs::metadata(&path)?;
     assert_eq!(meta.mode() & 0o7777, 0o4751);
     assert_eq!((meta.atime(), meta.mtime()), (1_000_000_000, 1_100_000_000));
@@ -148,12 +150,12 @@ fn a_file_that_is_replaced_stays_its_owners() -> Result {
     assert_eq!(stored, StoredTarget::default());
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
-    // New contents do not run as somebody whose the old ones were.
+    // New contents must not run with the old owner's rights.
     let target = create(&path, false)?;
     target.finish(finish(0, 0o4755, true))?;
     let meta = fs::metadata(&path)?;
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o4755));
-    // One that is asked for is another matter.
+    // An explicitly requested owner is set nevertheless.
     let target = create(&path, false)?;
     let mut finish = finish(0, 0o644, true);
     finish.beyond.owner = Some((1, 2));
@@ -168,7 +170,7 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
     fs::write(&path, "old")?;
-    // Owner, user 77, group, mask, others (acl(5), as the kernel has it).
+    // Owner, user 77, group, mask, others (acl(5), in the kernel's format).
     let entry = |(tag, bits, id): (u16, u16, u32)| {
         let [a, b] = tag.to_le_bytes();
         let [c, d] = bits.to_le_bytes();
@@ -197,7 +199,7 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
         acl
     );
     assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o660);
-    // It is asked for to have none.
+    // The request says that the file has no ACL.
     let target = create(&path, false)?;
     let mut finish = finish(0, 0o640, true);
     let kinds = schedule::MetadataFlags::ACLS;
@@ -208,7 +210,7 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     Ok(())
 }
 
-/// This thread's files are another user's until it ends; `false` where that cannot be.
+/// Makes this thread access files as another user until it ends; `false` if not permitted.
 fn as_another_user() -> bool {
     let may = rustix::process::geteuid().is_root();
     if may {
@@ -231,7 +233,7 @@ fn a_file_whose_owner_cannot_be_kept_is_told_of() -> Result {
     let stored = target.finish(finish(0, 0o644, false))?;
     assert!(!stored.in_place);
     assert_eq!(stored.belonged, Some((0, fs::metadata(dir.path())?.gid())));
-    // It is his own from now on.
+    // The file belongs to the user from here on.
     let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert_eq!(stored.belonged, None);
@@ -258,7 +260,7 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     };
     assert_eq!(stored, told);
     assert_eq!(fs::read(&path)?, b"new");
-    // Where that was asked for there is nothing to say of the directory.
+    // With in-place writing requested, the directory is not mentioned.
     let stored = create(&path, true)?.finish(finish(3, 0o644, false))?;
     assert!(stored.in_place && !stored.unwritable);
     Ok(())
@@ -365,7 +367,7 @@ fn one_that_is_here_as_a_whole_has_its_bits_from_the_beginning() -> Result {
     Ok(())
 }
 
-/// Owner, group, mask, others (acl(5), as the kernel has it), for new files of a directory.
+/// Builds a default ACL of owner, group, mask and others (acl(5), in the kernel's format).
 fn default_acl(bits: [u16; 4]) -> Vec<u8> {
     let [user, group, mask, other] = bits;
     let entries = [(1_u16, user), (4, group), (16, mask), (32, other)];
@@ -386,7 +388,8 @@ fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result
         return Ok(());
     }
     let path = dir.path().join("f");
-    // As a file that open(2) makes here: neither the umask counts nor is anybody else let in.
+    // The mode is that of open(2) in this directory: the umask does not apply, and no other user
+    // gains access.
     for known in [None, Some(0o666)] {
         for (mode, has) in [(0o666, 0o640), (0o600, 0o600), (0o755, 0o750)] {
             let known = known.map(|_| mode);
@@ -398,7 +401,7 @@ fn a_new_file_gets_what_the_default_access_list_of_its_folder_grants() -> Result
         assert_eq!(fs::metadata(&path)?.mode() & 0o7777, 0o640);
         fs::remove_file(&path)?;
     }
-    // A file that is older than the list does not get it with its new contents.
+    // A file older than the default ACL does not get that ACL with its new contents.
     fs::write(&path, "old")?;
     sys::replace_xattrs(sys::XattrsOf::Path(&path), &[], |_| true)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
@@ -422,7 +425,7 @@ fn attributes_that_are_the_users_stay_with_a_file_that_is_replaced() -> Result {
     assert_eq!(stored, StoredTarget::default());
     let kinds = schedule::MetadataFlags::XATTRS;
     assert_eq!(metadata::xattrs_of(&path, kinds)?, tag);
-    // Its source's are asked for, which has none.
+    // The source's attributes are requested, and it has none.
     let mut finish = finish(0, 0o644, false);
     let list = Vec::new();
     finish.beyond.xattrs = Some(Box::new(schedule::Xattrs { kinds, list }));
@@ -466,7 +469,7 @@ fn a_file_that_cannot_be_replaced_and_may_be_written_is_written_as_scp_does() ->
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
     fs::write(&path, "what was there")?;
-    // Anybody may make files here, and replace his own (as in /tmp).
+    // Every user may create files here and replace only their own, as in /tmp.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
     if !as_another_user() {
@@ -490,7 +493,7 @@ fn a_name_that_cannot_be_given_is_told_with_both_names() -> Result {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("f");
     let target = create(&path, false)?;
-    // Somebody makes a directory of that name meanwhile.
+    // Another process creates a directory of that name.
     fs::create_dir(&path)?;
     let said = target.finish(finish(0, 0o644, false)).err();
     let said = said.map(|e| e.to_string()).unwrap_or_default();
@@ -513,7 +516,7 @@ fn what_a_process_has_open_is_written_through_its_descriptor() -> Result {
     let mut read = [0; 16];
     let n = rustix::io::read(&reader, &mut read)?;
     assert_eq!(&read[..n], b"piped");
-    // A file that standard output leads to stays that file.
+    // A file behind standard output is written in place.
     let dir = tempfile::tempdir()?;
     let file = File::create(dir.path().join("out"))?;
     let link = dir.path().join("stdout");
@@ -532,7 +535,7 @@ fn what_the_system_refuses_to_set_is_told_and_the_file_is_there() -> Result {
     fs::write(&path, "what was there")?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-    // chmod(2) and utimes(2) of somebody else's file.
+    // chmod(2) and utimes(2) fail on another user's file.
     if !as_another_user() {
         return Ok(());
     }

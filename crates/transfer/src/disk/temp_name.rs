@@ -1,9 +1,11 @@
+//! Random names of temporaries.
+
 use aws_lc_rs::rand;
 
-/// A new name beside the file of this name, as lanes give it.
+/// Returns a random name for a temporary beside the file `name`, in the format that lanes use.
 pub(crate) fn temp_name(name: &[u8]) -> Vec<u8> {
     schedule::temp_name(name, &mut |random| {
-        // A failure leaves zeros: O_EXCL decides, the name only makes meetings rare.
+        // A failure leaves zeros: O_EXCL prevents collisions, randomness only makes them rare.
         let _ = rand::fill(random);
     })
 }

@@ -1,42 +1,44 @@
-//! Writes that follow one another in a file, done as one.
+//! Coalesces adjacent writes of a file into one.
 //!
-//! What arrives is cut as the protocol has it, 255 KiB at most, and page caches like it in pieces that begin
-//! where their own do: pages of which a part is written are touched twice, and those of a file system that
-//! takes many at once (tmpfs with huge pages, XFS, ext4 from Linux 6.16) are zeroed first where a write has
-//! not all of them. 1 GiB to ext4 takes 0.17 s of a processor in pieces of 256 KiB and 0.21 s in such of
+//! Data arrive in protocol units of at most 255 KiB, while page caches are fastest with aligned
+//! pieces: partially written pages are touched twice, and file systems that allocate large units
+//! (tmpfs with huge pages, XFS, ext4 from Linux 6.16) zero a unit first if a write does not cover
+//! it. 1 GiB to ext4 takes 0.17 s of processor time in pieces of 256 KiB and 0.21 s in pieces of
 //! 255 KiB (`cargo run --release -p longhaul-transfer --example write_pieces -- FOLDER`).
 //!
-//! A file system that gives out more at once says so (st_blksize of stat(2): 2 MiB of tmpfs with huge pages): then pieces are as large. 4 GiB into such a tmpfs over loopback took 1.12 s instead of 1.36
-//! without a cipher, and 1.72 instead of 1.83 with AES-GCM.
+//! If st_blksize of stat(2) is larger (2 MiB on tmpfs with huge pages), pieces have that size. 4
+//! GiB into such a tmpfs over loopback took 1.12 s instead of 1.36 without a cipher, and 1.72
+//! instead of 1.83 with AES-GCM.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, Fault, JobId};
 
-/// Where pieces end: at its multiples. Larger ones cost less yet, but whoever sends waits meanwhile, and the
-/// processor's cache holds less of them: where nothing else is gained an enciphered download into memory lost
-/// 8 % with a mebibyte, on two cores.
+/// The default piece size; pieces end at its multiples. Larger pieces cost less processor time per
+/// byte, but the sender waits meanwhile and less of them fits the processor's cache: an encrypted
+/// download into memory lost 8 % with 1 MiB on two cores.
 const PIECE: u64 = 256 << 10;
-/// What a file system gives out at once is a piece up to this.
+/// The largest piece size that a file system's st_blksize can select.
 const LARGEST: u64 = 2 << 20;
-/// What a thread writes at once goes on until it has reached a multiple of this: nobody waits for it.
+/// A disk thread's write ends at a multiple of this; larger than [`PIECE`], since the loop does not
+/// wait for it.
 const OF_THREAD: u64 = 1 << 20;
 
-/// How long pieces are in a file whose file system gives out so much at once.
+/// Returns the piece size for a file with this st_blksize.
 pub(super) fn piece_of(blksize: u64) -> u64 {
     blksize.clamp(PIECE, LARGEST).next_power_of_two()
 }
 
-/// Data of a job that follow one another and are not written yet, and what was asked for.
+/// Adjacent data of a job that are not written yet, and the requests that they came from.
 #[derive(Debug)]
 pub(super) struct WriteCoalescer {
-    /// Where pieces end: at its multiples.
+    /// The piece size; pieces end at its multiples.
     piece: u64,
     offset: u64,
     len: u64,
     pieces: VecDeque<Bytes>,
-    /// Offset and length of each request that is not answered.
+    /// Offset and length of each unanswered request.
     asked: VecDeque<(u64, u64)>,
 }
 
@@ -45,7 +47,7 @@ fn length(pieces: &[Bytes]) -> u64 {
 }
 
 impl WriteCoalescer {
-    /// Nothing yet, of a file that takes pieces of so many bytes: [`piece_of`].
+    /// Creates an empty coalescer with this piece size ([`piece_of`]).
     pub(super) fn new(piece: u64) -> Self {
         Self {
             piece,
@@ -60,10 +62,10 @@ impl WriteCoalescer {
         self.asked.is_empty()
     }
 
-    /// Takes what is to be written at `offset`, if that is where it goes on.
+    /// Adds data for `offset` if they are adjacent to the data held.
     ///
     /// # Errors
-    /// It is not: the data come back.
+    /// The data are not adjacent and are returned.
     pub(super) fn add(&mut self, offset: u64, pieces: Vec<Bytes>) -> Result<(), Vec<Bytes>> {
         if self.is_empty() {
             (self.offset, self.len) = (offset, 0);
@@ -77,8 +79,8 @@ impl WriteCoalescer {
         Ok(())
     }
 
-    /// Takes `pieces` and the writes of `queue` that follow them, a mebibyte or a piece and a bit; `pieces` are
-    /// all of them then. A write alone stays as it is.
+    /// Merges `pieces` with the adjacent writes in `queue`, up to a multiple of the piece size or
+    /// of 1 MiB, whichever is larger; `pieces` then holds all data. A single write stays unchanged.
     pub(super) fn gather(
         &mut self,
         offset: u64,
@@ -104,14 +106,15 @@ impl WriteCoalescer {
         }
     }
 
-    /// What is to be written now, and where: up to the last end of a piece, if there is one.
+    /// Takes the data up to the last piece boundary, with their offset; `None` if no piece is
+    /// complete.
     pub(super) fn take_whole(&mut self) -> Option<(u64, Vec<Bytes>)> {
         let end = (self.offset + self.len) / self.piece * self.piece;
         let len = end.checked_sub(self.offset).filter(|len| *len > 0)?;
         Some(self.take(len))
     }
 
-    /// All of it.
+    /// Takes all data, with their offset.
     pub(super) fn take_all(&mut self) -> (u64, Vec<Bytes>) {
         self.take(self.len)
     }
@@ -136,7 +139,7 @@ impl WriteCoalescer {
         (offset, taken)
     }
 
-    /// Answers to the requests of which all is written.
+    /// Returns the answers to the requests that are fully written.
     pub(super) fn written(&mut self, job: JobId) -> impl Iterator<Item = DiskReply> {
         let upto = self.offset;
         std::iter::from_fn(move || {
@@ -146,7 +149,7 @@ impl WriteCoalescer {
         })
     }
 
-    /// Answers to all of them: that they are written, or why not.
+    /// Returns the answers to all requests: written, or failed with this fault.
     pub(super) fn answered(
         &mut self,
         job: JobId,

@@ -1,3 +1,5 @@
+//! Errors of private keys, as sentences for the user.
+
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -6,7 +8,7 @@ use crate::agent::AgentError;
 use crate::escape;
 use crate::prompt::PromptError;
 
-/// Why a key cannot be used; the text is one sentence that names its file or the agent.
+/// The reason why a key cannot be used; one sentence that names its file or the agent.
 #[derive(Debug)]
 pub struct IdentityError {
     what: String,
@@ -71,12 +73,12 @@ impl IdentityError {
         }
     }
 
-    /// The file does not exist.
+    /// True if the file does not exist.
     pub fn is_missing(&self) -> bool {
         self.kind == Kind::Missing
     }
 
-    /// The passphrase does not fit.
+    /// True if the passphrase is wrong.
     pub fn is_wrong_passphrase(&self) -> bool {
         self.kind == Kind::WrongPassphrase
     }

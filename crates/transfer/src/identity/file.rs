@@ -1,3 +1,5 @@
+//! Reads private and public key files.
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,10 +14,10 @@ use zeroize::Zeroizing;
 use super::format::{self, Contents, Locked};
 use super::{Beside, IdentityError};
 
-/// No key or certificate file is larger (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
+/// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
 const MAX_FILE: u64 = 1 << 20;
 
-/// A file that holds a private key, or names one that an agent holds.
+/// A file with a private key, or with a public key whose private key only an agent has.
 pub(super) struct KeyFile {
     path: PathBuf,
     public: Option<PublicKey>,
@@ -25,13 +27,13 @@ pub(super) struct KeyFile {
 enum Secret {
     Ready(PrivateKey),
     Locked(Locked),
-    /// Only an agent can sign with it; why.
+    /// Only an agent can sign with the key, for this reason.
     Elsewhere(&'static str),
 }
 
 impl KeyFile {
-    /// Reads the file at `path`, or where that is missing, the public half beside it, for which
-    /// an agent may hold the private one.
+    /// Reads the file at `path`, or if it is missing, the public key file beside it, for which an
+    /// agent may hold the private key.
     pub(super) fn find(path: &Path) -> Result<Self, IdentityError> {
         let (bytes, private) = match read(path) {
             Ok(found) => found,
@@ -55,7 +57,7 @@ impl KeyFile {
                 secret: Secret::Elsewhere("it is a public key, and no agent holds the private one"),
             });
         }
-        // As authfile.c `sshkey_perm_ok`: a private key that others can read is not one.
+        // As in authfile.c `sshkey_perm_ok`: a private key that others can read is refused.
         if let Some(mode) = private.too_open() {
             return Err(IdentityError::new(
                 path,
@@ -90,7 +92,7 @@ impl KeyFile {
         &self.path
     }
 
-    /// The public half, if known without a passphrase.
+    /// Returns the public key if it is known without a passphrase.
     pub(super) fn public(&self) -> Option<&PublicKey> {
         self.public.as_ref()
     }
@@ -115,7 +117,8 @@ impl KeyFile {
             Ok(None) => return Err(IdentityError::wrong_passphrase(&self.path)),
             Err(why) => return Err(IdentityError::new(&self.path, why)),
         };
-        // The .pub beside it may be of another key; what was offered must be what signs.
+        // The .pub file may belong to another key; the signing key must be the one that was
+        // offered.
         if self
             .public
             .as_ref()
@@ -131,7 +134,7 @@ impl KeyFile {
         Ok(())
     }
 
-    /// The key itself, where it needs nobody.
+    /// Returns the private key if it needs no passphrase.
     pub(super) fn into_key(self) -> Result<PrivateKey, IdentityError> {
         match self.secret {
             Secret::Ready(key) => Ok(key),
@@ -157,13 +160,13 @@ impl fmt::Debug for KeyFile {
     }
 }
 
-/// A public key or certificate from a file of one line, with its comment.
+/// Reads a public key or certificate from a file of one line, with its comment.
 pub(super) fn read_public(path: &Path) -> Result<(PublicKey, Vec<u8>), IdentityError> {
     let (bytes, _) = read(path).map_err(|e| IdentityError::io(path, &e))?;
     public_line(&bytes).ok_or_else(|| IdentityError::new(path, "does not hold a public key"))
 }
 
-/// `type base64 comment`.
+/// Parses `type base64 comment`.
 fn public_line(bytes: &[u8]) -> Option<(PublicKey, Vec<u8>)> {
     let lines = bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii);
     let line = lines
@@ -194,7 +197,7 @@ fn read(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Permissions)> {
         own: meta.is_file() && meta.uid() == rustix::process::getuid().as_raw(),
         mode: meta.mode(),
     };
-    // Room at once, so that the buffer does not move and leave copies behind.
+    // The buffer has its full size from the start, so that it never moves and leaves no copies.
     let room = usize::try_from(meta.len().min(MAX_FILE)).unwrap_or_default();
     let mut bytes = Zeroizing::new(Vec::with_capacity(room + 1024));
     file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;

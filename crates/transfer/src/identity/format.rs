@@ -1,4 +1,4 @@
-//! The formats of private key files.
+//! Detects and reads the formats of private key files.
 
 use pkcs8::EncryptedPrivateKeyInfoRef;
 use ssh::key::{KeyError, PrivateKey, PublicKey};
@@ -8,11 +8,11 @@ use super::openssh::{Sealed, Unreadable};
 use super::pem::Pem;
 use super::traditional;
 
-/// What is in a key file.
+/// The contents of a key file.
 pub(super) enum Contents {
     /// A private key.
     Key(PrivateKey),
-    /// An encrypted one, and its public half where the format shows it.
+    /// An encrypted private key, and its public key if the format shows it.
     Locked(Locked, Option<PublicKey>),
     /// The handle of a hardware key.
     Hardware(PublicKey),
@@ -51,7 +51,7 @@ fn plain(key: Result<PrivateKey, KeyError>) -> Result<Contents, String> {
         .map_err(|e| format!("cannot be used: {e}"))
 }
 
-/// The formats of one kind of key each, which OpenSSL wrote before PKCS#8.
+/// Reads a format for one kind of key, as OpenSSL wrote before PKCS#8.
 fn traditional(
     pem: Pem,
     read: fn(&[u8]) -> Result<PrivateKey, KeyError>,
@@ -87,7 +87,7 @@ fn openssh(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 impl Locked {
-    /// The key, or `None` when the passphrase is wrong.
+    /// Decrypts the key; `None` if the passphrase is wrong.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<Option<PrivateKey>, String> {
         match self {
             Self::OpenSsh(sealed) => match sealed.unlock(passphrase) {
@@ -109,7 +109,7 @@ impl Locked {
                          rewrites it in OpenSSH's own format"
                             .into(),
                     ),
-                    // Wrong padding, or padding that was right by chance around no key.
+                    // Wrong padding, or padding that is correct by chance around invalid data.
                     Err(_) => Ok(None),
                 }
             }

@@ -1,4 +1,4 @@
-//! Keys of the user: which there are, in which order they are offered, and how they sign.
+//! The user's keys: which exist, in which order they are offered, and how they sign.
 
 mod error;
 mod file;
@@ -22,54 +22,54 @@ use file::KeyFile;
 
 /// The user's keys for one host, in the order in which they are offered.
 ///
-/// For each offer: send a query with [`Offer::public`] (after [`Identities::unlock`] where that
-/// is `None`); when the server takes it, [`Identities::sign`]. So a passphrase is asked for only
-/// when it is of use.
+/// For each offer, send a query with [`Offer::public`] (after [`Identities::unlock`] if that is
+/// `None`), and call [`Identities::sign`] when the server accepts the key. This way a passphrase is
+/// requested only when it is useful.
 #[derive(Debug)]
 pub struct Identities {
     offers: Vec<Offer>,
     files: Vec<KeyFile>,
     agent: Option<Agent>,
     passphrase_tries: u32,
-    /// What kept keys from being offered; each one sentence. Worth telling when authentication
-    /// fails.
+    /// Reasons why keys were not offered, one sentence each; shown if authentication fails.
     pub warnings: Vec<String>,
 }
 
-/// A key that can be offered.
+/// A key that can be offered to the server.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// The key or certificate to name to the server. `None` for an encrypted key file whose
-    /// public half is nowhere: its passphrase comes first.
+    /// The public key or certificate to offer. `None` for an encrypted key file without a known
+    /// public key: its passphrase is needed first.
     pub public: Option<PublicKey>,
-    /// Where it comes from, for `-v` and messages; escaped.
+    /// The key's source for `-v` and messages; escaped.
     pub label: String,
     signer: Signer,
 }
 
 #[derive(Clone, Debug)]
 enum Signer {
-    /// The agent, with the key of this blob.
+    /// The agent, with this key blob.
     Agent(Vec<u8>),
-    /// The file of this index.
+    /// The key file with this index.
     File(usize),
 }
 
 impl Offer {
-    /// The agent signs: no passphrase here, but perhaps a touch or confirmation there.
+    /// True if the agent signs: no passphrase is needed here, but the agent may require a touch or
+    /// confirmation.
     pub fn is_in_agent(&self) -> bool {
         matches!(self.signer, Signer::Agent(_))
     }
 
-    /// Signature algorithms for it, best first, out of those that `allowed` has
-    /// (PubkeyAcceptedAlgorithms) and the server takes (server-sig-algs, if it sent any).
+    /// Returns the signature algorithms for the key, best first, that `allowed` contains
+    /// (PubkeyAcceptedAlgorithms) and the server accepts (server-sig-algs, if sent).
     pub fn algorithms<'a>(&'a self, allowed: &[String], server: Option<&[&str]>) -> Vec<&'a str> {
         let Some(public) = &self.public else {
             return Vec::new();
         };
         let mut names = public.algorithms();
         names.retain(|name| {
-            // OpenSSH lists plain names in server-sig-algs and takes certificates of them.
+            // OpenSSH lists plain names in server-sig-algs and accepts certificates for them too.
             let plain = crate::agent::signature_algorithm(name);
             let known = server.is_none_or(|s| s.contains(name) || s.contains(&plain));
             allowed.iter().any(|a| a == name) && known
@@ -78,17 +78,16 @@ impl Offer {
     }
 }
 
-/// The private key in a file that needs no passphrase and that nobody else may read, such as a
-/// host key's.
+/// Reads an unencrypted private key that only its owner can read, such as a host key.
 ///
 /// # Errors
-/// There is no such key: one sentence with the file's name.
+/// The file has no such key; one sentence with its name.
 pub fn read_private(path: &Path) -> Result<PrivateKey, IdentityError> {
     KeyFile::find(path)?.into_key()
 }
 
 impl Identities {
-    /// Finds the keys for a host: looks at key files and asks the agent, decrypts nothing.
+    /// Finds the keys for a host: reads key files and queries the agent, decrypts nothing.
     pub fn gather(config: &HostConfig) -> Self {
         let mut warnings = Vec::new();
         let mut agent = match Agent::connect(&config.agent) {
@@ -156,12 +155,12 @@ impl Identities {
         }
     }
 
-    /// The keys, in the order in which to offer them.
+    /// Returns the keys in the order in which to offer them.
     pub fn offers(&self) -> &[Offer] {
         &self.offers
     }
 
-    /// Whether the key of offer `index` can sign without a passphrase being asked for here.
+    /// True if the key of offer `index` can sign without a passphrase prompt here.
     pub fn is_ready(&self, index: usize) -> bool {
         match self.offers.get(index).map(|o| &o.signer) {
             Some(Signer::Agent(_)) => true,
@@ -170,20 +169,20 @@ impl Identities {
         }
     }
 
-    /// Whether it signs without a passphrase or a touch, as far as can be told.
+    /// True if the key of offer `index` signs without a passphrase or a touch, as far as known.
     pub fn signs_alone(&self, index: usize) -> bool {
         let public = self.offers.get(index).and_then(|o| o.public.as_ref());
         let touch = public.is_none_or(|key| key.key_type().starts_with("sk-"));
         !touch && self.is_ready(index)
     }
 
-    /// The agent, for session-bind and forwarding.
+    /// Returns the agent, for session-bind and forwarding.
     pub fn agent(&mut self) -> Option<&mut Agent> {
         self.agent.as_mut()
     }
 
-    /// Makes the key of offer `index` ready to sign, which asks for its passphrase if need be.
-    /// Afterwards its [`Offer::public`] is there.
+    /// Prepares the key of offer `index` for signing, with a passphrase prompt if necessary. Its
+    /// [`Offer::public`] is set afterwards.
     pub fn unlock(&mut self, index: usize, prompt: &mut dyn Prompt) -> Result<(), IdentityError> {
         let Some(offer) = self.offers.get_mut(index) else {
             return Err(IdentityError::no_such_offer());
@@ -238,7 +237,7 @@ fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(),
             Err(PromptError::Cancelled) => return Err(IdentityError::no_passphrase(file.path())),
             Err(e) => return Err(IdentityError::not_asked(file.path(), &e)),
         };
-        // As in ssh, an empty answer means: try the next key.
+        // As in ssh, an empty answer skips to the next key.
         if passphrase.is_empty() {
             return Err(IdentityError::no_passphrase(file.path()));
         }

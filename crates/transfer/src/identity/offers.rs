@@ -1,3 +1,5 @@
+//! Determines which keys are offered to a server, and in which order.
+
 use std::path::PathBuf;
 
 use ssh::key::PublicKey;
@@ -7,18 +9,19 @@ use super::{Offer, Signer};
 use crate::agent::AgentKey;
 use crate::escape;
 
-/// Where keys can come from.
+/// The sources of keys.
 pub(super) struct Sources<'a> {
     pub(super) files: &'a [KeyFile],
-    /// CertificateFile, then those beside key files.
+    /// Certificates of CertificateFile, then those beside key files.
     pub(super) certificates: &'a [(PublicKey, PathBuf)],
     pub(super) agent: &'a [AgentKey],
     pub(super) identities_only: bool,
 }
 
 impl Sources<'_> {
-    /// The order of sshconnect2.c `pubkey_prepare`: certificates, key files that the agent holds
-    /// too, the agent's other keys (not with IdentitiesOnly), the other key files.
+    /// Returns the offers in the order of sshconnect2.c `pubkey_prepare`: certificates, key files
+    /// that the agent holds too, the agent's other keys (not with IdentitiesOnly), the other key
+    /// files.
     pub(super) fn offers(&self, warnings: &mut Vec<String>) -> Vec<Offer> {
         let mut offers: Vec<Offer> = Vec::new();
         for (certificate, path) in self.certificates {
@@ -43,8 +46,8 @@ impl Sources<'_> {
         }
         if !self.identities_only {
             for held in self.agent {
-                // A key that cannot be read here is the agent's business all the same, but we
-                // could not say what it signs with.
+                // The agent could sign with an unparsable key, but the signature algorithm would be
+                // unknown.
                 let Ok(public) = PublicKey::from_blob(&held.blob) else {
                     continue;
                 };
@@ -83,7 +86,8 @@ impl Sources<'_> {
         offers
     }
 
-    /// Who can sign for a certificate: the agent that holds it or its key, or a key file.
+    /// Returns the signer for a certificate: the agent if it holds the certificate or its key, or a
+    /// key file.
     fn signer(&self, certificate: &PublicKey) -> Option<Signer> {
         let held = self.in_agent(certificate);
         if let Some(held) = held.or_else(|| self.in_agent(certificate.plain())) {

@@ -1,21 +1,21 @@
-//! OpenSSH's own format of private keys (PROTOCOL.key).
+//! Reads OpenSSH's format of private keys (PROTOCOL.key).
 //!
-//! The crate `ssh-key` decrypts; the numbers are read here, since it takes a P-521 or P-256
-//! secret only at its full length, and an mpint has no leading zeros: every second P-521 key is
-//! shorter.
+//! The crate `ssh-key` decrypts. The numbers are parsed here, since the crate accepts a P-521 or
+//! P-256 secret only at full length, while an mpint has no leading zeros: every second P-521 secret
+//! is shorter.
 
 use ssh::key::{PrivateKey, PublicKey, RsaParts};
 use ssh_key::{Cipher, Kdf};
 use wire::Reader;
 use zeroize::Zeroizing;
 
-/// Most rounds of bcrypt that a passphrase is stretched with: about half a minute. ssh-keygen
-/// makes 16 to 24 unless `-a` says otherwise; a damaged file could say four thousand million.
+/// The maximum number of bcrypt rounds for a passphrase: about half a minute. ssh-keygen uses 16 to
+/// 24 unless `-a` is given; a damaged file could request four billion.
 const MAX_ROUNDS: u32 = 4096;
 
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 
-/// A key file, its private part still encrypted or as it was read.
+/// A key file whose private part is still encoded, and encrypted unless it has no passphrase.
 pub(super) struct Sealed {
     cipher: Cipher,
     kdf: Kdf,
@@ -24,9 +24,9 @@ pub(super) struct Sealed {
     tag: Option<[u8; 16]>,
 }
 
-/// Why there is no key.
+/// The reason why no key could be read.
 pub(super) enum Unreadable {
-    /// The passphrase does not fit.
+    /// The passphrase is wrong.
     Passphrase,
     /// Continues the sentence that starts with the file's name.
     Because(String),
@@ -45,7 +45,7 @@ impl From<wire::WireError> for Unreadable {
 }
 
 impl Sealed {
-    /// Reads the outer form, whose public key is never encrypted.
+    /// Reads the outer structure, whose public key is never encrypted.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let rest = bytes
             .strip_prefix(MAGIC)
@@ -81,18 +81,18 @@ impl Sealed {
         self.cipher.is_some()
     }
 
-    /// The private key of a file without encryption.
+    /// Returns the private key of an unencrypted file.
     pub(super) fn open(&self) -> Result<PrivateKey, Unreadable> {
         let key = read_private(&self.private, self.cipher.block_size());
         let key = key.map_err(|e| match e {
-            // Nothing was decrypted, so no passphrase is wrong.
+            // Without decryption, different check numbers mean damage and not a wrong passphrase.
             Unreadable::Passphrase => Unreadable::damaged("its check numbers differ"),
             e => e,
         })?;
         self.fits(key)
     }
 
-    /// The private key of an encrypted file.
+    /// Returns the private key of an encrypted file.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, Unreadable> {
         let failed = |e: ssh_key::Error| Unreadable::Because(format!("cannot be decrypted: {e}"));
         let (key, iv) = self
@@ -143,7 +143,7 @@ fn read_kdf(name: &[u8], options: &[u8]) -> Result<Kdf, Unreadable> {
     }
 }
 
-/// Check numbers, the key, its comment, and 1, 2, 3... up to a whole block.
+/// Parses the check numbers, the key, its comment, and the padding 1, 2, 3... up to a whole block.
 fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
     let mut r = Reader::new(bytes);
     if r.u32()? != r.u32()? {
@@ -152,7 +152,7 @@ fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, Unreadable> {
     let key = match r.string()? {
         b"ssh-ed25519" => {
             let _public = r.string()?;
-            // The seed, and the public key once more.
+            // The seed, followed by the public key again.
             let mut pair = Reader::new(r.string()?);
             let seed = Zeroizing::new(pair.array()?);
             let _again: [u8; 32] = pair.array()?;

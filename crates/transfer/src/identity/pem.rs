@@ -1,22 +1,24 @@
+//! Decodes PEM blocks.
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 /// The first PEM block of a text (RFC 7468, with the headers of RFC 1421 as OpenSSL wrote them).
 ///
-/// Read here rather than by the crates that decode the contents, since each of them insists on a
-/// line length of its own, and files in use have others.
+/// Parsed here because each crate that decodes the contents insists on its own line length, and
+/// files in use have others.
 pub(super) struct Pem {
-    /// What stands after BEGIN: `OPENSSH PRIVATE KEY`.
+    /// The label after BEGIN: `OPENSSH PRIVATE KEY`.
     pub(super) label: String,
-    /// With a `Proc-Type: 4,ENCRYPTED` header, what DEK-Info says.
+    /// The value of DEK-Info, if a `Proc-Type: 4,ENCRYPTED` header is present.
     pub(super) encryption: Option<String>,
-    /// The contents.
+    /// The decoded contents.
     pub(super) der: Zeroizing<Vec<u8>>,
 }
 
 impl Pem {
-    /// `None` when there is no block, or one without an end, or not in base64.
+    /// Parses the text; `None` without a complete block in base64.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let (_, rest) = text.split_once("-----BEGIN ")?;

@@ -1,3 +1,5 @@
+//! Tests of key files in all formats, and of a real ssh-agent.
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +31,8 @@ impl Prompt for Script {
     fn show(&mut self, _: &str) {}
 }
 
-/// The fixture copied to where its permissions can be right; `with_public` copies the .pub too.
+/// Copies the fixture to a folder where its permissions can be set; `with_public` copies the .pub
+/// too.
 fn fixture(dir: &Path, name: &str, with_public: bool) -> PathBuf {
     let target = dir.join(name);
     fs::copy(Path::new(FIXTURES).join(name), &target).unwrap();
@@ -99,8 +102,8 @@ fn every_format_without_passphrase_signs_unasked() {
     }
 }
 
-/// An mpint has no leading zeros: every second P-521 secret is shorter than its curve, and one
-/// P-256 or P-384 secret in 256. Such keys were called damaged.
+/// Regression test: an mpint has no leading zeros, so every second P-521 secret is shorter than its
+/// curve, and one P-256 or P-384 secret in 256. Such keys were reported as damaged.
 #[test]
 fn ecdsa_secrets_with_leading_zeros_are_no_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,13 +149,13 @@ fn a_passphrase_is_asked_for_when_it_is_needed_and_once() {
     ] {
         let mut identities = gather(&[fixture(dir.path(), name, true)]);
         assert_eq!(identities.warnings, [""; 0], "{name}");
-        // Known before any question.
+        // The public key is known before any prompt.
         assert!(identities.offers()[0].public.is_some(), "{name}");
         let mut script = Script(vec!["wrong", "secret"], 0);
         signs(&mut identities, 0, &mut script);
         assert_eq!(script.1, 2);
     }
-    // OpenSSH's format shows the public half by itself, PKCS#8 does not.
+    // OpenSSH's format contains the public key in clear, PKCS#8 does not.
     let alone = tempfile::tempdir().unwrap();
     let openssh = gather(&[fixture(alone.path(), "openssh_ed25519_locked", false)]);
     assert!(openssh.offers()[0].public.is_some());
@@ -161,7 +164,7 @@ fn a_passphrase_is_asked_for_when_it_is_needed_and_once() {
     signs(&mut pkcs8, 0, &mut Script(vec!["secret"], 0));
 }
 
-/// `openssl rsa -aes192 -traditional`, `openssl ec -aes256`, `ssh-keygen -m PEM`.
+/// Keys made by `openssl rsa -aes192 -traditional`, `openssl ec -aes256`, `ssh-keygen -m PEM`.
 #[test]
 fn old_pem_keys_are_unlocked() {
     let dir = tempfile::tempdir().unwrap();
@@ -275,7 +278,7 @@ fn a_public_half_of_another_key_is_found_out_when_it_matters() {
     assert!(error.unwrap_err().to_string().contains("does not fit"));
 }
 
-/// An ssh-agent of our own, ended with the test; `None` where there is none.
+/// An ssh-agent that the test starts and ends; `None` if it is not installed.
 struct RealAgent(Child, AgentSocket, PathBuf);
 
 impl RealAgent {
@@ -395,7 +398,8 @@ fn damaged_files_are_errors_and_never_panics() {
     assert!(damaged > 1000, "only {damaged} were noticed");
 }
 
-/// The base64 armour hides most of a file's structure from damage; this goes below it.
+/// The base64 armour shields most of a file's structure from damage, so this test damages the
+/// decoded contents.
 #[test]
 fn damaged_contents_are_errors_and_never_panics() {
     use base64::Engine as _;

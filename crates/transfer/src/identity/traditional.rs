@@ -1,5 +1,5 @@
-//! The encryption that OpenSSL gave PEM files before PKCS#8 had one (PEM_write(3), "PEM
-//! ENCRYPTION FORMAT"), and that `ssh-keygen -m PEM` still gives them.
+//! Decrypts PEM files in OpenSSL's format from before PKCS#8 (PEM_write(3), "PEM ENCRYPTION
+//! FORMAT"), which `ssh-keygen -m PEM` still writes.
 
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey,
@@ -17,7 +17,7 @@ const CIPHERS: &[(&str, usize, &Algorithm)] = &[
 ];
 const BLOCK: usize = 16;
 
-/// An encrypted key, as it was read.
+/// An encrypted key as read from the file.
 pub(super) struct Sealed {
     cipher: &'static Algorithm,
     key_len: usize,
@@ -27,7 +27,8 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
-    /// From the value of DEK-Info, the contents, and how to read them once they are decrypted.
+    /// Prepares decryption from the value of DEK-Info, the contents, and a parser for the decrypted
+    /// key.
     pub(super) fn new(
         dek_info: &str,
         der: Zeroizing<Vec<u8>>,
@@ -56,7 +57,7 @@ impl Sealed {
         })
     }
 
-    /// The key, or `None` when the passphrase is wrong.
+    /// Decrypts the key; `None` if the passphrase is wrong.
     pub(super) fn unlock(&self, passphrase: &str) -> Option<PrivateKey> {
         let key = derive(passphrase.as_bytes(), &self.iv, self.key_len);
         let key = UnboundCipherKey::new(self.cipher, &key).ok()?;
@@ -64,14 +65,14 @@ impl Sealed {
         let mut plain = self.der.clone();
         let iv = DecryptionContext::Iv128(FixedLength::from(&self.iv));
         let plain = key.decrypt(&mut plain, iv).ok()?;
-        // Padding that was right by chance has no key in front of it.
+        // Padding that is correct by chance does not follow a valid key.
         (self.read)(plain).ok()
     }
 }
 
-/// EVP_BytesToKey(3) with MD5, one iteration, and the start of the IV as salt.
+/// Derives the key with EVP_BytesToKey(3): MD5, one iteration, and the start of the IV as salt.
 fn derive(passphrase: &[u8], iv: &[u8; BLOCK], len: usize) -> Zeroizing<Vec<u8>> {
-    // Room at once: a vector that grows leaves copies behind.
+    // The buffer has its full size from the start: a growing vector leaves copies behind.
     let mut key = Zeroizing::new(Vec::with_capacity(len + BLOCK));
     let mut last = Zeroizing::new(Vec::with_capacity(BLOCK));
     while key.len() < len {

@@ -1,3 +1,5 @@
+//! Makes copied files durable with syncfs(2), in batches.
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -9,32 +11,32 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, OFlags, openat, syncfs};
 
-/// How often what was done here is made durable, at most.
+/// The minimum interval between two syncs of copied files.
 const EACH: Duration = Duration::from_secs(5);
 
-/// Devices (st_dev), and one file on each that was copied there.
+/// Devices (st_dev), each with one copied file on it.
 pub(crate) type Devices = BTreeMap<u64, PathBuf>;
 
-/// Makes files durable that were copied to this machine and not synced one by one: they are when
-/// their file system has written what it had, which may take long. Nothing waits for it. Below a
-/// destination may be mounts, and symlinks to others: each file system that got a file is synced.
+/// Makes local files durable that were not synced one by one, with syncfs(2) on a thread, since
+/// that may take long. Mounts and symlinks below a destination may lead to other file systems; each
+/// one that received a file is synced.
 pub(crate) struct SyncBatch {
-    /// Files are copied to this machine.
+    /// True if files are copied to this machine.
     here: bool,
-    /// Files done that are not durable, and of them those that are being made so.
+    /// The number of finished files that are not durable, and how many of these are being synced.
     soft: u64,
     under_way: u64,
-    /// Where those lie that are not being made durable, and those that are.
+    /// The devices of files that are not being synced, and of those that are.
     devices: Devices,
     syncing: Devices,
-    /// Those that an earlier run has done. Nobody has looked yet where they lie.
+    /// Files that an earlier run finished; their devices are not known yet.
     earlier: Arc<[PathBuf]>,
     thread: Option<JoinHandle<bool>>,
     begun: Instant,
 }
 
 impl SyncBatch {
-    /// Of files that are copied to this machine, or not.
+    /// Creates an empty batch; `here` is true if files are copied to this machine.
     pub(crate) fn new(here: bool) -> Self {
         Self {
             here,
@@ -48,25 +50,26 @@ impl SyncBatch {
         }
     }
 
-    /// `soft` files were done by an earlier run, of which `files` may still be there.
+    /// Adds `soft` files that an earlier run finished, of which `files` may still exist.
     pub(crate) fn with_earlier(mut self, soft: u64, files: Vec<PathBuf>) -> Self {
         self.soft = soft;
         self.earlier = files.into();
         self
     }
 
-    /// A file that is done lies on this device: before [`SyncBatch::add`].
+    /// Records the device of a finished file; call before [`SyncBatch::add`].
     pub(super) fn lies_on(&mut self, device: u64, file: &Path) {
         let file = || file.to_path_buf();
         self.devices.entry(device).or_insert_with(file);
     }
 
-    /// One more is done.
+    /// Counts one more finished file.
     pub(super) fn add(&mut self) {
         self.soft += 1;
     }
 
-    /// How many files have become durable, the first ones; begins with more if it is time.
+    /// Returns how many more files, in order, have become durable; starts the next sync if it is
+    /// due.
     pub(super) fn poll(&mut self) -> Option<u64> {
         if self.soft == 0 || !self.here {
             return None;
@@ -80,12 +83,12 @@ impl SyncBatch {
         files
     }
 
-    /// Those that were under way are durable, or have to be made so once more.
+    /// Handles the end of a sync: the files are durable, or have to be synced again.
     fn ended(&mut self, done: bool) -> Option<u64> {
         let syncing = std::mem::take(&mut self.syncing);
         if !done {
             for (device, file) in syncing {
-                // What came since is there rather.
+                // A newer file of this device is more likely to exist.
                 self.devices.entry(device).or_insert(file);
             }
             return None;
@@ -110,14 +113,14 @@ impl SyncBatch {
     }
 }
 
-/// Syncs these devices, and those that `earlier` files lie on.
+/// Syncs these devices and those of the `earlier` files.
 fn sync_all(mut devices: Devices, earlier: &[PathBuf]) -> io::Result<()> {
     for file in earlier {
         match fs::metadata(file) {
             Ok(meta) => {
                 devices.entry(meta.dev()).or_insert_with(|| file.clone());
             }
-            // Nobody takes for done what is not there.
+            // A file that does not exist is not taken for finished later.
             Err(e) if is_gone(&e) => {}
             Err(e) => return Err(e),
         }
@@ -135,18 +138,19 @@ fn is_gone(e: &io::Error) -> bool {
     )
 }
 
-/// Something open on each of these devices: one that cannot be reached any more is not synced.
+/// Opens a file or folder on each device; fails if one is no longer reachable, and then nothing is
+/// synced.
 fn open_all(devices: &Devices) -> io::Result<Vec<File>> {
     let opened = devices.iter().map(|(device, file)| open_on(*device, file));
     opened.collect()
 }
 
-/// The folder of `file` or, where that is on another device, as that of a symlink may be, or may
-/// not be read, the file.
+/// Opens the folder of `file`, or the file itself if the folder is on another device (as with a
+/// symlink) or unreadable.
 fn open_on(device: u64, file: &Path) -> io::Result<File> {
     let above = file.parent().filter(|p| !p.as_os_str().is_empty());
     let above = above.unwrap_or_else(|| Path::new("."));
-    // To open a FIFO that has come there meanwhile would wait for whoever writes it.
+    // Opening a FIFO that took the file's place would block until it has a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     for path in [above, file] {
         let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else {

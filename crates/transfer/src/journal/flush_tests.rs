@@ -1,3 +1,5 @@
+//! Tests of syncing the file systems of copied files.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -5,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Devices, EACH, SyncBatch, open_all};
 
-/// A folder of the machine's memory, where there is one: its device is another than the disk's.
+/// Creates a folder in /dev/shm, if present: its device differs from the disk's.
 fn elsewhere() -> Option<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").ok()
 }
@@ -19,7 +21,7 @@ fn file(path: PathBuf) -> PathBuf {
     path
 }
 
-/// What becomes durable of all that waits.
+/// Runs one sync and returns how many files became durable.
 fn durable(flush: &mut SyncBatch) -> Option<u64> {
     flush.begun = flush.begun.checked_sub(EACH).unwrap();
     assert_eq!(flush.poll(), None, "it begins");
@@ -36,7 +38,7 @@ fn each_device_that_files_lie_on_is_synced() {
     let here = tempfile::tempdir().unwrap();
     let Some(there) = elsewhere() else { return };
     let (ours, theirs) = (file(here.path().join("a")), file(there.path().join("b")));
-    // A folder, and a file in a folder of another device.
+    // Symlinks to a folder and to a file on another device.
     symlink(there.path(), here.path().join("folder")).unwrap();
     symlink(&theirs, here.path().join("link")).unwrap();
     for name in ["folder/b", "link"] {
@@ -57,13 +59,13 @@ fn files_on_a_device_that_cannot_be_synced_are_not_told_durable() {
     flush.lies_on(device(&ours), &ours);
     flush.add();
     assert_eq!(durable(&mut flush), Some(1));
-    // Of the next two, one lies where nothing is mounted any more.
+    // One of the next two files lies on a device that is no longer mounted.
     flush.lies_on(device(&ours), &ours);
     flush.add();
     flush.lies_on(u64::MAX, &ours);
     flush.add();
     assert_eq!(durable(&mut flush), None);
-    // It is not forgotten when it is tried again.
+    // The missing device is not forgotten at the next attempt.
     assert_eq!(durable(&mut flush), None);
 }
 
@@ -74,7 +76,7 @@ fn what_an_earlier_run_has_done_is_looked_for() {
     let all = vec![ours.clone(), here.path().join("gone"), ours.join("gone")];
     let mut flush = SyncBatch::new(true).with_earlier(4, all);
     assert_eq!(durable(&mut flush), Some(4));
-    // Nobody knows where this one lies.
+    // The device of this file cannot be determined.
     symlink("round", here.path().join("round")).unwrap();
     let mut flush = SyncBatch::new(true).with_earlier(1, vec![here.path().join("round")]);
     assert_eq!(durable(&mut flush), None);

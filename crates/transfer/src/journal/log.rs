@@ -1,3 +1,5 @@
+//! Writes the journal's records.
+
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -11,41 +13,42 @@ use tracing::debug;
 use super::flush::SyncBatch;
 use super::syncs::JournalSyncs;
 
-/// Bytes that were told since the last sync of the journal: those a loss of power here costs, and
-/// what is in flight (40 MiB), are sent again. As much as is answered between two syncs at the
-/// receiving end, which is told at once, so that it is rarely a sync more.
+/// The bytes of ranges recorded since the journal's last sync that trigger the next one. A power
+/// loss here costs these bytes and those in flight (40 MiB), which are sent again. The value equals
+/// the bytes that are acknowledged between two syncs at the receiver, which are recorded at once,
+/// so that it rarely adds a sync.
 const TOLD: u64 = 24 << 20;
 
-/// A journal that is being written. What is written outlives this process; a thread makes it
+/// A journal that is being written. Written records survive this process; a thread makes them
 /// durable.
 pub(crate) struct Log {
     file: File,
     path: PathBuf,
     writer: Writer,
-    /// Records that are not written yet.
+    /// Encoded records that are not written yet.
     out: Vec<u8>,
-    /// Records taken, and the length of the file.
+    /// The number of records taken, and the length of the file.
     taken: u64,
     len: u64,
-    /// What is written is synced.
+    /// True if written records are synced.
     eager: bool,
-    /// Somebody waits for a record, or will believe it.
+    /// True if a record should be synced soon, because a file waits for it or relies on it.
     now: bool,
-    /// Bytes told since that was last so.
+    /// Bytes of ranges recorded since the last request for a sync.
     told: u64,
-    /// What the last `Synced` said.
+    /// The count in the last `Synced` record.
     said: u64,
     flush: SyncBatch,
     syncs: Arc<JournalSyncs>,
     thread: Option<JoinHandle<()>>,
-    /// Wakes who waits for [`Log::durable`].
+    /// Wakes the thread that waits for [`Log::durable`].
     bell: Receiver<()>,
     failed: bool,
 }
 
 impl Log {
-    /// Goes on behind the first `good` bytes of `file`, or begins it: then nothing is synced until
-    /// [`Log::sync_from_now_on`]. `flush` makes files durable that are done.
+    /// Continues after the first `good` bytes of `file`, or starts it if that is 0. Nothing is
+    /// synced before [`Log::sync_from_now_on`]. `flush` makes finished files durable.
     pub(crate) fn start(
         mut file: File,
         path: PathBuf,
@@ -86,21 +89,21 @@ impl Log {
         Ok(log)
     }
 
-    /// What is written down is worth a sync; returns what [`Log::durable`] reaches when all so
-    /// far is durable.
+    /// Enables syncing; returns the value that [`Log::durable`] reaches when all records so far are
+    /// durable.
     pub(crate) fn sync_from_now_on(&mut self) -> u64 {
         self.eager = true;
         self.now = true;
-        // Says nothing, but is behind all that does.
+        // A record without content, which is durable only after all earlier ones.
         self.write(&Record::Clock { mtime: 0 })
     }
 
-    /// A file of which `Done` is written next lies on this device.
+    /// Records the device of a file whose `Done` record is written next.
     pub(crate) fn lies_on(&mut self, device: u64, file: &Path) {
         self.flush.lies_on(device, file);
     }
 
-    /// Takes a record, to be written at the next [`Log::write_out`]; returns what [`Log::durable`]
+    /// Takes a record for the next [`Log::write_out`]; returns the value that [`Log::durable`]
     /// reaches when it is durable.
     pub(crate) fn write(&mut self, record: &Record) -> u64 {
         match record {
@@ -117,11 +120,11 @@ impl Log {
                     self.flush.add();
                 }
             }
-            // What these cost who does not find them again is one look.
+            // Losing one of these costs a resumed copy only one lookup.
             Record::Clock { .. } | Record::Durable { .. } | Record::Synced { .. } => {}
             _ => self.now = true,
         }
-        // Nobody would ever take it from there.
+        // A failed journal is not written again.
         if !self.failed {
             self.writer.write(record, &mut self.out);
         }
@@ -129,11 +132,10 @@ impl Log {
         self.taken
     }
 
-    /// Writes what was taken: to be called before anybody is waited for. A process that is killed
-    /// loses only what came since.
+    /// Writes the pending records; call before blocking. A killed process loses only later records.
     ///
     /// # Errors
-    /// The journal cannot be written, said once. The copy goes on without.
+    /// The journal cannot be written; reported once. The copy continues without a journal.
     pub(crate) fn write_out(&mut self) -> io::Result<()> {
         if self.failed {
             return Ok(());
@@ -175,30 +177,30 @@ impl Log {
         self.syncs.ask(self.taken, self.len, now)
     }
 
-    /// Records that are durable, or need not be waited for any more.
+    /// Returns the number of records that are durable or need no more waiting.
     pub(crate) fn durable(&self) -> u64 {
         self.syncs.durable()
     }
 
-    /// How often it was synced.
+    /// Returns the number of syncs.
     #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
         self.syncs.made()
     }
 
-    /// Bytes that are kept until they are written.
+    /// Returns the capacity in bytes of the buffer for pending records.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.out.capacity()
     }
 
-    /// It is written to another file from now on.
+    /// Redirects the log to another file.
     #[cfg(test)]
     pub(super) fn put_in(&mut self, file: File) {
         self.file = file;
     }
 
-    /// Something when [`Log::durable`] has grown.
+    /// Receives a message when [`Log::durable`] has grown.
     pub(crate) fn bell(&self) -> &Receiver<()> {
         &self.bell
     }
@@ -207,7 +209,7 @@ impl Log {
         &self.path
     }
 
-    /// The copy is whole: nobody will ask.
+    /// Removes the journal because the copy is complete.
     pub(crate) fn remove(mut self) {
         let _ = fs::remove_file(&self.path);
         debug!(
@@ -216,7 +218,7 @@ impl Log {
             self.len,
             self.syncs.made()
         );
-        // A sync that is under way need not be waited for.
+        // A running sync need not be awaited.
         self.thread = None;
         self.eager = false;
     }

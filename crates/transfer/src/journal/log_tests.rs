@@ -1,3 +1,5 @@
+//! Tests of writing and syncing the journal, including its cost.
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,7 +9,7 @@ use schedule::journal::{Record, SourceId, replay};
 use super::flush::SyncBatch;
 use super::log::Log;
 
-/// Longer than any sync takes.
+/// A time limit above that of any sync.
 const LONG: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
@@ -77,7 +79,7 @@ fn who_begins_a_file_waits_for_its_record_only_once_it_is_worth_it() {
     assert_eq!(left.state.unfinished().count(), 2);
 }
 
-/// For each 5 MB of 4 GiB the journal was synced once.
+/// Regression test: the journal was synced for every 5 MB of 4 GiB.
 #[test]
 fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
     let folder = tempfile::tempdir().unwrap();
@@ -87,7 +89,7 @@ fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
     log.write_out().unwrap();
     until(|| log.durable() > number);
     let before = log.synced();
-    // 2,000 MiB as fast as the disk takes their records.
+    // Records 2,000 MiB as fast as the disk accepts the records.
     let first = Instant::now();
     for told in 0..500 {
         log.write(&ranges(0, told * 4, false));
@@ -98,7 +100,7 @@ fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
     until(|| log.durable() >= last);
     let (syncs, seconds) = (log.synced() - before, first.elapsed().as_secs());
     assert!(syncs <= 2000 / 24 + seconds + 2, "{syncs} in {seconds} s");
-    // All of it is there for whoever comes after a kill, synced or not.
+    // All records are in the file after a kill, synced or not.
     for told in 0..3 {
         log.write(&ranges(0, 4000 + told * 8, false));
         log.write_out().unwrap();
@@ -151,8 +153,8 @@ fn nobody_waits_for_a_journal_that_cannot_be_written() {
     assert_eq!(log.kept(), 0, "for nobody");
 }
 
-/// The bars: a million files take less than 200 MiB, and less than 2 % of the time that they take
-/// at 20,000 a second, which no server here has reached.
+/// Limits: a million files take less than 200 MiB, and less than 2 % of their transfer time at
+/// 20,000 files per second, which no tested server has reached.
 #[test]
 #[ignore = "measures; cargo test --release -p longhaul-transfer million -- --ignored --nocapture"]
 fn a_million_files_cost_little() {
@@ -162,7 +164,7 @@ fn a_million_files_cost_little() {
     let files = 1_000_000;
     let mut took = Duration::ZERO;
     for first in (0..files).step_by(64) {
-        // At that rate 64 come each 3.2 ms, half of which is enough here.
+        // At that rate 64 files take 3.2 ms; half of that is enough here.
         let begun_at = Instant::now();
         for id in first..first + 64 {
             log.write(&begun(id));

@@ -1,6 +1,6 @@
-//! The journal's file: where it is, who may write it, and the thread that does.
+//! The journal's file: its location, its permissions, and the thread that writes it.
 //!
-//! What is in it, and what is believed of it: [`schedule::journal`], docs/journal.md.
+//! The format and the rules for trusting it: [`schedule::journal`], docs/journal.md.
 
 mod flush;
 mod log;

@@ -1,3 +1,5 @@
+//! Finds, checks and creates the journal's file.
+
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -11,30 +13,30 @@ use schedule::journal::{State, UnusableJournal, replay};
 use crate::private_dir::{PrivateDir, UserDir};
 use crate::report::Name;
 
-/// A larger file is not read: a journal of ten million files is smaller.
+/// The largest journal that is read, in bytes; a journal of ten million files is smaller.
 const LARGEST: u64 = 4 << 30;
 
-/// The journal file of a copy: in the user's state folder, where nobody else can write. Up to
-/// version 2 it lay beside a local target, and a server could send one.
+/// The location of a copy's journal: in the user's state folder, where other users cannot write. Up
+/// to version 2 it lay beside a local target, and a server could send one.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     identity: Vec<u8>,
-    /// `None` where the user has no state folder.
+    /// The state folder; `None` if the user has none.
     folder: Option<PathBuf>,
     name: OsString,
-    /// Where a journal of version 2 would lie beside the target.
+    /// The path of a version 2 journal beside the target.
     beside: Option<PathBuf>,
 }
 
-/// What is there.
+/// The result of looking for a journal.
 #[derive(Debug)]
 pub(crate) enum Found {
     Nothing,
-    /// Another process writes it.
+    /// Another process is writing the journal.
     Busy(PathBuf),
-    /// It may not be believed, and was put aside: a sentence.
+    /// The journal is not trusted and was renamed; contains a sentence for the user.
     Aside(String),
-    /// An earlier run left it; nobody else writes it while the file is open.
+    /// A journal from an earlier run, locked while the file is open.
     Left {
         file: File,
         path: PathBuf,
@@ -44,8 +46,8 @@ pub(crate) enum Found {
 }
 
 impl Place {
-    /// For the copy that `command` names, to `local` or to another machine. The same command on
-    /// another machine is another copy: homes are shared between machines.
+    /// Returns the journal's location for the copy that `command` identifies; `local` is a local
+    /// target. The machine is part of the identity, since home directories may be shared.
     pub(crate) fn new(command: &[u8], local: Option<&Path>) -> Self {
         Self::at(UserDir::State.path(), command, local)
     }
@@ -66,16 +68,16 @@ impl Place {
         &self.identity
     }
 
-    /// A file beside the target that an older longhaul would take for its journal. Whoever made
-    /// the target's tree could have put it there.
+    /// Returns a file beside the target that an older longhaul would use as its journal. The
+    /// creator of the target's tree could have planted it.
     pub(crate) fn beside(&self) -> Option<&Path> {
         let is_file = |path: &&PathBuf| fs::symlink_metadata(path).is_ok_and(|m| m.is_file());
         self.beside.as_ref().filter(is_file).map(PathBuf::as_path)
     }
 
-    /// Looks for what an earlier run has left.
+    /// Looks for a journal of an earlier run.
     pub(crate) fn find(&self) -> io::Result<Found> {
-        // [`Place::create`] says why there is no folder, where a journal is needed.
+        // [`Place::create`] reports why there is no folder, if a journal is needed.
         let dir = self.folder.as_deref().map(PrivateDir::open);
         let Some(Ok(dir)) = dir else {
             return Ok(Found::Nothing);
@@ -86,7 +88,7 @@ impl Place {
             Err(e) => return Err(e),
         };
         let path = dir.path().join(&self.name);
-        // The process that had it removes it when its copy is whole.
+        // The process that holds the lock removes the file when its copy is complete.
         if !lock(&file)? || file.metadata()?.nlink() == 0 {
             return Ok(Found::Busy(path));
         }
@@ -101,7 +103,7 @@ impl Place {
             (&file).read_to_end(&mut bytes)?;
             match replay(&bytes) {
                 Ok(left) if left.state.identity().is_empty() => {
-                    // It ended before it said anything.
+                    // The earlier run ended before it wrote a record.
                     dir.remove(&self.name)?;
                     return Ok(Found::Nothing);
                 }
@@ -131,7 +133,7 @@ impl Place {
         )))
     }
 
-    /// Makes the file.
+    /// Creates and locks the journal file.
     pub(crate) fn create(&self) -> io::Result<(File, PathBuf)> {
         let Some(folder) = &self.folder else {
             let why =
@@ -151,15 +153,15 @@ impl Place {
     }
 }
 
-/// The first 80 bits of the SHA-256, in hexadecimal.
+/// Returns the first 80 bits of the SHA-256 in hexadecimal.
 fn short_hash(of: &[u8]) -> String {
     let hash = digest::digest(&digest::SHA256, of);
     let bytes = hash.as_ref().iter().take(10);
     bytes.map(|b| format!("{b:02x}")).collect()
 }
 
-/// Tells this machine from others that share its users' homes: machine-id(5) and the host name,
-/// since machines that were made of one image may have the first in common.
+/// Identifies this machine among those that share home directories, by machine-id(5) and host name:
+/// machines cloned from one image may have the same machine-id.
 fn machine() -> Vec<u8> {
     let mut name = fs::read("/etc/machine-id").unwrap_or_default();
     name.truncate(name.trim_ascii_end().len().min(64));
@@ -169,7 +171,7 @@ fn machine() -> Vec<u8> {
     name
 }
 
-/// False if another process has it.
+/// Locks the file; false if another process holds the lock.
 fn lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -178,7 +180,7 @@ fn lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Names the start of this machine's kernel; empty where it has no name.
+/// Returns the boot ID of this machine's kernel; empty if unknown.
 pub(crate) fn boot_here() -> Vec<u8> {
     fs::read("/proc/sys/kernel/random/boot_id")
         .map(|text| text.trim_ascii().to_vec())
@@ -203,12 +205,12 @@ mod tests {
         assert!(matches!(place.find().unwrap(), Found::Busy(_)));
         assert!(place.create().is_err());
         drop(file);
-        // Empty, it is taken away.
+        // An empty journal is removed.
         assert!(matches!(place.find().unwrap(), Found::Nothing));
         assert!(!path.exists());
         fs::write(&path, b"no journal").unwrap();
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
-            // Only root gives files away.
+            // Only root can change a file's owner.
             return;
         }
         assert!(place.find().is_err());
@@ -217,7 +219,7 @@ mod tests {
         assert!(matches!(place.find().unwrap(), Found::Aside(_)));
     }
 
-    /// A server sent such a file, and what it said was done to files anywhere.
+    /// Regression test: a server sent such a file, and its contents affected unrelated local files.
     #[test]
     fn no_journal_is_read_beside_the_target() {
         let folder = tempfile::tempdir().unwrap();

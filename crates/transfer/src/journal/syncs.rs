@@ -1,3 +1,5 @@
+//! The thread that syncs the journal, and the state that it shares with the writer.
+
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -8,41 +10,41 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tracing::debug;
 
-/// How long records that files wait for may gather, and this share of the time that the copy has
-/// taken: a sync for each begun file would be most of a small file's time. 10,000 small files took
-/// 930 of them at 10 ms.
+/// How long records that files wait for may gather: at least [`GATHER`], and a hundredth of the
+/// time that the copy has taken, up to [`GATHER_MOST`]. A sync per started file would be most of a
+/// small file's time: 10,000 small files took 930 syncs at 10 ms.
 const GATHER: Duration = Duration::from_millis(10);
 const GATHER_SHARE: u32 = 100;
 const GATHER_MOST: Duration = Duration::from_millis(100);
-/// How long what nobody waits for may be lost with this machine's power.
+/// How long records that no file waits for may stay unsynced, and be lost in a power failure.
 const LAZY: Duration = Duration::from_secs(1);
 
-/// What of a journal is durable, and a thread's work to make more of it so.
+/// Tracks how much of a journal is durable, and runs the thread that syncs it.
 pub(super) struct JournalSyncs {
     asked: Mutex<Asked>,
     wake: Condvar,
     durable: AtomicU64,
     len: AtomicU64,
     made: AtomicU64,
-    /// Something when more is durable.
+    /// Gets a message when more records are durable.
     ring: Sender<()>,
-    /// Of the file, until its name is durable too.
+    /// The journal's folder, until the file's name is durable too.
     folder: Mutex<Option<PathBuf>>,
 }
 
-/// What is written and may be synced.
+/// The records that are written and may be synced.
 #[derive(Default)]
 struct Asked {
     records: u64,
     len: u64,
-    /// Somebody waits, or too much would be lost.
+    /// True if a file waits, or if too much would be lost in a power failure.
     now: bool,
     over: bool,
     failed: Option<io::Error>,
 }
 
 impl JournalSyncs {
-    /// Of a file in `folder`.
+    /// Creates the state for a journal in `folder`.
     pub(super) fn new(ring: Sender<()>, folder: Option<PathBuf>) -> Self {
         Self {
             asked: Mutex::default(),
@@ -55,17 +57,17 @@ impl JournalSyncs {
         }
     }
 
-    /// Records that are durable.
+    /// Returns the number of durable records.
     pub(super) fn durable(&self) -> u64 {
         self.durable.load(Ordering::SeqCst)
     }
 
-    /// Bytes of the file that are.
+    /// Returns the number of durable bytes.
     pub(super) fn len(&self) -> u64 {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// How often the file was synced.
+    /// Returns the number of syncs.
     pub(super) fn made(&self) -> u64 {
         self.made.load(Ordering::SeqCst)
     }
@@ -74,8 +76,8 @@ impl JournalSyncs {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many records are written, and the file is so long with them: to be synced within a
-    /// second, or `now`.
+    /// Announces that `records` records are written and the file has `len` bytes; syncs them within
+    /// a second, or with `now` as soon as possible.
     ///
     /// # Errors
     /// A sync has failed.
@@ -84,7 +86,7 @@ impl JournalSyncs {
         let first = asked.len <= self.len();
         asked.records = records;
         asked.len = len;
-        // The thread looks at the clock by itself once it has something to do.
+        // The thread checks the clock by itself once it has work.
         if first || now && !asked.now {
             self.wake.notify_one();
         }
@@ -92,7 +94,7 @@ impl JournalSyncs {
         asked.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Nothing more will be written; `sync` what was.
+    /// Ends the thread; with `sync` after a last sync.
     pub(super) fn end(&self, sync: bool) {
         let mut asked = self.asked();
         asked.over = true;
@@ -102,13 +104,13 @@ impl JournalSyncs {
         self.wake.notify_one();
     }
 
-    /// Nobody may wait for what does not come: the copy goes on without.
+    /// Releases all waiters, since the copy continues without a journal.
     pub(super) fn give_up(&self) {
         self.durable.store(u64::MAX, Ordering::SeqCst);
         let _ = self.ring.try_send(());
     }
 
-    /// Syncs `file` as it is asked to, until the end.
+    /// The body of the thread: syncs `file` on request until the end.
     pub(super) fn run(&self, file: &File) {
         let begun = Instant::now();
         let mut last = begun.checked_sub(GATHER_MOST).unwrap_or(begun);
@@ -138,8 +140,8 @@ impl JournalSyncs {
         }
     }
 
-    /// Until something has to be synced; `None` if there is nothing and will be nothing, and true
-    /// if nothing more will come.
+    /// Waits until a sync is due. Returns true for the last one, and `None` if there is nothing
+    /// left to sync.
     fn wait(&self, last: Instant) -> Option<bool> {
         let mut asked = self.asked();
         loop {
@@ -167,7 +169,7 @@ impl JournalSyncs {
     fn sync(&self, file: &File) -> io::Result<()> {
         let folder = self.folder.lock();
         if let Some(folder) = folder.unwrap_or_else(PoisonError::into_inner).take() {
-            // Its name has to be found again.
+            // The folder is synced so that the file's name is durable.
             File::open(folder)?.sync_all()?;
         }
         file.sync_data()

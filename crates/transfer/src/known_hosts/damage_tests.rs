@@ -1,4 +1,4 @@
-//! Lines and files that cannot be read: none of them may hide a revocation or another key.
+//! Tests of unreadable lines and files: none of them may hide a revocation or another key.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,8 @@ fn of(text: &[u8], seed: u8) -> Verdict {
     check(&known(text), "h", 2222, &key(seed))
 }
 
-/// A comment with one byte that is no UTF-8 made the line vanish, and the key was accepted.
+/// Regression test: a comment with one byte that is not UTF-8 hid the line, and the key was
+/// accepted.
 #[test]
 fn a_byte_that_is_no_utf_8_hides_neither_a_revocation_nor_another_key() {
     let key = encoded(&key(1));
@@ -41,13 +42,14 @@ fn a_byte_that_is_no_utf_8_hides_neither_a_revocation_nor_another_key() {
     assert!(matches!(of(&names, 2), Verdict::Changed(_)));
 }
 
-/// A key of another type was a new key: accept-new and no took it without a word.
+/// Regression test: a key of another type counted as new, so accept-new and no accepted it
+/// silently.
 #[test]
 fn a_key_of_another_type_is_a_changed_key() {
     let rsa = PrivateKey::generate_rsa().unwrap();
     let line = format!("[h]:2222 {}\n", encoded(rsa.public()));
     assert!(matches!(of(line.as_bytes(), 1), Verdict::Changed(k) if k.key_type == "ssh-rsa"));
-    // Of a type that nobody here knows, too.
+    // A key of an unknown type counts too.
     let mut blob = Vec::new();
     for field in [b"ssh-future".as_slice(), b"data"] {
         blob.extend_from_slice(&u32::try_from(field.len()).unwrap().to_be_bytes());
@@ -55,7 +57,7 @@ fn a_key_of_another_type_is_a_changed_key() {
     }
     let line = format!("[h]:2222 ssh-future {}\n", STANDARD.encode(blob));
     assert!(matches!(of(line.as_bytes(), 1), Verdict::Changed(_)));
-    // The line of the same type is the one that is shown.
+    // The error shows the line with a key of the same type.
     let both = format!("{line}[h]:2222 {}\n", encoded(&key(2)));
     let Verdict::Changed(shown) = of(both.as_bytes(), 1) else {
         panic!("changed");
@@ -84,7 +86,7 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
             matches!(of(line.as_bytes(), 1), Verdict::Unreadable(d) if !d.revokes),
             "{line}"
         );
-        // What another line has of the host counts.
+        // Another, readable line for the host counts.
         let right = format!("{line}\n[h]:2222 {own}\n");
         assert!(
             matches!(of(right.as_bytes(), 1), Verdict::Trusted(_)),
@@ -97,7 +99,7 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
         " \t",
         "[h]:2222 1024 35 123456789",
         "x ssh-ed25519 !",
-        // An authority that is not read certifies nothing.
+        // An unreadable authority certifies nothing.
         "@cert-authority * ssh-ed25519 AAAA",
         "@cert-authority\t* ssh-ed25519 AAAA x",
     ] {
@@ -130,7 +132,8 @@ fn a_revocation_that_cannot_be_read_revokes_whatever_it_may() {
     }
 }
 
-/// The same RSA key in other bytes (a number with zeros in front) got past its revocation.
+/// Regression test: an RSA key in another encoding (a number with leading zeros) escaped its
+/// revocation.
 #[test]
 fn a_revoked_rsa_key_is_known_however_its_numbers_are_written() {
     let key = PrivateKey::generate_rsa().unwrap();
@@ -231,7 +234,7 @@ fn white_space_and_names_of_signatures_are_read_as_openssh_reads_them() {
             "{line}"
         );
     }
-    // A carriage return parts no words.
+    // A carriage return does not separate words.
     assert_eq!(
         of(format!("[h]:2222\r{key}").as_bytes(), 1),
         Verdict::Unknown

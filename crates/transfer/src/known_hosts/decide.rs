@@ -1,3 +1,5 @@
+//! Decides whether a host key is accepted, with a prompt if necessary.
+
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -9,13 +11,13 @@ use crate::config::StrictHostKeyChecking as Strict;
 use crate::escape;
 use crate::prompt::{Kind, Prompt, PromptError};
 
-/// The host key is taken.
+/// The result for an accepted host key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// The host is new: add it with [`record()`](super::record()).
+    /// True if the host is new and must be added with [`record()`](super::record()).
     pub record: bool,
-    /// The key was not what it should be and StrictHostKeyChecking=no takes it all the same:
-    /// send no password, answer no keyboard-interactive prompt, forward no agent.
+    /// True if StrictHostKeyChecking=no accepted a wrong key: send no password, answer no
+    /// keyboard-interactive prompt, forward no agent.
     pub distrusted: bool,
     /// Texts for the user, each of one or more lines.
     pub warnings: Vec<String>,
@@ -25,59 +27,59 @@ const UNVERIFIED: &str = "StrictHostKeyChecking=no: the connection is not verifi
      keyboard-interactive authentication and agent forwarding are disabled to avoid \
      man-in-the-middle attacks.";
 
-/// The host key is not taken; the text is what the user needs to see.
+/// The reason for refusing a host key; the text is meant for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyError {
-    /// The host has another key than before.
+    /// The host key differs from the known one.
     Changed {
-        /// The host as its line has it.
+        /// The host as in its line.
         host: String,
-        /// What the host is known by.
+        /// The known key.
         known: Box<KnownKey>,
-        /// What it showed.
+        /// The type of the key that the host showed.
         shown_type: String,
-        /// Its fingerprint.
+        /// The fingerprint of the key that the host showed.
         shown: String,
     },
     /// The key is revoked.
     Revoked {
         /// The host.
         host: String,
-        /// Where that is said.
+        /// The line or file with the revocation.
         place: Place,
-        /// The fingerprint.
+        /// The fingerprint of the key.
         shown: String,
     },
-    /// A line or file that cannot be read may say something else about the host.
+    /// An unreadable line or file may contradict the key.
     Unreadable {
         /// The host.
         host: String,
         /// The line or file.
         damage: Damage,
     },
-    /// The host is not known, and nobody may be asked (StrictHostKeyChecking=yes, batch mode).
+    /// The host is unknown, and no prompt is allowed (StrictHostKeyChecking=yes, batch mode).
     Unknown {
         /// The host.
         host: String,
         /// The key's type in words.
         shown_type: String,
-        /// Its fingerprint.
+        /// The key's fingerprint.
         shown: String,
-        /// Why that ends it.
+        /// The reason why there is no prompt.
         why: String,
     },
-    /// The user said no.
+    /// The user rejected the key.
     Declined {
         /// The host.
         host: String,
     },
 }
 
-/// Decides whether to go on with a host that showed `key`, on which the files say `checked`, as
-/// OpenSSH's ssh does (sshconnect.c `check_host_key`). It is stricter where a revoked key is shown
-/// under StrictHostKeyChecking=no, and where a line cannot be read.
+/// Decides about a host that showed `key`, given the result `checked` of the files, as ssh does
+/// (sshconnect.c `check_host_key`). Stricter than ssh for a revoked key with
+/// StrictHostKeyChecking=no, and for unreadable lines.
 ///
-/// `address` is what is shown beside the name.
+/// `address` is shown beside the name.
 pub fn decide(
     strict: Strict,
     checked: &Checked,
@@ -175,12 +177,12 @@ pub fn decide(
     }
 }
 
-/// Decides about the address behind a name whose key is accepted, on which the files say `checked`
-/// (CheckHostIP; sshconnect.c `check_host_key`). The address is new, and to be recorded, where this
-/// is true.
+/// Decides about the address of a host whose key was accepted by name, given the result `checked`
+/// of the files (CheckHostIP; sshconnect.c `check_host_key`). True if the address is new and must
+/// be recorded.
 ///
 /// # Errors
-/// The address has another key, and nobody has said that this is right: one sentence.
+/// The address has another key, and the user did not accept that; one sentence.
 pub fn decide_address(
     strict: Strict,
     checked: &Checked,
@@ -247,10 +249,10 @@ fn question(
     text
 }
 
-/// `yes`, `no` or the very fingerprint, as readers of ssh's question know it.
+/// Asks for `yes`, `no` or the exact fingerprint, as ssh does.
 fn confirm(question: String, shown: &str, prompt: &mut dyn Prompt) -> Result<bool, PromptError> {
     let mut question = question;
-    // A dialogue that always answers the same must not go on for ever.
+    // A program that always gives the same answer must not cause an endless loop.
     for _ in 0..10 {
         let answer = prompt.ask(&question, Kind::Visible)?;
         let answer = answer.trim();
@@ -264,7 +266,7 @@ fn confirm(question: String, shown: &str, prompt: &mut dyn Prompt) -> Result<boo
     Err(PromptError::Cancelled)
 }
 
-/// Says that a new host's key was added to `file`, or why it was not and what follows.
+/// Reports that a new host's key was added to `file`, or why it was not and the consequence.
 pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Result<()>) -> String {
     let host = name.entry();
     let host = escape::name(host.as_bytes());
@@ -280,7 +282,7 @@ pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Resu
     }
 }
 
-/// As OpenSSH names key types: `ED25519`, `ECDSA`, `RSA`, `ED25519-SK`.
+/// Returns OpenSSH's name of a key type: `ED25519`, `ECDSA`, `RSA`, `ED25519-SK`.
 fn type_name(key_type: &str) -> String {
     match key_type {
         "ssh-ed25519" => "ED25519".into(),

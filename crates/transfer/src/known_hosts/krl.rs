@@ -1,4 +1,4 @@
-//! Key revocation lists, as `ssh-keygen -k` makes them (OpenSSH's PROTOCOL.krl).
+//! Parses key revocation lists of `ssh-keygen -k` (OpenSSH's PROTOCOL.krl).
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 use ssh::key::{Certificate, PublicKey};
 use wire::{Reader, WireError};
 
-/// In front of every list.
+/// The first bytes of every list.
 pub(super) const MAGIC: &[u8] = b"SSHKRL\n\0";
 const VERSION: u32 = 1;
 
@@ -23,7 +23,7 @@ const SERIAL_BITMAP: u8 = 0x22;
 const KEY_IDS: u8 = 0x23;
 const CERTIFICATE_EXTENSION: u8 = 0x39;
 
-/// Keys and certificates that are revoked.
+/// The revoked keys and certificates of a list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Krl {
     keys: Vec<Vec<u8>>,
@@ -32,17 +32,17 @@ pub(super) struct Krl {
     certificates: Vec<Certificates>,
 }
 
-/// Certificates of one authority.
+/// The revoked certificates of one authority.
 #[derive(Clone, Debug, Default)]
 struct Certificates {
-    /// The authority's key; empty for any.
+    /// The authority's key; empty for any authority.
     authority: Vec<u8>,
-    /// Serial numbers, from one to another, both included.
+    /// Ranges of serial numbers, both ends included.
     serials: Vec<(u64, u64)>,
     key_ids: Vec<String>,
 }
 
-/// A list that cannot be read, or has more than is known here. Nothing is known to be not revoked then.
+/// The reason why a list cannot be used. No key is then known to be valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KrlError {
     Malformed(WireError),
@@ -69,7 +69,7 @@ impl Krl {
                 KEYS => krl.keys.extend(strings(data)?.into_iter().map(bare)),
                 SHA1 => krl.sha1.extend(strings(data)?),
                 SHA256 => krl.sha256.extend(strings(data)?),
-                // Its key would have to be trusted for that, which nothing says.
+                // Verifying the signature needs a trusted key, which no setting names.
                 SIGNATURE => {}
                 EXTENSION => extension(data)?,
                 other => return Err(KrlError::Section(other)),
@@ -78,7 +78,7 @@ impl Krl {
         Ok(krl)
     }
 
-    /// The key, its certificate or the authority of that is revoked.
+    /// True if the key, its certificate or the certificate's authority is revoked.
     pub(super) fn revokes(&self, key: &PublicKey) -> bool {
         let certificate = key.certificate();
         let authority = certificate.map(|c| c.authority().blob());
@@ -139,7 +139,7 @@ impl Certificates {
 
     fn has(&self, certificate: &Certificate) -> bool {
         let ours = self.authority.is_empty() || self.authority == certificate.authority().blob();
-        // A number of 0 is that of all certificates that were given none.
+        // Serial number 0 is shared by all certificates without a number.
         let serial = certificate.serial;
         let listed = |(low, high): &(u64, u64)| (*low..=*high).contains(&serial);
         let by_serial = serial != 0 && self.serials.iter().any(listed);
@@ -156,7 +156,7 @@ fn strings(data: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
     Ok(strings)
 }
 
-/// The key without its certificate.
+/// Returns the plain key of a certificate blob; other blobs unchanged.
 fn bare(blob: Vec<u8>) -> Vec<u8> {
     match PublicKey::from_blob(&blob) {
         Ok(key) => key.plain().blob().to_vec(),
@@ -164,7 +164,7 @@ fn bare(blob: Vec<u8>) -> Vec<u8> {
     }
 }
 
-/// The numbers of the bits that are set in a number, from `offset` on.
+/// Returns the positions of set bits in a big-endian number, plus `offset`, as ranges of one.
 fn bits(bitmap: &[u8], offset: u64) -> impl Iterator<Item = (u64, u64)> {
     let bytes = bitmap.iter().rev().zip(0_u64..);
     bytes.flat_map(move |(byte, at)| {
@@ -175,7 +175,7 @@ fn bits(bitmap: &[u8], offset: u64) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// One that is critical and not known here may revoke anything.
+/// Accepts an unknown extension unless it is critical, since a critical one may revoke any key.
 fn extension(data: &[u8]) -> Result<(), KrlError> {
     let mut r = Reader::new(data);
     let (_name, critical) = (r.string()?, r.u8()?);
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Of each list, every key and certificate is revoked for us exactly if it is for ssh-keygen.
+    /// For each list, the set of revoked keys and certificates equals ssh-keygen's.
     #[test]
     fn a_list_revokes_what_ssh_keygen_says_it_does() {
         let dir = tempfile::tempdir().unwrap();

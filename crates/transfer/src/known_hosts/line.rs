@@ -1,3 +1,5 @@
+//! Parses lines of known_hosts, including damaged ones.
+
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -8,21 +10,21 @@ use super::pattern::matches_list;
 use super::{HostName, KnownKey, Place};
 use crate::escape;
 
-/// OpenSSH drops a line that has a longer pattern (match.c `match_pattern_list`).
+/// OpenSSH ignores a line with a longer pattern (match.c `match_pattern_list`).
 const LONGEST_PATTERN: usize = 1022;
 
 const NUL: &str = "it has a NUL byte";
 
-/// A line of a file.
+/// A parsed line of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
-    /// The hosts and the key that OpenSSH reads in it.
+    /// The hosts and the key that OpenSSH reads in the line.
     pub(super) entry: Option<Entry>,
-    /// The part that OpenSSH skips. Its key may be another one of the host's, or a revoked one.
+    /// The part that OpenSSH ignores, which may name another or a revoked key of the host.
     pub(super) unreadable: Option<Unreadable>,
 }
 
-/// Hosts, and a key that is theirs, is revoked or is an authority's.
+/// The hosts of a line, and a key: theirs, a revoked one, or an authority's.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) place: Place,
@@ -30,7 +32,7 @@ pub(super) struct Entry {
     hosts: Hosts,
     pub(super) key_type: String,
     pub(super) blob: Vec<u8>,
-    /// The blob of the bare key where the line has a certificate.
+    /// The blob of the plain key if the line has a certificate.
     pub(super) plain: Vec<u8>,
 }
 
@@ -41,26 +43,26 @@ pub(super) enum Marker {
     Revoked,
 }
 
-/// As much of a damaged line as can be told.
+/// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
 pub(super) struct Unreadable {
     pub(super) place: Place,
     pub(super) why: &'static str,
-    /// `None`: it may be about any host.
+    /// The hosts; `None` if the line may be about any host.
     hosts: Option<Hosts>,
-    /// The bare key; `None`: it may be any key.
+    /// The plain key; `None` if the line may be about any key.
     plain: Option<Vec<u8>>,
     pub(super) purpose: Purpose,
 }
 
-/// Meaning of a line that is damaged.
+/// The meaning of a damaged line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Names a host's key.
     Binds,
     /// Has `@revoked`.
     Revokes,
-    /// Has a marker that is not known here.
+    /// Has an unknown marker.
     Unknown,
 }
 
@@ -73,12 +75,12 @@ enum Hosts {
 }
 
 impl Line {
-    /// Reads a line as hostfile.c `hostkeys_foreach_file` does: bytes, between blanks and tabs, up
-    /// to a NUL. An empty line, a comment and a key of SSH 1 have neither part.
+    /// Parses a line as hostfile.c `hostkeys_foreach_file` does: bytes separated by spaces and
+    /// tabs, up to a NUL. Both parts are `None` for an empty line, a comment and a key of SSH 1.
     pub(super) fn parse(line: &[u8], place: impl Fn() -> Place) -> Self {
         let front = until_nul(line);
         if front.len() < line.len() && front.trim_ascii().is_empty() {
-            // OpenSSH sees an empty line.
+            // OpenSSH treats this as an empty line.
             return Self {
                 entry: None,
                 unreadable: Some(Unreadable {
@@ -106,7 +108,7 @@ impl Line {
                 }
             }
         };
-        // OpenSSH takes it for a part of the first word.
+        // OpenSSH reads the byte order mark as part of the first word.
         if let Some(behind) = front.strip_prefix(b"\xef\xbb\xbf") {
             parsed.unreadable = match read(behind, &place) {
                 Some(Ok(entry)) => entry.damaged("it begins with a byte order mark"),
@@ -122,7 +124,7 @@ fn until_nul(line: &[u8]) -> &[u8] {
     line.split(|b| *b == 0).next().unwrap_or_default()
 }
 
-/// The next word, and what follows it.
+/// Splits off the next word.
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let text = text.trim_blanks();
     let end = text.iter().position(|b| blank(*b)).unwrap_or(text.len());
@@ -155,7 +157,7 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
     let (blob, _) = word(rest);
     let is_number = !key_type.is_empty() && key_type.iter().all(u8::is_ascii_digit);
     if is_number && key_type.len() < 8 && marker == Ok(Marker::None) {
-        // SSH 1: bits, exponent, modulus.
+        // An SSH 1 key: bits, exponent, modulus.
         return None;
     }
     let parsed_hosts = Hosts::parse(hosts);
@@ -185,7 +187,7 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
         }
     };
     if marker == Ok(Marker::CertAuthority) {
-        // Without its authority nothing is trusted that should not be.
+        // Ignoring an authority can only reduce trust.
         return None;
     }
     Some(Err(Unreadable {
@@ -197,9 +199,9 @@ fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadab
     }))
 }
 
-/// The marker, and what follows it. OpenSSH looks for the blank that ends a marker before it looks
-/// for a tab; a revocation counts here however it is written, and an authority whose marker
-/// OpenSSH does not see is left out.
+/// Splits off the marker. OpenSSH looks for a space after a marker before it looks for a tab. Here
+/// a revocation counts in either form, and an authority whose marker OpenSSH does not recognize is
+/// ignored.
 fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
     let (mut rest, mut found) = (text, Vec::new());
     while rest.first() == Some(&b'@') {
@@ -218,11 +220,11 @@ fn markers(text: &[u8]) -> Option<(Result<Marker, ()>, &[u8])> {
     Some((marker, rest))
 }
 
-/// Type, blob and bare blob of a key as a line has it.
+/// Parses a key of a line: type, blob and blob of the plain key.
 fn key(key_type: &[u8], blob: &[u8]) -> Option<(String, Vec<u8>, Vec<u8>)> {
     let blob = decode(blob)?;
     let named = Reader::new(&blob).string().ok()?;
-    // OpenSSH knows RSA keys by the names of their signatures too (sshkey.c `peek_type_nid`).
+    // OpenSSH also accepts the signature names for RSA keys (sshkey.c `peek_type_nid`).
     let rsa = named == b"ssh-rsa" && matches!(key_type, b"rsa-sha2-256" | b"rsa-sha2-512");
     if named != key_type && !rsa {
         return None;
@@ -239,8 +241,8 @@ fn key(key_type: &[u8], blob: &[u8]) -> Option<(String, Vec<u8>, Vec<u8>)> {
     Some((key_type, blob, plain))
 }
 
-/// An `ssh-rsa` blob, of whatever size, with its numbers as short as they can be: OpenSSH compares
-/// numbers and not bytes.
+/// Re-encodes an `ssh-rsa` blob of any size with minimal numbers, since OpenSSH compares numbers
+/// and not bytes.
 fn shortest_rsa(blob: &[u8]) -> Option<Vec<u8>> {
     let mut r = Reader::new(blob);
     let key_type = r.string().ok()?;
@@ -250,7 +252,7 @@ fn shortest_rsa(blob: &[u8]) -> Option<Vec<u8>> {
     out.extend_from_slice(&u32::try_from(key_type.len()).ok()?.to_be_bytes());
     out.extend_from_slice(key_type);
     for number in [e, n] {
-        // A negative one is no number that a key has.
+        // A key has no negative numbers.
         if number.first().is_some_and(|first| *first >= 0x80) {
             return None;
         }
@@ -259,7 +261,7 @@ fn shortest_rsa(blob: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// A key of a list of revoked keys: the bare blob. `None`: it is no key.
+/// Parses a line of a revoked keys file and returns the plain blob; `None` if it is not a key.
 pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
     let (key_type, rest) = word(text);
     let (blob, _) = word(rest);
@@ -267,7 +269,7 @@ pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Entry {
-    /// The line is about `name`.
+    /// True if the line is about `name`.
     pub(super) fn names(&self, name: &HostName) -> bool {
         self.hosts.name(name)
     }
@@ -304,17 +306,17 @@ impl Entry {
 }
 
 impl Unreadable {
-    /// The line may be about `name`.
+    /// True if the line may be about `name`.
     pub(super) fn may_name(&self, name: &HostName) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.name(name))
     }
 
-    /// The line has this very key.
+    /// True if the line contains exactly this key.
     pub(super) fn has(&self, plain: &[u8]) -> bool {
         self.plain.as_deref() == Some(plain)
     }
 
-    /// The line revokes this key, as far as can be told.
+    /// True if the line may revoke this key.
     pub(super) fn may_revoke(&self, plain: &[u8]) -> bool {
         match self.purpose {
             Purpose::Binds => false,
@@ -331,7 +333,7 @@ impl Hosts {
                 pattern.strip_prefix(b"!").unwrap_or(pattern).len() > LONGEST_PATTERN
             };
             let readable = !text.is_empty() && !text.split(|b| *b == b',').any(long);
-            // Another number is another hash.
+            // `|` with another number is another hash scheme.
             let plain = readable && !text.starts_with(b"|");
             return plain.then(|| Self::Patterns(text.to_ascii_lowercase()));
         };
@@ -352,7 +354,7 @@ impl Hosts {
     }
 }
 
-/// Base64 as resolv's `b64_pton` takes it: white space within does not count.
+/// Decodes base64 as resolv's `b64_pton` does, ignoring white space.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let space = |b: &u8| b.is_ascii_whitespace() || *b == 0x0b;
     if text.iter().any(space) {
@@ -362,7 +364,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// The fingerprint of a blob of whatever type.
+/// Returns the fingerprint of a blob of any key type.
 pub(super) fn fingerprint(blob: &[u8]) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, blob);
     format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))

@@ -1,4 +1,4 @@
-//! known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which key a host has.
+//! Reads known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT) and checks host keys against it.
 
 mod decide;
 mod krl;
@@ -22,15 +22,15 @@ pub use revoked::RevokedKeys;
 use crate::config::Algorithms;
 use line::{Entry, Line, Marker, Purpose, Unreadable};
 
-/// A larger file is refused; 64 MiB hold some 500,000 hosts.
+/// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
 
-/// Characters that no host name recorded in a file may have: they mean something else there
-/// (sshconnect.c `check_host_key`).
+/// Characters that a recorded host name must not contain, since they have other meanings in the
+/// file (sshconnect.c `check_host_key`).
 const UNRECORDED: &str = "@?*#[]|'\"\\,! \t";
 
-/// The name under which a host's key is kept: lower case, with the port unless it is 22, or the
-/// alias (HostKeyAlias).
+/// The name under which a host key is stored: lower case, with the port unless it is 22, or the
+/// HostKeyAlias.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
     host: String,
@@ -38,7 +38,7 @@ pub struct HostName {
 }
 
 impl HostName {
-    /// For a host and port, or the alias that stands for both.
+    /// Builds the name from host and port, or from the alias that replaces both.
     pub fn new(host: &str, port: u16, alias: Option<&str>) -> Self {
         Self {
             host: alias.unwrap_or(host).to_ascii_lowercase(),
@@ -46,19 +46,19 @@ impl HostName {
         }
     }
 
-    /// The host without the port, as certificates name it.
+    /// Returns the host without the port, as in certificates.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// A line can name it, and no other host by that.
+    /// True if a line with this name matches only this host.
     fn can_be_recorded(&self) -> bool {
         !self
             .host
             .contains(|c: char| UNRECORDED.contains(c) || c.is_control())
     }
 
-    /// As a line has it: `host` or `[host]:port`.
+    /// Returns the name as written in a line: `host` or `[host]:port`.
     pub fn entry(&self) -> String {
         match self.port {
             Some(port) => format!("[{}]:{port}", self.host),
@@ -74,21 +74,21 @@ impl HostName {
     }
 }
 
-/// A line of a file.
+/// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1.
+    /// The line number, from 1.
     pub line: usize,
 }
 
-/// The files' answer about a key that a host showed.
+/// The result of looking up a host's key in the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the host's.
+    /// The key is known for the host.
     Trusted(Place),
-    /// It is certified for the host by an authority that is trusted for it.
+    /// The key is certified by an authority that is trusted for the host.
     TrustedByCa(Place),
     /// No key is known for the host.
     Unknown,
@@ -96,40 +96,41 @@ pub enum Verdict {
     Changed(KnownKey),
     /// The key, or the authority that certified it, is revoked.
     Revoked(Place),
-    /// A line or a file that cannot be read may name another key of the host, or revoke this one.
+    /// An unreadable line or file may name another key of the host, or revoke this one.
     Unreadable(Damage),
 }
 
-/// A line or file that cannot be read.
+/// An unreadable line or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; `None` where the whole file cannot be read.
+    /// The line number, from 1; `None` if the whole file is unreadable.
     pub line: Option<usize>,
-    /// The reason, which goes on behind `FILE:LINE: `.
+    /// The reason, which follows `FILE:LINE: `.
     pub why: String,
-    /// It may revoke the key, which no setting makes good.
+    /// True if the line may revoke the key, which no setting can override.
     pub revokes: bool,
 }
 
 /// A key in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownKey {
-    /// Where.
+    /// The position of its line.
     pub place: Place,
-    /// Its type, such as `ssh-ed25519`.
+    /// The key's type, such as `ssh-ed25519`.
     pub key_type: String,
-    /// `SHA256:...`
+    /// The fingerprint, `SHA256:...`.
     pub fingerprint: String,
 }
 
-/// A [`Verdict`], and why a certificate did not help if there was one.
+/// A [`Verdict`], and the reason why a certificate was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// What counts.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The key came in a certificate, which was not accepted; the verdict is on the bare key.
+    /// The reason for refusing the certificate, if there was one; the verdict is then on the plain
+    /// key.
     pub certificate: Option<CertificateError>,
 }
 
@@ -144,8 +145,9 @@ pub struct KnownHosts {
 }
 
 impl KnownHosts {
-    /// Reads `user` and `global` files in order; missing ones are empty. New hosts are added to the
-    /// first of `user`; where there is none (UserKnownHostsFile=none), no new host is taken.
+    /// Reads the `user` and `global` files in order; missing files count as empty. New hosts are
+    /// added to the first `user` file; without one (UserKnownHostsFile=none), new hosts are
+    /// refused.
     pub fn load(user: &[PathBuf], global: &[PathBuf]) -> Self {
         let mut known = Self {
             unrecorded: user.is_empty(),
@@ -166,7 +168,7 @@ impl KnownHosts {
         known
     }
 
-    /// Adds the lines of `text`, which came from `file`.
+    /// Adds the lines of `text`, the contents of `file`.
     pub fn add(&mut self, file: &Path, text: &[u8]) {
         for (at, line) in text.split(|b| *b == b'\n').enumerate() {
             let place = || Place {
@@ -179,20 +181,20 @@ impl KnownHosts {
         }
     }
 
-    /// New hosts are taken although there is no file that they could be added to.
+    /// Accepts new hosts although there is no file to record them in.
     pub fn take_unrecorded(&mut self) {
         self.unrecorded = false;
     }
 
-    /// Keys that no host may have (RevokedHostKeys).
+    /// Sets the keys that no host may have (RevokedHostKeys).
     pub fn revoke(&mut self, revoked: RevokedKeys) {
         self.revoked = revoked;
     }
 
-    /// Looks up `key` as the key of `name`, at `now` (seconds since 1970).
+    /// Looks up `key` for `name` at time `now` (seconds since 1970).
     ///
-    /// A host on a port of its own is also known by a line without the port if that line has
-    /// this very key (sshconnect.c `check_host_key`).
+    /// For a host on a port other than 22, a line without the port also counts if it has exactly
+    /// this key (sshconnect.c `check_host_key`).
     pub fn check(&self, name: &HostName, key: &PublicKey, now: u64, ca: &Algorithms) -> Checked {
         let bare = name.without_port();
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
@@ -218,8 +220,9 @@ impl KnownHosts {
             }
         }
         if let (Some(certificate), [here, bare]) = (key.certificate(), by_name.as_slice()) {
-            // OpenSSH looks a certificate of an authority that is not named for the port up by the
-            // name alone, and then its bare key, before it looks that up with the port.
+            // For a certificate of an authority that is not listed for the port, OpenSSH looks up
+            // the certificate and then its plain key by the name without the port, before the name
+            // with the port.
             let authority = certificate.authority().blob();
             let mut authorities = here.iter().filter(|e| e.marker == Marker::CertAuthority);
             let known = bare
@@ -242,7 +245,7 @@ impl KnownHosts {
                 return Verdict::Trusted(same.place.clone());
             }
             let of_type = keys.clone().find(|e| e.key_type == key.key_type());
-            // Without the port it may be another machine.
+            // The host without the port may be another machine.
             if let Some(other) = of_type.or_else(|| keys.clone().next()).filter(|_| at == 0) {
                 return Verdict::Changed(other.known_key());
             }
@@ -267,7 +270,7 @@ impl KnownHosts {
         listed.or_else(|| marked.next().map(|e| e.place.clone()))
     }
 
-    /// A damaged line that may revoke this key of this host.
+    /// Returns a damaged line that may revoke this key of this host.
     fn possible_revocation(&self, names: &[&HostName], key: &PublicKey) -> Option<Damage> {
         let blobs = bare_blobs(key);
         let found = self.unreadable.iter().find(|line| {
@@ -282,8 +285,8 @@ impl KnownHosts {
         self.entries.iter().filter(move |e| e.names(&name))
     }
 
-    /// The host key algorithms `offer`, those first that match a line for `name`, so that the
-    /// server shows the key that can be checked (sshconnect2.c `order_hostkeyalgs`).
+    /// Sorts the host key algorithms `offer` so that those with a matching line for `name` come
+    /// first, and the server shows a key that can be checked (sshconnect2.c `order_hostkeyalgs`).
     pub fn prefer(&self, name: &HostName, offer: &[String]) -> Vec<String> {
         let rank = self.rank(name);
         let mut sorted = offer.to_vec();
@@ -291,7 +294,7 @@ impl KnownHosts {
         sorted
     }
 
-    /// Those of `offer` that are as good as the first of [`KnownHosts::prefer`].
+    /// Returns the names in `offer` that rank as high as the first of [`KnownHosts::prefer`].
     pub fn equally_preferred(&self, name: &HostName, offer: &[String]) -> Vec<String> {
         let rank = self.rank(name);
         let best = offer.iter().map(&rank).min();
@@ -302,8 +305,8 @@ impl KnownHosts {
             .collect()
     }
 
-    /// 0 for algorithms whose certificates an authority for `name` may have signed, 1 for keys of
-    /// a type that is known for it, 2 for the rest.
+    /// Ranks an algorithm: 0 if an authority for `name` may have signed its certificates, 1 if a
+    /// key of its type is known for `name`, 2 otherwise.
     fn rank(&self, name: &HostName) -> impl Fn(&String) -> u8 + use<'_> {
         let lines: Vec<&Entry> = self.lines(name).collect();
         let lines = match name.without_port() {
@@ -326,12 +329,12 @@ impl KnownHosts {
         }
     }
 
-    /// Whether any line is about `name`.
+    /// True if any line is about `name`.
     pub fn knows(&self, name: &HostName) -> bool {
         self.lines(name).next().is_some()
     }
 
-    /// Other names under which `key` is known: place, and the names unless they are hashed.
+    /// Returns the other lines with `key`: position, and the names unless they are hashed.
     pub fn names_of(&self, key: &PublicKey) -> Vec<(Place, Option<String>)> {
         let blob = key.plain().blob();
         self.entries
@@ -342,7 +345,7 @@ impl KnownHosts {
     }
 }
 
-/// The line of the authority that certifies `key` for `name`.
+/// Returns the line of the authority that certifies `key` for `name`.
 fn by_authority(
     lines: &[&Entry],
     name: &HostName,
@@ -357,7 +360,8 @@ fn by_authority(
     let authority = lines.iter().find(|entry| {
         entry.marker == Marker::CertAuthority && entry.blob == certificate.authority().blob()
     });
-    // CASignatureAlgorithms is about this signature, not about what the authority's key could make.
+    // CASignatureAlgorithms applies to the algorithm of this signature, not to those that the
+    // authority's key supports.
     let algorithm = certificate.signature_algorithm();
     let allowed = algorithm.is_ok_and(|name| ca.allows(&name));
     certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed)?;
@@ -366,7 +370,7 @@ fn by_authority(
         .ok_or_else(no_authority)
 }
 
-/// The key without its certificate, and the certificate's authority.
+/// Returns the plain key and the certificate's authority.
 fn bare_blobs(key: &PublicKey) -> Vec<&[u8]> {
     let authority = key.certificate().map(|c| c.authority().blob());
     [Some(key.plain().blob()), authority]

@@ -1,14 +1,16 @@
-/// Whether `name` matches `pattern`, in which `*` is any text and `?` any character (OpenSSH's
+//! Matches host names against OpenSSH's wildcard patterns.
+
+/// True if `name` matches `pattern`, in which `*` is any text and `?` any character (OpenSSH's
 /// match.c `match_pattern`).
 ///
-/// Linear in memory and at worst quadratic in time: a line of known_hosts cannot make it hang.
+/// Memory is linear and time at most quadratic, so that a line of known_hosts cannot cause a hang.
 pub fn matches_pattern(name: &str, pattern: &str) -> bool {
     matches_bytes(name.as_bytes(), pattern.as_bytes())
 }
 
 fn matches_bytes(name: &[u8], pattern: &[u8]) -> bool {
     let (mut n, mut p) = (0, 0);
-    // Where to go on when what follows the last `*` does not fit.
+    // The position to continue from if the text after the last `*` does not match.
     let mut retry: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -35,7 +37,7 @@ fn matches_bytes(name: &[u8], pattern: &[u8]) -> bool {
         .is_some_and(|rest| rest.iter().all(|c| *c == b'*'))
 }
 
-/// Whether `name` matches one of the patterns between commas and none of those with `!`.
+/// True if `name` matches one of the comma-separated patterns and none of those with `!`.
 pub(super) fn matches_list(name: &[u8], patterns: &[u8]) -> bool {
     let mut found = false;
     for pattern in patterns.split(|b| *b == b',') {

@@ -1,3 +1,5 @@
+//! Adds host keys to a known_hosts file.
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -11,10 +13,9 @@ use ssh::key::PublicKey;
 
 use super::{HostName, KnownHosts};
 
-/// Adds a line for `name` and `key` to `file`, unless another process has just done so.
+/// Adds a line for `name` and `key` to `file`, unless another process has just added it.
 ///
-/// The folder is created for this user alone if it is missing. `hashed` hides the name, as
-/// HashKnownHosts asks.
+/// A missing folder is created with mode 0700. `hashed` hides the name (HashKnownHosts).
 pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io::Result<()> {
     if let Some(folder) = file.parent().filter(|f| !f.as_os_str().is_empty()) {
         DirBuilder::new()
@@ -42,8 +43,8 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
     if !open.metadata()?.is_file() {
         return open.write_all(line.as_bytes());
     }
-    // Held until the file is closed. Our own processes wait for each other, and O_APPEND with
-    // one write keeps the lines of others apart.
+    // The lock is held until the file is closed. It serializes longhaul processes; against other
+    // programs, O_APPEND with a single write keeps lines intact.
     flock(&open, FlockOperation::LockExclusive)?;
     let present = contents(&mut open)?;
     let mut known = KnownHosts::default();

@@ -1,3 +1,5 @@
+//! Loads revoked keys (RevokedHostKeys).
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +10,7 @@ use super::line::revoked_key;
 use super::{Place, bare_blobs, read};
 use crate::escape;
 
-/// Keys that no host may have (RevokedHostKeys): bare keys, one for each line, or a KRL.
+/// Keys that no host may have (RevokedHostKeys): plain keys, one per line, or a KRL.
 #[derive(Clone, Debug, Default)]
 pub struct RevokedKeys {
     keys: Vec<(Place, Vec<u8>)>,
@@ -16,8 +18,8 @@ pub struct RevokedKeys {
 }
 
 impl RevokedKeys {
-    /// Reads `files`. Where one cannot be read, no host may be trusted, so that is an error: one
-    /// sentence.
+    /// Loads `files`. An unreadable file is an error (one sentence), since no host could be trusted
+    /// without it.
     pub fn load<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<Self, String> {
         let mut revoked = Self::default();
         for file in files {
@@ -32,7 +34,7 @@ impl RevokedKeys {
                 if matches!(line.first(), Some(b'#') | None) {
                     continue;
                 }
-                // OpenSSH reads up to a NUL byte, and so may miss a key behind one.
+                // OpenSSH reads up to a NUL byte, and so may miss a key after one.
                 let Some(key) = revoked_key(line).filter(|_| !line.contains(&0)) else {
                     return Err(format!(
                         "RevokedHostKeys {}:{}: not a public key, so that no host key can be \
@@ -51,7 +53,8 @@ impl RevokedKeys {
         Ok(revoked)
     }
 
-    /// Where the key, its certificate or the authority of that is revoked.
+    /// Returns the position of a revocation of the key, its certificate or the certificate's
+    /// authority.
     pub(super) fn find(&self, key: &PublicKey) -> Option<Place> {
         let blobs = bare_blobs(key);
         let found = self

@@ -1,3 +1,5 @@
+//! Tests of looking up, deciding about and recording host keys.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -11,7 +13,7 @@ use super::*;
 use crate::config::StrictHostKeyChecking as Strict;
 use crate::prompt::{Answer, Kind, Prompt, PromptError};
 
-/// A key made of one byte, so that texts stay the same from run to run.
+/// Returns a key derived from one byte, so that texts do not change between runs.
 pub(super) fn key(seed: u8) -> PublicKey {
     let key = PrivateKey::from_ed25519_seed(&[seed; 32]).unwrap();
     key.public().clone()
@@ -89,7 +91,7 @@ fn a_line_without_port_vouches_for_other_ports_only_with_the_very_key() {
         check(&known, "host", 2222, &key(1)),
         Verdict::Trusted(at(1))
     );
-    // And a different key on another port is new, not changed: it may be another machine.
+    // A different key on another port is new, not changed: it may be another machine.
     assert_eq!(check(&known, "host", 2222, &key(2)), Verdict::Unknown);
     let alias = HostName::new("host", 2222, Some("Alias"));
     assert_eq!(alias.entry(), "alias");
@@ -120,7 +122,7 @@ fn revoked_wins_over_everything() {
     let mut listed = known(&format!("h {one}\n"));
     listed.revoke(RevokedKeys::load([&list]).unwrap());
     assert!(matches!(check(&listed, "h", 22, &key(1)), Verdict::Revoked(p) if p.line == 2));
-    // A list that ends too soon.
+    // A truncated list.
     fs::write(&list, b"SSHKRL\n\0\0\0\0\x01").unwrap();
     assert!(RevokedKeys::load([&list]).is_err());
     fs::write(&list, "nonsense").unwrap();
@@ -274,7 +276,7 @@ fn a_new_host_that_cannot_be_recorded_is_refused() {
     for strict in [Strict::Yes, Strict::Ask, Strict::AcceptNew, Strict::No] {
         let (refused, asked) = decided(strict, &none, &new, &["yes"]);
         assert!(matches!(refused, Err(HostKeyError::Unknown { .. })) && asked.is_empty());
-        // As a pattern it would name other hosts.
+        // As a pattern, the name would match other hosts.
         let name = HostName::new("h", 22, Some("a*"));
         let files = known("");
         let checked = files.check(&name, &new, 1_000, &Algorithms::Ours);
@@ -284,7 +286,7 @@ fn a_new_host_that_cannot_be_recorded_is_refused() {
     }
 }
 
-/// "Permanently added" was said although known_hosts could not be written.
+/// Regression test: "Permanently added" was printed although known_hosts could not be written.
 #[test]
 fn that_a_host_was_added_is_said_only_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -346,7 +348,7 @@ fn a_new_host_is_added_once_on_a_line_of_its_own() {
         fs::read_to_string(&file).unwrap(),
         format!("unfinished\n{line}")
     );
-    // A name that no hash can happen to hold.
+    // A name with a dot, which a base64 hash cannot contain.
     record(&file, &HostName::new("h.2", 22, None), &key(1), true).unwrap();
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.lines().nth(2).unwrap().starts_with("|1|") && !text.contains("h.2"));
@@ -379,7 +381,7 @@ fn many_at_once_do_not_damage_each_other_s_lines() {
     ));
 }
 
-/// Runs ssh-keygen; `None` and a word about it where it is not installed.
+/// Runs ssh-keygen; `None` with a message if it is not installed.
 fn ssh_keygen(args: &[&str]) -> Option<()> {
     match Command::new("ssh-keygen").args(args).output() {
         Ok(output) => {
@@ -453,7 +455,7 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
     let good = checked(&trusted, "h", in_2025);
     assert_eq!(good.verdict, Verdict::TrustedByCa(at(1)));
     assert_eq!(good.certificate, None);
-    // An algorithm that CASignatureAlgorithms does not have.
+    // A signature algorithm that CASignatureAlgorithms does not contain.
     let name = HostName::new("h", 2222, None);
     let none = Algorithms::chosen("CASignatureAlgorithms", "rsa-sha2-512", None);
     let refused = known(&trusted).check(&name, &certified, in_2025, &none);
@@ -479,7 +481,8 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
         checked(&bare, "h", in_2025).verdict,
         Verdict::Trusted(at(1))
     );
-    // Without an authority the name alone has the bare key, whatever the port has.
+    // Without an authority, the line without the port decides by its plain key, regardless of the
+    // port's line.
     let by_name = format!(
         "[h]:2222 {}\nh {}\n",
         encoded(&key(9)),

@@ -1,121 +1,121 @@
-//! What was measured of a host on purpose (`longhaul bench`), beside what copies learn in passing.
+//! Deliberate measurements of a host (`longhaul bench`), in addition to what copies learn in
+//! passing.
 //!
-//! It is a part of [`super::HostMemory`] and kept with it: `connect::remember_findings` stores it,
-//! a copy reads it when it chooses ciphers and compression. Nothing of it is trusted: a wrong
-//! figure costs speed.
+//! They are part of [`super::HostMemory`]: `connect::remember_findings` stores them, and a copy
+//! reads them to choose ciphers and compression. They are not trusted: a wrong figure only costs
+//! speed.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schedule::Direction;
 use serde::{Deserialize, Serialize};
 
-/// Older figures are of other programs and machines.
+/// The lifetime of measurements; older ones may stem from other programs or machines.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Rows that are kept of each kind: a memory that outgrew its file would be none.
+/// The number of rows kept of each kind, since a file above the maximum size is not read.
 const ROWS: usize = 48;
-/// Bytes of a name that are kept.
+/// The maximum length of a name in bytes.
 const NAME: usize = 64;
-/// Compression pays from here on, in hundredths of the rate without.
+/// The rate with compression from which on it pays, in hundredths of the rate without.
 const PAYS: u64 = 102;
 
-/// What was measured between this machine and a host.
+/// The measurements between this machine and a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Findings {
-    /// When, in seconds of UNIX.
+    /// The time of measurement, in seconds since 1970.
     pub at: u64,
-    /// By what, for people: `longhaul bench 0.1.0`.
+    /// The program that measured, for display: `longhaul bench 0.1.0`.
     pub by: String,
-    /// The model of this machine's processor, as [`super::processor::model`] has it. Rates of
-    /// ciphers say nothing of another: homes are shared between machines.
+    /// The model of this machine's processor ([`super::processor::model`]). Cipher rates do not
+    /// apply to another one, and home directories may be shared between machines.
     pub processor: String,
-    /// Each cipher that both ends have.
+    /// The rates of ciphers that both ends support.
     #[serde(default)]
     pub ciphers: Vec<CipherRate>,
-    /// What compressing brought.
+    /// The results of compression.
     #[serde(default)]
     pub compression: Vec<Compressed>,
 }
 
-/// How fast a cipher was, memory to memory over one connection without compression.
+/// The rate of a cipher, memory to memory over one connection without compression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CipherRate {
-    /// SSH's name.
+    /// The cipher's SSH name.
     pub cipher: String,
-    /// The MAC beside it; none with an AEAD cipher.
+    /// The MAC; `None` for an AEAD cipher.
     #[serde(default)]
     pub mac: Option<String>,
-    /// Bytes a second from end to end.
+    /// Bytes per second from end to end.
     pub rate: u64,
-    /// Bytes that this end's processor seals or opens in a second of its time.
+    /// Bytes that this end's processor seals or opens per second of processor time.
     #[serde(default)]
     pub here: Option<u64>,
-    /// The same of the host's.
+    /// Bytes that the host's processor seals or opens per second of processor time.
     #[serde(default)]
     pub there: Option<u64>,
 }
 
-/// What compressing data of one kind brought on this path.
+/// The result of compressing one kind of data on this path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compressed {
-    /// Of what kind the data were.
+    /// The kind of data.
     pub data: Data,
-    /// By what they were compressed.
+    /// The compression method.
     pub method: Method,
-    /// Which way they went.
+    /// The direction of the transfer.
     pub direction: Direction,
-    /// What was left of a thousand bytes.
+    /// The compressed size of 1,000 bytes.
     pub left: u32,
-    /// Bytes of the data a second, compressed on the way.
+    /// Original bytes per second with compression.
     pub rate: u64,
-    /// The same without.
+    /// Bytes per second without compression.
     pub plain: u64,
 }
 
-/// Kinds of data.
+/// The kind of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
-    /// They cannot be made smaller.
+    /// Incompressible data.
     Random,
     /// Text.
     Text,
-    /// They were made smaller before.
+    /// Already compressed data.
     Gzipped,
     /// A file that the user named.
     Own,
 }
 
-/// What makes data smaller.
+/// A compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// zlib@openssh.com.
     Zlib,
-    /// zstd by blocks, where both ends are ours.
+    /// zstd in blocks, between two longhauls.
     Zstd,
 }
 
 impl Compressed {
-    /// Whether it was worth it.
+    /// True if compression raised the rate noticeably.
     pub fn paid(&self) -> bool {
         self.rate.saturating_mul(100) > self.plain.saturating_mul(PAYS)
     }
 }
 
 impl Findings {
-    /// Seconds since they were made; `None` where they are too old, or of the future: then a clock
-    /// was wrong, or is.
+    /// Returns the age; `None` if too old, or in the future because a clock was or is wrong.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let age = Duration::from_secs(now.checked_sub(self.at)?);
         (age <= LIFETIME).then_some(age)
     }
 
-    /// The best rate that a cipher had, with whatever MAC: from end to end, or where that was not
-    /// measured what the slower end can do.
+    /// Returns the best rate of a cipher with any MAC: from end to end, or if that was not
+    /// measured, the rate of the slower end.
     pub fn rate_of(&self, cipher: &str) -> Option<u64> {
         let rows = self.ciphers.iter().filter(|row| row.cipher == cipher);
         let rates = rows.filter_map(|row| match row.rate {
@@ -125,7 +125,7 @@ impl Findings {
         rates.max()
     }
 
-    /// The most that went that way without compression, in bytes a second.
+    /// Returns the highest rate without compression in this direction, in bytes per second.
     pub fn plain(&self, direction: Direction) -> Option<u64> {
         let rows = self.compression.iter();
         rows.filter(|row| row.direction == direction)
@@ -133,8 +133,8 @@ impl Findings {
             .max()
     }
 
-    /// What `method` brought that way for data that became as small as `left` of a thousand, where
-    /// data of about that kind were measured.
+    /// Returns the result of `method` in this direction for data whose compressed size per 1,000
+    /// bytes is close to `left`; `None` if no such data were measured.
     pub fn compressed(
         &self,
         method: Method,
@@ -148,7 +148,7 @@ impl Findings {
             .min_by_key(|row| row.left.abs_diff(left))
     }
 
-    /// Without what would not fit a memory.
+    /// Removes rows and text beyond the limits.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.ciphers.truncate(ROWS);

@@ -1,4 +1,5 @@
-//! Figures of the network path to a host: another network, or another round trip, is another path.
+//! Remembers figures per network path to a host: another network or another round trip is another
+//! path.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -9,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::HostMemory;
 use super::findings::Findings;
 
-/// Paths kept of a host, beside the one that was used last.
+/// The number of paths kept for a host besides the current one.
 const OTHERS: usize = 5;
-/// Round trips that differ by less are of one path.
+/// Round trips that differ by less than this belong to one path.
 const NEAR: Duration = Duration::from_millis(2);
-/// In place of a network, where the host is reached through others or by a command.
+/// The network name for a host that is reached through other hosts or a command.
 const PROXY: &str = "proxy";
-/// Any port: nothing is sent there (discard, RFC 863).
+/// The port for connect(2) of a UDP socket, which sends nothing (discard, RFC 863).
 const DISCARD: u16 = 9;
 
-/// What was measured on one network path to a host, while it is not the one in use.
+/// The measurements of a network path to a host that is not in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathMemory {
-    /// The network that this machine was in, as [`network_of`] names it; empty if unknown.
+    /// The network of this machine at that time ([`network_of`]); empty if unknown.
     #[serde(default)]
     network: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,24 +48,23 @@ impl PathMemory {
     }
 }
 
-/// Whether two round trips are of one path: as [`Learned::holds`] decides it.
+/// True if two round trips belong to one path, by the rule of [`Learned::holds`].
 fn is_one_rtt(a: Duration, b: Duration) -> bool {
     let ratio = b.as_micros().max(1) as f64 / a.as_micros().max(1) as f64;
     a.abs_diff(b) < NEAR || (0.6..=1.7).contains(&ratio)
 }
 
 impl HostMemory {
-    /// Takes the path of a connection: this end's address and the server's, `None` where it is
-    /// none of TCP's.
+    /// Selects the path of a connection with these addresses (local, server); `None` if it is not a
+    /// TCP connection.
     pub fn on_connection(&mut self, addresses: Option<(IpAddr, IpAddr)>, rtt: Option<Duration>) {
         let network = addresses.map(|(local, _)| network_of(local));
         self.address = addresses.map(|(_, peer)| peer);
         self.on_path(Some(network.as_deref().unwrap_or(PROXY)), rtt);
     }
 
-    /// Takes this path to the host: what is known of it comes to the front, and what was measured
-    /// on another one is laid aside. `network` is as [`network_of`] names it; what is `None` is
-    /// not known, and decides nothing.
+    /// Selects this path to the host and stores the figures of the previous one. `network` is named
+    /// by [`network_of`]; arguments that are `None` are unknown and not compared.
     pub fn on_path(&mut self, network: Option<&str>, rtt: Option<Duration>) {
         let now = self.path();
         let unnamed = now.network.is_empty() && now.is_empty();
@@ -91,8 +91,8 @@ impl HostMemory {
         self.findings = next.findings;
     }
 
-    /// Takes the path that the kernel would use to the address where the host was last. Where the
-    /// host has moved since, this machine's own network still tells its paths apart.
+    /// Selects the path that the kernel would use to the host's last address. Even if the host has
+    /// moved, the local network distinguishes the paths.
     pub(super) fn on_present_path(&mut self) {
         if let Some(network) = self.address.and_then(network_to) {
             self.on_path(Some(&network), None);
@@ -110,7 +110,8 @@ impl HostMemory {
     }
 }
 
-/// The network of a local address, which DHCP may change within it: 24 bits of IPv4, 64 of IPv6.
+/// Returns the network of a local address, within which DHCP may assign others: 24 bits of IPv4, 64
+/// of IPv6.
 pub fn network_of(local: IpAddr) -> String {
     match local.to_canonical() {
         IpAddr::V4(v4) => {
@@ -124,8 +125,8 @@ pub fn network_of(local: IpAddr) -> String {
     }
 }
 
-/// The network from which this machine reaches `address`, without a packet; `None` without a
-/// route.
+/// Returns the local network from which the kernel would reach `address`, without sending a packet;
+/// `None` without a route.
 fn network_to(address: IpAddr) -> Option<String> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -169,7 +170,8 @@ mod tests {
         memory.learned(Direction::Up).map(|l| l.rate)
     }
 
-    /// What was learned at 500 Mbit/s and 87 ms was believed on another path to the same host.
+    /// Regression test: figures of a path with 500 Mbit/s and 87 ms were used on another path to
+    /// the same host.
     #[test]
     fn what_was_learned_on_one_path_is_not_believed_on_another() {
         let mut memory = HostMemory::default();
@@ -179,7 +181,7 @@ mod tests {
         assert_eq!(rate(&memory, Some(HOME), Some(80)), Some(62_500_000));
         assert_eq!(rate(&memory, Some(OFFICE), Some(2)), Some(110_000_000));
         assert_eq!(rate(&memory, Some(HOME), Some(22)), Some(2_000_000));
-        // Before the round trip is known, the latest of that network.
+        // Until the round trip is known, the latest path of the network counts.
         assert_eq!(rate(&memory, Some(OFFICE), None), Some(110_000_000));
         assert_eq!(rate(&memory, Some(HOME), None), Some(2_000_000));
         for (network, ms) in [(HOME, 300), (OFFICE, 87), ("172.16.0.0/24", 87)] {
@@ -189,7 +191,7 @@ mod tests {
                 "{network} {ms}"
             );
         }
-        // Nothing tells them apart: the one that was used last.
+        // Without distinguishing facts, the path that was used last counts.
         assert_eq!(rate(&memory, None, None), Some(2_000_000));
     }
 

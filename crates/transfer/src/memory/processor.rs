@@ -1,4 +1,4 @@
-//! How fast this machine's processor is at what connections need, kept by its model: a home may be
+//! Remembers the speed of this machine's processor by its model, since a home directory may be
 //! shared between machines.
 
 use std::fs::File;
@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{file_name, read, replace, seconds};
 
-/// Changes when the meaning of a field does.
+/// The format version; increased when the meaning of a field changes.
 const FORMAT: u32 = 1;
-/// Measured anew after this: a program or a system that is newer may be faster.
+/// The lifetime of a measurement; a newer program or system may be faster.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Of /proc/cpuinfo.
+/// The number of bytes of /proc/cpuinfo that are read.
 const FIRST: u64 = 4096;
 
-/// What was measured of a processor.
+/// The measurements of a processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// When, in seconds of UNIX.
+    /// The time of measurement, in seconds since 1970.
     pub at: u64,
-    /// By what, for people: `longhaul bench --local 0.1.0`, or a copy.
+    /// The program that measured, for display: `longhaul bench --local 0.1.0`, or a copy.
     pub by: String,
-    /// SSH's name of a cipher, and the bytes that one core seals in a second.
+    /// SSH cipher names, and the bytes that one core seals per second.
     pub ciphers: Vec<(String, u64)>,
 }
 
@@ -36,15 +36,15 @@ struct Stored {
     processor: Processor,
 }
 
-/// The folder of what is known of processors: `$XDG_CACHE_HOME/longhaul/processors`, beside the
-/// memories of hosts ([`super::MemoryStore::processors`]).
+/// The folder of processor measurements: `$XDG_CACHE_HOME/longhaul/processors`, beside host memory
+/// ([`super::MemoryStore::processors`]).
 #[derive(Clone, Debug)]
 pub struct Processors {
     folder: PathBuf,
 }
 
 impl Processor {
-    /// Bytes of `cipher` that one core seals in a second.
+    /// Returns the bytes of `cipher` that one core seals per second.
     pub fn rate_of(&self, cipher: &str) -> Option<u64> {
         let row = self.ciphers.iter().find(|(name, _)| name == cipher);
         row.map(|(_, rate)| *rate)
@@ -52,12 +52,12 @@ impl Processor {
 }
 
 impl Processors {
-    /// In `folder`, which is created when first needed.
+    /// Uses `folder`, which is created when first needed.
     pub fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// What is known of the processor of that model, with its age.
+    /// Returns the stored measurements of this processor model with their age.
     pub fn load(&self, model: &str, now: SystemTime) -> Option<(Processor, Duration)> {
         let stored: Stored = read(&self.folder, &file_name(model))?;
         let age = seconds(now).checked_sub(stored.processor.at)?;
@@ -66,7 +66,7 @@ impl Processors {
         (ours && age <= LIFETIME).then_some((stored.processor, age))
     }
 
-    /// Remembers it.
+    /// Stores the measurements.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -80,19 +80,18 @@ impl Processors {
     }
 }
 
-/// The model of this machine's processor, as /proc/cpuinfo names it, or the architecture where it
-/// does not (proc(5)).
+/// Returns the processor model from /proc/cpuinfo, or the architecture if it has none (proc(5)).
 pub fn model() -> String {
     let mut text = Vec::new();
     if let Ok(file) = File::open("/proc/cpuinfo") {
-        // The kernel writes a page for each processor, and the first says it.
+        // The kernel describes each processor; the first description is enough.
         let _ = file.take(FIRST).read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
     model_in(&text).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// x86 has a name; of others the numbers that stand for one.
+/// Returns the model name on x86, and the numeric identification on other architectures.
 fn model_in(cpuinfo: &str) -> Option<String> {
     let value = |wanted: &str| {
         let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));

@@ -1,3 +1,5 @@
+//! Tests of the operand grammar.
+
 use super::*;
 
 fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Operand {
@@ -117,8 +119,8 @@ fn what_a_shell_or_an_option_parser_could_misread_is_refused() {
     }
 }
 
-/// CVE-2025-61984 and CVE-2025-61985: a user name of a URI may be encoded, and ends up in a
-/// ProxyCommand (`%r`).
+/// CVE-2025-61984 and CVE-2025-61985: the user name in a URI may be percent-encoded, and becomes
+/// part of a ProxyCommand (`%r`).
 #[test]
 fn no_encoded_control_character_gets_into_a_name() {
     for byte in (0..0x20).chain([0x7f]) {
@@ -130,7 +132,7 @@ fn no_encoded_control_character_gets_into_a_name() {
         }
         assert!(Destination::parse(&format!("ssh://u%{byte:02x}@h")).is_err());
     }
-    // C1 controls and changes of direction would hide a part of what is shown.
+    // C1 controls and bidirectional formatting would hide a part of the displayed text.
     for hidden in ["%c2%9b", "%e2%81%a7", "%e2%80%ae"] {
         assert!(parse(format!("scp://u{hidden}@h/p").as_bytes()).is_err());
     }
@@ -167,7 +169,8 @@ fn brackets_within_brackets_are_refused() {
     }
 }
 
-/// The host of `sftp<U+2067>TOTOa%20b` was shown as it is, and turned what stood behind it in a message.
+/// Regression test: the host of `sftp<U+2067>TOTOa%20b` was printed unescaped and reversed the
+/// following text of a message.
 #[test]
 fn a_host_that_steers_a_terminal_is_refused_and_shown_escaped() {
     for text in ["me@sftp\u{2067}TOTO", "h\u{200f}\u{e0041}st"] {

@@ -1,5 +1,5 @@
-//! What a run decided by itself, or was told, and what each decision rests on: `--explain`. Whoever
-//! decides leaves one of these; words are made of them in one place, the command line's.
+//! The decisions of a run and their reasons, for `--explain`, as data. The command line turns them
+//! into text in one place.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::memory::findings::Compressed;
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// About which host, as the user wrote it; none where it holds for the run.
+    /// The host concerned, as the user wrote it; `None` for the whole run.
     pub host: Option<Name>,
-    /// What was decided.
+    /// The decision itself.
     pub choice: Choice,
-    /// What it comes from.
+    /// The origin of the decision.
     pub origin: Origin,
 }
 
 impl Decision {
-    /// One that is not yet told of which host it is.
+    /// Creates a decision without a host.
     pub fn new(choice: Choice, origin: Origin) -> Self {
         Self {
             host: None,
@@ -32,179 +32,180 @@ impl Decision {
     }
 }
 
-/// What a decision comes from.
+/// The origin of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nothing spoke for anything else.
+    /// The default; no fact suggested anything else.
     Default,
-    /// The user said so on the command line: the flag, or the option of `-o`.
+    /// The user's command line: the flag, or the option of `-o`.
     Flag(&'static str),
-    /// The user said so in this ssh_config; OpenSSH's own two where it is not named.
+    /// This ssh_config file; `None` for OpenSSH's two default files.
     Config(Option<PathBuf>),
-    /// It was learned or measured so long ago.
+    /// Learned or measured earlier; contains the age.
     Memory(Duration),
-    /// It was measured in this run.
+    /// Measured in this run.
     Measured,
-    /// The far end left nothing else.
+    /// The only possibility with this far end.
     Peer,
 }
 
-/// What was decided, with what speaks for it.
+/// The subject of a decision, with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
     /// The cipher of the connections.
     Cipher {
-        /// SSH's name.
+        /// The SSH name.
         name: String,
-        /// Why it stands where it does in the order that was offered.
+        /// The reason for its position in the offered order.
         order: CipherOrder,
     },
     /// The key exchange.
     KeyExchange {
-        /// SSH's name.
+        /// The SSH name.
         name: String,
-        /// Whether it was begun before the server had said what it has.
+        /// How the key exchange was guessed before the server's proposal arrived.
         guess: Guessed,
     },
-    /// zlib, which the SSH connection has or has not.
+    /// zlib compression of the SSH connection.
     Zlib {
-        /// It has.
+        /// True if zlib is used.
         on: bool,
-        /// Why.
+        /// The reason.
         why: ZlibWhy,
     },
-    /// zstd by blocks, which a longhaul at the far end knows.
+    /// zstd compression in blocks, with a longhaul at the far end.
     Zstd {
-        /// When it was to be used.
+        /// The requested mode.
         pack: PackingMode,
-        /// Bytes of files that were to be made smaller.
+        /// File bytes that were passed to the compressor.
         tried: u64,
-        /// What became of them.
+        /// Their size after compression.
         became: u64,
-        /// Bytes that were confirmed in all.
+        /// All confirmed bytes.
         moved: u64,
     },
-    /// What served at the far end.
+    /// The SFTP server at the far end.
     FarEnd(FarEnd),
-    /// How many connections and channels there were at last.
+    /// The final number of connections and channels.
     Lanes {
         /// TCP connections.
         connections: u32,
-        /// SFTP channels on each.
+        /// SFTP channels per connection.
         channels: u32,
-        /// What held the copy back, once that could be told.
+        /// The limiter of the copy, if known.
         limiter: Option<Limiter>,
-        /// What the last try with more of them brought.
+        /// The result of the last trial with more connections or channels.
         tried: Option<TrialResult>,
-        /// What paid the last time: connections, channels on each.
+        /// The numbers that paid in an earlier copy: connections, channels per connection.
         learned: Option<(u32, u32)>,
     },
-    /// The mark on packets, 0 to 63.
+    /// The DSCP value of packets, 0 to 63.
     Dscp(u8),
-    /// TCP's congestion control on this end's sockets.
+    /// The TCP congestion control of local sockets.
     Congestion {
-        /// By the kernel's name; none for the system's own.
+        /// The kernel's name; `None` for the system's default.
         name: Option<String>,
-        /// Packets were lost, and so it was asked for.
+        /// True if it was requested because packets were lost.
         losses: bool,
     },
-    /// How files were laid on lanes.
+    /// The distribution of files over lanes.
     Files {
-        /// Files that were cut into parts.
+        /// Files that were cut into ranges.
         cut: u64,
-        /// From how many bytes on.
+        /// The size in bytes from which on files are cut.
         from: u64,
-        /// Files that were one request each.
+        /// Files that one request stored as a whole.
         whole: u64,
     },
-    /// Whether what the far end has of a file in an older form is used.
+    /// The use of basis files at the far end (delta).
     Delta {
-        /// When it was to be.
+        /// The requested mode.
         mode: Delta,
         /// Bytes that did not have to be sent.
         reused: u64,
     },
-    /// How files were compared with their sources.
+    /// The comparison of files with their sources; `None` if there was none.
     Verify(Option<Verified>),
 }
 
-/// Why ciphers were offered in the order that they were.
+/// The reason for the order in which ciphers were offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CipherOrder {
-    /// The user has chosen them.
+    /// The user's choice.
     Chosen,
-    /// The processor has instructions for AES, or has not.
+    /// True if the processor has AES instructions.
     Instructions(bool),
-    /// They were measured, and the fastest come first.
+    /// Measured rates, fastest first.
     Measured {
-        /// By what.
+        /// The program that measured.
         by: String,
-        /// Between the two ends, and not on this processor alone.
+        /// True if measured between both ends, false if on this processor alone.
         both_ends: bool,
-        /// Names, and bytes a second.
+        /// Names, and bytes per second.
         rates: Vec<(String, u64)>,
     },
 }
 
-/// How a key exchange was begun.
+/// The kind of guess with which a key exchange began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guessed {
-    /// With the server's favourite of the last time, and that was right.
+    /// A correct guess: the server's preference at the last visit.
     Remembered,
-    /// With what servers of its version prefer, and that was right.
+    /// A correct guess: the preference of servers of this version.
     ByVersion,
-    /// It was not guessed, or not rightly.
+    /// No guess, or a wrong one.
     No,
 }
 
-/// Why zlib was used, or was not.
+/// The reason why zlib was used or not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ZlibWhy {
-    /// As it was set.
+    /// The user's setting.
     Set,
-    /// It was asked for, and the server has none.
+    /// Requested, but not offered by the server.
     Refused,
-    /// A longhaul there makes data smaller by blocks, and once is enough.
+    /// The longhaul at the far end compresses in blocks, so zlib would be a second compression.
     BlocksInstead,
-    /// Who copies holds the rate down, or what is copied from here is not to be looked at.
+    /// The rate is limited by the user, or the data on this machine may not be sampled.
     NotAsked,
-    /// A connection with it failed before, for which it had not been asked for.
+    /// An earlier connection failed with zlib that the user had not requested.
     Failed,
-    /// How fast the path is was not seen yet.
+    /// The path's rate is not known yet.
     PathUnknown,
-    /// The path moves so many bytes a second, which zlib does not do.
+    /// The path moves this many bytes per second, which zlib cannot.
     PathFast(u64),
-    /// There are no data at this end to look at.
+    /// This end has no data to sample.
     Unseen,
-    /// Several files would go through one stream, whose lengths tell whoever wrote one of them and
-    /// sees the path what is in another: the user has to allow it.
+    /// Several files would share one compression stream, whose packet lengths could tell the author
+    /// of one file, if they observe the path, about the contents of another: the user must allow
+    /// that.
     Several,
-    /// There is too little to be worth the round trip that it costs.
+    /// The amount of data is too small to be worth the round trip.
     Little(u64),
-    /// The data were looked at.
+    /// The result of sampling the data.
     Looked {
-        /// Bytes a second that the path moves.
+        /// Bytes per second that the path moves.
         path: u64,
-        /// What was seen.
+        /// The sample.
         sample: Sample,
-        /// Bytes of files a second that were to be expected with zlib.
+        /// Expected file bytes per second with zlib.
         expected: u64,
     },
-    /// The same was measured before.
+    /// The result of an earlier measurement with such data.
     Found(Compressed),
 }
 
-/// A quick look at the beginnings of some files.
+/// A quick sample of the beginnings of some files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// How many.
+    /// The number of files sampled.
     pub files: u32,
-    /// Bytes of them that were deflated.
+    /// Bytes that were compressed.
     pub bytes: u64,
-    /// What is left of a thousand of those.
+    /// Their compressed size per 1,000 bytes.
     pub left: u32,
-    /// Bytes a second that one core deflates.
+    /// Bytes per second that one core deflates.
     pub rate: u64,
-    /// Bytes that there are to copy, as far as was seen.
+    /// Bytes to copy, as far as counted.
     pub total: u64,
 }

@@ -1,3 +1,5 @@
+//! Reports about a session's transfer and about the far end's SFTP server.
+
 use std::time::Duration;
 
 use schedule::{Direction, Limiter, LimiterEvidence, TrialResult};
@@ -6,65 +8,65 @@ use serde::{Serialize, Serializer};
 
 use super::{Name, seconds};
 
-/// How the bytes went to or from one host, and what held them back.
+/// The transfer to or from one host, and its limiter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SessionReport {
-    /// As the user wrote it.
+    /// The host as the user wrote it.
     pub host: Name,
-    /// Which way.
+    /// The direction of the data.
     pub direction: Direction,
-    /// Connections that were used at last.
+    /// The final number of connections.
     pub connections: u32,
-    /// Channels on each of them.
+    /// Channels per connection.
     pub channels: u32,
-    /// Their number was set, not found.
+    /// True if the user set these numbers.
     #[serde(skip)]
     pub fixed: bool,
-    /// What held it back for most of the last half.
+    /// The limiter during most of the last half of the copy.
     pub limiter: Limiter,
-    /// From the first measurement to the last.
+    /// The time from the first measurement to the last.
     #[serde(serialize_with = "seconds")]
     pub measured: Duration,
-    /// What the limiter was named by.
+    /// The figures from which the limiter was determined.
     #[serde(serialize_with = "figures")]
     pub evidence: LimiterEvidence,
-    /// What the last try with more connections or channels brought.
+    /// The result of the last trial with more connections or channels.
     #[serde(skip)]
     pub tried: Option<TrialResult>,
 }
 
-/// What served at the far end.
+/// The SFTP server at a far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FarEnd {
-    /// As the user wrote it.
+    /// The host as the user wrote it.
     pub host: Name,
-    /// How deep longhaul was there.
+    /// The depth of cooperation.
     pub depth: Depth,
-    /// The version of the longhaul there, where one served.
+    /// The version of the remote longhaul, if one served.
     pub software: Option<String>,
-    /// Why it was not more, one clause.
+    /// The reason for not using a greater depth, one clause.
     pub reason: Option<String>,
-    /// There should have been more: the reason is worth telling.
+    /// True if the depth is less than expected, so that the reason is worth a message.
     #[serde(skip)]
     pub less: bool,
 }
 
-/// What serves at the far end.
+/// The depth of cooperation with a far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Depth {
-    /// The SSH server's own SFTP server.
+    /// The server's own SFTP server.
     #[default]
     Stock,
-    /// A longhaul that was started through the SSH server, in its place.
+    /// A longhaul started through the SSH server.
     Exec,
-    /// The same, over connections that went straight to it.
+    /// A longhaul started through the SSH server, with direct connections to it.
     Direct,
-    /// longhaul is the SSH server, or the SFTP server that it has.
+    /// The SSH server, or its SFTP subsystem, is a longhaul.
     Server,
 }
 
-/// Times in seconds, as everywhere in the events.
+/// Serializes the evidence with times in seconds, as in all events.
 fn figures<S: Serializer>(e: &LimiterEvidence, serializer: S) -> Result<S::Ok, S::Error> {
     let LimiterEvidence {
         rate,

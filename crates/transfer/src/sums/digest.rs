@@ -1,3 +1,5 @@
+//! Checksum algorithms, digests and running hashers.
+
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -5,19 +7,19 @@ use serde::{Serialize, Serializer};
 
 use super::xxh::{Whole, Xxh};
 
-/// How sums are made.
+/// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// 128 bits, the fastest by far; finds errors, not forgers.
+    /// 128 bits, by far the fastest; detects errors, not forgeries.
     Xxh128,
-    /// 256 bits.
+    /// BLAKE3, 256 bits.
     Blake3,
-    /// 256 bits.
+    /// SHA-256, 256 bits.
     Sha256,
 }
 
 impl Algorithm {
-    /// As people write it.
+    /// The usual spelling of the name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Xxh128 => "XXH128",
@@ -26,7 +28,7 @@ impl Algorithm {
         }
     }
 
-    /// Bytes of a digest.
+    /// The length of a digest in bytes.
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Xxh128 => 16,
@@ -41,7 +43,7 @@ impl Serialize for Algorithm {
     }
 }
 
-/// The value of a sum.
+/// The value of a checksum.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Digest {
     bytes: [u8; 32],
@@ -56,7 +58,7 @@ impl Digest {
         Self { bytes: all, len }
     }
 
-    /// Reads what programs print; `None` unless it is exactly a digest of `algorithm`.
+    /// Parses hexadecimal text; `None` unless it has exactly the length of a digest of `algorithm`.
     pub(crate) fn from_hex(text: &[u8], algorithm: Algorithm) -> Option<Self> {
         if text.len() != 2 * algorithm.len() {
             return None;
@@ -85,32 +87,31 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The sum of some bytes of a file.
+/// The checksum of a range of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// The first byte.
+    /// Offset of the first byte.
     pub from: u64,
-    /// How many.
+    /// Length in bytes.
     pub len: u64,
-    /// By each algorithm that may still be the one.
+    /// The digest by each algorithm that the far end may still turn out to use.
     pub digests: Vec<(Algorithm, Digest)>,
 }
 
 impl Sum {
-    /// The first byte behind it.
+    /// Returns the offset after the last byte.
     pub fn end(&self) -> u64 {
         self.from + self.len
     }
 
-    /// Its value by `algorithm`.
+    /// Returns the digest by `algorithm`.
     pub fn by(&self, algorithm: Algorithm) -> Option<&Digest> {
         let of = |(by, _): &&(Algorithm, Digest)| *by == algorithm;
         self.digests.iter().find(of).map(|(_, digest)| digest)
     }
 }
 
-/// A sum in the making: by one algorithm, or by all while it is not known which one the far end
-/// has.
+/// A running checksum: by one algorithm, or by all while the far end's algorithm is not known.
 pub(crate) struct Hasher {
     xxh: Option<Box<Xxh>>,
     blake: Option<Box<blake3::Hasher>>,
@@ -122,8 +123,8 @@ impl Hasher {
         Self::with(|algorithm| by.is_none_or(|by| by == algorithm), false)
     }
 
-    /// Of a run, whose blocks are also those of a [`Whole`]. Where BLAKE3 is made of the whole, a
-    /// run has an XXH128, which says where the file differs.
+    /// Creates the hasher of a run, whose blocks also contribute to a [`Whole`]. If BLAKE3 covers
+    /// the whole file, runs use XXH128, which locates differences.
     pub(super) fn of_run(by: Option<Algorithm>, whole: bool) -> Self {
         let wants = |algorithm| match by {
             None => true,
@@ -145,7 +146,7 @@ impl Hasher {
         }
     }
 
-    /// Goes on with what turned out to be wanted, if it has that.
+    /// Drops the algorithms that are not used, once the choice is known.
     pub(super) fn settle(&mut self, by: Option<Algorithm>, whole: bool) {
         let has = match by {
             None => return,
@@ -167,7 +168,7 @@ impl Hasher {
         }
     }
 
-    /// Gives what passed of a run that began at `from` to the sum of the whole.
+    /// Passes the blocks of a run that began at `from` to the checksum of the whole file.
     pub(super) fn give(&mut self, from: u64, whole: &mut Whole) {
         match &mut self.xxh {
             Some(xxh) => whole.take(from, xxh),
@@ -175,7 +176,7 @@ impl Hasher {
         }
     }
 
-    /// The same of a run that is over.
+    /// Passes the end of a finished run that began at `from` to the checksum of the whole file.
     pub(super) fn give_end(&mut self, from: u64, whole: &mut Whole) {
         match &mut self.xxh {
             Some(xxh) => whole.end(from, xxh),
@@ -220,7 +221,7 @@ impl fmt::Debug for Hasher {
 mod tests {
     use super::*;
 
-    /// Of "abc": FIPS 180-2; the BLAKE3 paper's test vectors; xxhsum -H2 0.8.1.
+    /// Sums of "abc": FIPS 180-2; the BLAKE3 paper's test vectors; xxhsum -H2 0.8.1.
     #[test]
     fn sums_are_those_that_programs_make() {
         let mut all = Hasher::new(None);

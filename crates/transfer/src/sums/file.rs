@@ -1,3 +1,5 @@
+//! Checksums of one file, computed as its data are transferred.
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -10,18 +12,18 @@ use super::tree::{Tree, TreeNodes};
 use super::xxh::Whole;
 use super::{Algorithm, Digest, Hasher, Sum};
 
-/// A run is not longer than this, so that what differs is named closely and the far end has
-/// something to do before a large file is there.
+/// The maximum length of a run, so that a difference is located closely and the far end can start
+/// before a large file is complete.
 pub(crate) const RUN: u64 = 64 << 20;
 
-/// Read at once where a file is read again.
+/// Bytes read at a time when a file is read again.
 const PART: usize = 256 << 10;
 
-/// What passed of one file so far.
+/// The checksums of one file's transferred data so far.
 ///
-/// A run takes its pieces in order. Several threads may hold neighbouring pieces of one run: each
-/// is promised while the pool hands it out, in order, and a thread waits for the one before it,
-/// which another thread has in its hands already.
+/// A run hashes its pieces in order. Several threads may hold adjacent pieces of one run: the pool
+/// issues a ticket for each piece in order, and a thread waits for the preceding piece, which
+/// another thread already has.
 pub(crate) struct FileSums {
     state: Mutex<State>,
     turn: Condvar,
@@ -36,40 +38,39 @@ struct State {
     sums: Vec<Sum>,
     tree: Tree,
     xxh: Whole,
-    /// SHA-256 of the whole, as long as the file comes in order.
+    /// SHA-256 of the whole file, as long as data come in order.
     whole: Option<(u64, Hasher)>,
 }
 
 struct Run {
     id: u64,
     from: u64,
-    /// Up to where pieces were promised.
+    /// The offset up to which tickets were issued.
     promised: u64,
-    /// Up to where they were hashed.
+    /// The offset up to which data were hashed.
     hashed: u64,
-    /// Absent while a thread has it.
+    /// The hasher; absent while a thread uses it.
     hasher: Option<Hasher>,
-    /// A piece was shorter than promised: what follows it is another run.
+    /// True after a piece that was shorter than promised: later pieces belong to another run.
     ended: bool,
-    /// The piece here never came, so none behind it is waited for.
+    /// The offset of a piece that never came; pieces after it are not awaited.
     stop: u64,
 }
 
-/// What passed of a file that is done.
+/// The checksums of a finished file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) sums: Vec<Sum>,
-    /// Bytes of the file, as far as they passed.
+    /// The size of the file as far as it was transferred.
     pub(crate) size: u64,
-    /// Of all of it, as far as runs in any order make one.
+    /// The sum of the whole file, by algorithms that can combine runs in any order.
     pub(crate) all: Sum,
-    /// For the manifest.
+    /// The digest for the manifest.
     pub(crate) whole: Option<Digest>,
 }
 
 impl Seen {
-    /// Bytes that did not pass, of those before the end: of a copy that went on where another one
-    /// had stopped.
+    /// Returns the ranges before the end that were not transferred, as in a resumed copy.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
         sums.sort_unstable();
@@ -83,8 +84,8 @@ impl Seen {
         holes
     }
 
-    /// The runs that share bytes with others: which of these bytes the sum of the whole has
-    /// nobody knows.
+    /// Returns the runs that overlap others; it is unknown which of the overlapping data the sum of
+    /// the whole file covers.
     pub(crate) fn twice(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.sums.len()).collect();
         order.sort_unstable_by_key(|at| self.sums[*at].from);
@@ -103,7 +104,8 @@ impl Seen {
         twice.into_iter().collect()
     }
 
-    /// Reads of the file at `path` what did not pass, and the whole where `wants` is not known.
+    /// Reads the missing ranges from the file at `path`, and all of it if the manifest's digest is
+    /// missing.
     pub(crate) fn complete(&mut self, path: &Path, ledger: &Ledger) -> io::Result<()> {
         let file = File::open(path)?;
         for (from, end) in self.holes() {
@@ -134,7 +136,7 @@ impl Seen {
     }
 }
 
-/// Gives the bytes from `from` to `to` to `take`.
+/// Passes the bytes from `from` to `to` to `take`.
 fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; PART];
     let mut at = from;
@@ -153,7 +155,7 @@ fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Res
     Ok(())
 }
 
-/// The promise of a piece; dropped without one, the run ends before it.
+/// A piece's place in a run. Dropping it unused ends the run before the piece.
 pub(crate) struct Ticket {
     file: Arc<FileSums>,
     run: u64,
@@ -183,7 +185,7 @@ impl FileSums {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The piece of up to `len` bytes at `offset` is on its way.
+    /// Issues a ticket for a piece of up to `len` bytes at `offset`.
     pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> Ticket {
         let mut state = self.lock();
         let goes_on = |r: &&mut Run| {
@@ -222,14 +224,14 @@ impl FileSums {
         }
     }
 
-    /// What came, where nothing else is on its way before it.
+    /// Adds data at `offset` that need no separate ticket.
     pub(crate) fn add<'a>(
         self: &Arc<Self>,
         offset: u64,
         slices: impl Iterator<Item = &'a [u8]> + Clone,
     ) {
         let len = slices.clone().map(|s| s.len() as u64).sum();
-        // No file is longer, whatever a server says.
+        // No file is longer, regardless of a server's claim.
         let fits = offset
             .checked_add(len)
             .is_some_and(|end| end <= i64::MAX as u64);
@@ -238,7 +240,7 @@ impl FileSums {
         }
     }
 
-    /// Ends the runs within `from` and `to`, of which nothing is on its way any more.
+    /// Ends the runs between `from` and `to` that have no pieces in flight.
     pub(crate) fn settle(&self, from: u64, to: u64) {
         let mut state = self.lock();
         let is = |r: &Run| {
@@ -250,13 +252,13 @@ impl FileSums {
         }
     }
 
-    /// The sums of the runs that have ended, from the `first` on. They keep their places.
+    /// Returns the sums of ended runs from index `first` on; indexes do not change.
     pub(crate) fn ended(&self, first: usize) -> Vec<Sum> {
         let state = self.lock();
         state.sums.get(first..).unwrap_or_default().to_vec()
     }
 
-    /// What passed; nothing more does.
+    /// Ends all runs and returns the checksums.
     pub(crate) fn finish(&self) -> Seen {
         let mut state = self.lock();
         for run in std::mem::take(&mut state.runs) {
@@ -314,7 +316,7 @@ impl State {
 }
 
 impl Ticket {
-    /// Hashes the piece, which may be shorter than promised where the file ends.
+    /// Hashes the piece, which may be shorter than promised at the end of the file.
     pub(crate) fn keep<'a>(mut self, slices: impl Iterator<Item = &'a [u8]> + Clone) {
         self.kept = true;
         let file = Arc::clone(&self.file);
@@ -327,7 +329,7 @@ impl Ticket {
         if let Some(nodes) = nodes {
             state.tree.add(nodes);
         }
-        // Whoever holds the hasher holds the piece before this one.
+        // The thread that holds the hasher has the preceding piece.
         let (id, offset) = (self.run, self.offset);
         let waits = |s: &mut State| {
             s.run(id)
@@ -337,7 +339,7 @@ impl Ticket {
         state = wait.unwrap_or_else(PoisonError::into_inner);
         let found = state.run(id).filter(|r| r.awaits(offset));
         let Some(mut hasher) = found.and_then(|r| r.hasher.take()) else {
-            // Behind the end of a run: it is seen when the file is read for what is missing.
+            // The piece is beyond the end of its run; missing ranges are read from the file later.
             return;
         };
         let whole = state.whole.take_if(|(at, _)| *at == offset);
@@ -393,7 +395,7 @@ impl Drop for Ticket {
         }
         let mut state = self.file.lock();
         if let Some(run) = state.run(self.run) {
-            // Those before it are still to come.
+            // The preceding pieces are still to come.
             run.stop = run.stop.min(self.offset);
             run.ended |= run.hashed >= run.stop;
         }
@@ -433,7 +435,7 @@ mod tests {
         ledger
     }
 
-    /// Each sum is that of its bytes, and together they cover all.
+    /// Asserts that each sum matches its bytes and that together they cover all.
     #[track_caller]
     fn assert_proves(seen: &Seen, data: &[u8]) {
         assert_eq!(seen.size, data.len() as u64);
@@ -491,7 +493,7 @@ mod tests {
         assert!(seen.whole.is_some());
     }
 
-    /// The thread with the next piece would wait for ever.
+    /// Regression test: the thread with the next piece must not wait forever.
     #[test]
     fn a_piece_that_never_comes_holds_nobody() {
         let data = data(30_000);

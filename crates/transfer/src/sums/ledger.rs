@@ -1,3 +1,5 @@
+//! Collects the checksums of all files of a run.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +8,10 @@ use schedule::JobId;
 
 use super::{Algorithm, FileSums};
 
-/// What is wanted beside the sums that are compared.
+/// The digest that is wanted in addition to the sums that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wants {
-    /// Nothing.
+    /// None.
     #[default]
     Verify,
     /// BLAKE3 of each file.
@@ -24,7 +26,7 @@ impl Wants {
     }
 }
 
-/// The algorithm of the far end, once it is known. Files under way look at it for each piece.
+/// The far end's algorithm, once known; running files check it for each piece.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
     by: AtomicU8,
@@ -41,7 +43,7 @@ impl Choice {
         }
     }
 
-    /// Sums of whole files are compared, so runs need none by that algorithm.
+    /// True if sums of whole files are compared, so that runs need none by that algorithm.
     pub(super) fn whole(&self) -> bool {
         self.whole.load(Ordering::Relaxed)
     }
@@ -57,8 +59,7 @@ impl Choice {
     }
 }
 
-/// The sums of the files that sessions move. One for a run: whoever moves files puts them in,
-/// whoever verifies takes them out.
+/// The checksums of all files of a run of longhaul: sessions add them, the verifier takes them.
 #[derive(Default)]
 pub struct Ledger {
     wants: Wants,
@@ -67,7 +68,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// An empty one.
+    /// Creates an empty ledger.
     pub fn new(wants: Wants) -> Self {
         Self {
             wants,
@@ -79,7 +80,7 @@ impl Ledger {
         self.wants
     }
 
-    /// How the far end makes sums, once that is known.
+    /// Returns the far end's algorithm, once known.
     pub(crate) fn algorithm(&self) -> Option<Algorithm> {
         self.algorithm.get()
     }
@@ -88,22 +89,22 @@ impl Ledger {
         Arc::clone(&self.algorithm)
     }
 
-    /// Sums are made so from now on; of `None`, by all algorithms.
+    /// Sets the algorithm for all further sums; `None` means all algorithms.
     pub(crate) fn choose(&self, algorithm: Option<Algorithm>) {
         self.algorithm.set(algorithm);
     }
 
-    /// Sums of whole files are compared from now on, where they can be made.
+    /// Requests the comparison of whole files where possible.
     pub(crate) fn choose_whole(&self) {
         self.algorithm.whole.store(true, Ordering::Relaxed);
     }
 
-    /// Whether those of whole files are.
+    /// True if whole files are compared.
     pub(crate) fn is_whole(&self) -> bool {
         self.algorithm.whole()
     }
 
-    /// The file of `job` begins, or begins anew.
+    /// Starts or restarts the checksums for the file of `job`.
     pub(crate) fn open(&self, job: JobId) -> Arc<FileSums> {
         let sums = FileSums::new(self);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,13 +112,14 @@ impl Ledger {
         sums
     }
 
-    /// What passed of the file of `job` so far.
+    /// Returns the checksums so far for the file of `job`.
     pub(crate) fn get(&self, job: JobId) -> Option<Arc<FileSums>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(&job).cloned()
     }
 
-    /// The file of `job` is over, well or not.
+    /// Removes and returns the checksums for the file of `job`, which has ended, with or without
+    /// success.
     pub(crate) fn take(&self, job: JobId) -> Option<Arc<FileSums>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.remove(&job)

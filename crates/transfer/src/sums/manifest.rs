@@ -1,15 +1,17 @@
+//! Writes the checksum file of `--manifest`.
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Digest;
 
-/// A file of sums as `b3sum -c` and `sha256sum -c` read it: `HEX  NAME` a line. It is written
-/// beside its final name, which it gets when it is whole; what is there and no regular file, a pipe or
-/// /dev/null, is written into.
+/// A file of checksums in the format of `b3sum -c` and `sha256sum -c`: `HEX  NAME` per line.
+/// Written to a temporary that is renamed when complete; an existing target that is not a regular
+/// file, such as a pipe or /dev/null, is written directly.
 pub(crate) struct Manifest {
     out: BufWriter<File>,
-    /// A temporary, and the name that it gets.
+    /// The temporary's path and the final path.
     named: Option<(PathBuf, PathBuf)>,
 }
 
@@ -35,7 +37,7 @@ impl Manifest {
         self.out.write_all(&line(digest, name))
     }
 
-    /// Gives it its name.
+    /// Completes the file and renames it.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()?;
         match &self.named {
@@ -47,14 +49,15 @@ impl Manifest {
 
 impl Drop for Manifest {
     fn drop(&mut self) {
-        // After the rename there is nothing of that name.
+        // After the rename this name no longer exists.
         if let Some((temporary, _)) = &self.named {
             let _ = fs::remove_file(temporary);
         }
     }
 }
 
-/// A backslash in front says that the name has escapes (GNU coreutils, "md5sum invocation").
+/// Formats a line; a leading backslash marks a name with escapes (GNU coreutils, "md5sum
+/// invocation").
 fn line(digest: &Digest, name: &[u8]) -> Vec<u8> {
     let mut escaped = Vec::with_capacity(name.len());
     for byte in name {
@@ -81,7 +84,7 @@ mod tests {
         assert_eq!(shown(b"a\\b\nc"), "\\abab  a\\\\b\\nc\n");
     }
 
-    /// As root it was renamed over /dev/null.
+    /// Regression test: run as root, the manifest replaced /dev/null by a rename.
     #[test]
     fn what_is_no_file_is_written_into() {
         let place = tempfile::tempdir().unwrap();

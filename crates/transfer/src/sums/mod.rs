@@ -1,7 +1,7 @@
-//! Sums of what passes, to compare with those of the file at the other end.
+//! Checksums of transferred data, for comparison with the file at the other end.
 //!
-//! Disk threads hash data as they pass ([`FileSums`]), in runs of ascending bytes. Any set of runs
-//! that covers a file proves it; which of them there are depends on how lanes had shared it.
+//! Disk threads hash data in passing ([`FileSums`]), in runs of ascending bytes. Any set of runs
+//! that covers a file proves it; which runs exist depends on how lanes shared the file.
 
 mod digest;
 mod file;

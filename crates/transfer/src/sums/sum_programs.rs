@@ -1,31 +1,33 @@
-//! The program at the far end that makes sums: how it is found, asked and understood.
+//! Finds a checksum program at the far end, sends it requests and parses the answers.
 //!
-//! One `sh` reads a request a line and answers each with a line, in order. Small files go to a
-//! program of their own by `xargs`, many at a time. Names are the only thing of a request that
-//! others choose; they travel as octal escapes, or ended by NUL.
+//! One `sh` reads a request per line and answers each with a line, in order. Small files go to a
+//! separate process through `xargs`, many at a time. File names are the only part of a request that
+//! others choose; they travel as octal escapes, or terminated by NUL.
 
 use std::collections::BTreeMap;
 
 use super::{Algorithm, Digest, Sum};
 
-/// What the script says first; what comes before it is of the account's start-up files.
+/// The start of the script's greeting; any output before it comes from the account's start-up
+/// files.
 const GREETING: &[u8] = b"longhaul-sums ";
-/// Most of that.
+/// The maximum number of bytes before the greeting.
 const MOST_BEFORE: usize = 64 << 10;
-/// The longest line that a request is answered with.
+/// The maximum length of an answer line.
 const LONGEST: usize = 256;
-/// Sizes of a block that dd may read, the best first: parts of files are multiples of 63 * 4096
-/// ([`schedule::SchedulerOptions`]). Larger ones fill a pipe (64 KiB) at once, so that both sides of it
-/// wait for each other: 1 GiB to xxhsum took 0.65 s of processor time in blocks of 32 KiB and
-/// 0.9 s in those of 256 KiB or 1 MiB.
+/// Block sizes for dd, best first: parts of files are multiples of 63 * 4096
+/// ([`schedule::SchedulerOptions`]). Larger blocks fill a pipe (64 KiB) at once, so that both sides
+/// wait for each other: 1 GiB to xxhsum took 0.65 s of processor time in blocks of 32 KiB and 0.9 s
+/// in blocks of 256 KiB or 1 MiB.
 const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 
-/// A program that makes sums.
+/// A checksum program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// As the shell runs it; empty of what is asked by requests (copy/verify/ours.rs).
+    /// The shell command; empty for sums that are requested over SFTP by hash@longhaul
+    /// (copy/verify/longhaul_sums.rs).
     pub(crate) command: &'static str,
-    /// What it is called.
+    /// The name of the program.
     pub(crate) name: &'static str,
     pub(crate) algorithm: Algorithm,
 }
@@ -38,9 +40,9 @@ const fn program(command: &'static str, name: &'static str, algorithm: Algorithm
     }
 }
 
-/// In the order in which they are tried: by the time that 1 GiB took from a pipe on one core (AMD
-/// EPYC with SHA instructions): 0.1, 0.5, 0.6 and 2.8 s. The SHA-256 of coreutils, busybox and
-/// perl is not the processor's.
+/// The programs in the order in which they are tried, fastest first: 1 GiB from a pipe on one core
+/// took 0.1, 0.5, 0.6 and 2.8 s (AMD EPYC with SHA instructions). The SHA-256 of coreutils, busybox
+/// and perl does not use these instructions.
 const PROGRAMS: [Program; 8] = [
     program("xxhsum -H2", "xxhsum", Algorithm::Xxh128),
     program("b3sum", "b3sum", Algorithm::Blake3),
@@ -52,7 +54,7 @@ const PROGRAMS: [Program; 8] = [
     program("digest -a sha256", "digest", Algorithm::Sha256),
 ];
 
-/// Of "abc".
+/// Returns the known digest of "abc".
 const fn known(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Xxh128 => "06b05ab6733a618578af5f94892f3950",
@@ -61,8 +63,8 @@ const fn known(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// A program must know the sum of "abc" before it is believed anything. Its answer is kept in a
-/// variable, so that each request is answered by one line whatever happens.
+/// Finds a program that computes the correct digest of "abc". The answer to each request is kept in
+/// a variable, so that exactly one line is sent whatever happens.
 const FIND: &str = r#"LC_ALL=C; export LC_ALL
 PATH=$PATH:/usr/local/bin:/opt/homebrew/bin:/usr/pkg/bin; export PATH
 set -f
@@ -76,9 +78,9 @@ set -- "$1" $(printf abc | $1)
 }
 "#;
 
-/// The file is opened once, before anything reads it: where it is renamed between the question
-/// whether it is there and its opening, nothing runs and there is no sum. A program at the end of a
-/// pipe would make one of nothing.
+/// Serves the requests. The file is opened once, before any program reads it: if it is renamed
+/// between the existence check and the open, no program runs and there is no sum. A program at the
+/// end of a pipe would print the sum of empty input.
 const SERVE: &str = r#"sum() {
 case $b in
 w) $p ;;
@@ -108,7 +110,7 @@ echo -
 fi
 done"#;
 
-/// The script, which [`command`] reads first.
+/// Returns the script, which [`command`] reads first.
 pub(crate) fn script() -> String {
     let mut text = FIND.to_owned();
     for program in PROGRAMS {
@@ -119,14 +121,14 @@ pub(crate) fn script() -> String {
     text
 }
 
-/// What the account's shell is asked to run. It may be any shell, so it reads nothing but this:
-/// the script comes over standard input, of which dd takes no byte too many.
+/// Returns the command for the account's shell, which may be any shell: the script itself comes
+/// over standard input, from which dd reads exactly its length.
 pub(crate) fn command() -> Vec<u8> {
     let len = script().len();
     format!("exec sh -c 'eval \"$(dd bs=1 count={len} 2>/dev/null)\"'").into_bytes()
 }
 
-/// The same for many whole files, whose names come over standard input.
+/// Returns the command that sums many whole files, whose names come over standard input.
 pub(crate) fn list_command(program: Program) -> Vec<u8> {
     let run = program.command;
     format!(
@@ -137,7 +139,7 @@ pub(crate) fn list_command(program: Program) -> Vec<u8> {
     .into_bytes()
 }
 
-/// `path` as a program takes it for a file: never for an option.
+/// Returns `path` in a form that a program never parses as an option.
 fn plain(path: &[u8]) -> Vec<u8> {
     match path.first() {
         Some(b'/') => path.to_vec(),
@@ -145,21 +147,21 @@ fn plain(path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The line of [`list_command`] for `path`, and what names it in the answer. `None` where
-/// programs may show the name otherwise than it is.
+/// Returns the line for `path` in the input of [`list_command`], which is also its name in the
+/// answer. `None` if programs may print the name in another form.
 pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(path).ok()?;
     let shown_as_is = |c: char| !c.is_control() && c != '\\';
     text.chars().all(shown_as_is).then(|| plain(path))
 }
 
-/// The request for the sum of all of the file at `path`.
+/// Returns the request for the sum of the whole file at `path`.
 pub(crate) fn whole_request(path: &[u8]) -> Vec<u8> {
     request(path, None, &Sum::default(), 0)
 }
 
-/// The request for one sum of the file of `size` at `path`, or at `later` where it has got that
-/// name meanwhile.
+/// Returns the request for one sum of the file of `size` bytes at `path`, or at `later` if it has
+/// been renamed meanwhile.
 pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Vec<u8> {
     let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
     let begins = |b: &&u64| from.is_multiple_of(**b);
@@ -167,7 +169,7 @@ pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -
     let block = BLOCKS.iter().find(|b| begins(b) && fits(b));
     let how = match block.or_else(|| BLOCKS.iter().find(begins)) {
         _ if from == 0 && last => "w - - -".to_owned(),
-        // A file that is longer than it should be has another sum.
+        // A file that has grown gets a different sum.
         Some(block) if last => format!("{block} {} - -", from / block),
         Some(block) => {
             let exact = len.is_multiple_of(*block);
@@ -196,25 +198,25 @@ pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -
     line
 }
 
-/// What the far end said.
+/// An answer of the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The program it has.
+    /// The program that was found.
     Program(Program),
-    /// It has none that is known.
+    /// No known program was found.
     NoProgram,
-    /// The next sum.
+    /// The next digest.
     Sum(Digest),
-    /// The next file cannot be read there, or the program failed.
+    /// The next file cannot be read, or the program failed.
     Unreadable,
 }
 
-/// Reads answers from what arrives. Everything else than what was asked for is an error.
+/// Parses answers; any unexpected text is an error.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     held: Vec<u8>,
     program: Option<Program>,
-    /// Of the far end, as it says; 0 until it has.
+    /// The number of processors that the far end reports; 0 before that.
     pub(crate) processors: u32,
 }
 
@@ -257,7 +259,7 @@ impl Answers {
         Ok(None)
     }
 
-    /// The next answer of [`command`].
+    /// Returns the next answer of [`command`].
     pub(crate) fn next(&mut self) -> Result<Option<Answer>, String> {
         let Some(program) = self.program else {
             return self.greeting();
@@ -275,8 +277,8 @@ impl Answers {
         }
     }
 
-    /// The next answer of [`list_command`]: the key of a file in `names`, and its sum. The files
-    /// that are left in it at the end were not read.
+    /// Returns the next answer of [`list_command`]: the file's key in `names`, which is removed,
+    /// and its digest. Files that remain at the end were not read.
     pub(crate) fn next_listed<K>(
         &mut self,
         names: &mut BTreeMap<Vec<u8>, K>,
@@ -290,7 +292,8 @@ impl Answers {
         while let Some(line) = self.line(LONGEST + 4096)? {
             let hex = line.len().min(2 * program.algorithm.len());
             let (digest, name) = line.split_at(hex);
-            // "SUM  NAME", "SUM *NAME", and the BSDs' "SUM NAME"; none of the names begins so.
+            // Formats: "SUM  NAME", "SUM *NAME", and the BSDs' "SUM NAME"; no name here begins with
+            // a space or `*`.
             let name = name.trim_ascii_start();
             let name = name.strip_prefix(b"*").unwrap_or(name);
             if let Some(digest) = Digest::from_hex(digest, program.algorithm)
@@ -386,7 +389,7 @@ mod tests {
         assert_eq!(list_line(b"\xff"), None);
     }
 
-    /// What the script says to this, with whatever this machine has.
+    /// Runs the script with these questions and this machine's programs.
     fn ask(questions: &[u8]) -> Vec<u8> {
         use std::io::Write;
         use std::process::{Command, Stdio};
@@ -404,8 +407,8 @@ mod tests {
         child.wait_with_output().unwrap().stdout
     }
 
-    /// It was once looked for under its first name, and opened when it had the second: the sum of
-    /// nothing was taken for its.
+    /// Regression test: a file was looked up under its first name and opened after the rename, so
+    /// the sum of empty input was taken for the file's.
     #[test]
     fn a_file_that_is_renamed_while_it_is_asked_for_has_its_sum_or_none() {
         use std::sync::mpsc::{TryRecvError, channel};
@@ -441,7 +444,7 @@ mod tests {
         }
     }
 
-    /// With whatever this machine has.
+    /// Uses the shell and programs of this machine.
     #[test]
     fn the_script_answers_in_the_shell_that_is_here() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! BLAKE3 of a whole file from pieces that come in any order: its tree has a place for each chunk.
+//! Computes BLAKE3 of a whole file from pieces in any order: its hash tree has a place for each
+//! chunk.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +12,22 @@ use super::Digest;
 /// Bytes of a chunk (BLAKE3, section 2.1).
 const CHUNK: u64 = 1024;
 
-/// What is known of a file's tree.
+/// The known nodes of a file's hash tree.
 ///
-/// Neighbours are merged as they come, so that what is held grows with the number of holes and not
-/// with the file. Nodes at the front are not: whichever of them is the whole file is the root, and
-/// a root is finished otherwise.
+/// Adjacent nodes are merged as they come, so that memory grows with the number of gaps and not
+/// with the file. Nodes at the start are not merged: one of them may cover the whole file and be
+/// the root, which is finalized differently.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// By first byte: length and value.
+    /// Nodes by offset: length and chaining value.
     nodes: BTreeMap<u64, (u64, ChainingValue)>,
-    /// The first chunk, for a file that has no more.
+    /// The first chunk, needed for a file that has no other.
     head: Vec<u8>,
-    /// Pieces came that begin within a chunk.
+    /// True if a piece began within a chunk.
     crooked: bool,
 }
 
-/// A piece's part of the tree.
+/// The nodes of one piece.
 pub(super) struct TreeNodes {
     nodes: Vec<(u64, u64, ChainingValue)>,
     head: Option<Vec<u8>>,
@@ -34,7 +35,7 @@ pub(super) struct TreeNodes {
 }
 
 impl TreeNodes {
-    /// Hashes the piece at `offset`, which lies in several slices.
+    /// Hashes the piece at `offset`, given as several slices.
     pub(super) fn of<'a>(offset: u64, slices: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let len: u64 = slices.clone().map(|s| s.len() as u64).sum();
         let mut made = Self {
@@ -81,7 +82,8 @@ fn begin(at: u64) -> blake3::Hasher {
     hasher
 }
 
-/// The largest subtree at `at` of at most `left` bytes; what is less than a chunk ends a file.
+/// Returns the length of the largest subtree at `at` of at most `left` bytes; less than a chunk
+/// occurs at the end of a file only.
 fn node_len(at: u64, left: u64) -> u64 {
     if left < CHUNK {
         return left;
@@ -107,7 +109,7 @@ impl Tree {
     }
 
     fn insert(&mut self, mut from: u64, mut len: u64, mut value: ChainingValue) {
-        // What comes twice was moved twice; the first may have grown into something larger.
+        // Data that arrive twice were transferred twice; the first copy may already be merged.
         if let Some((start, (has, _))) = self.nodes.range(..=from).next_back()
             && start + has >= from + len
         {
@@ -136,7 +138,7 @@ impl Tree {
         self.nodes.insert(from, (len, value));
     }
 
-    /// The sum of a file of `size`, if all of it came.
+    /// Returns the digest of a file of `size` bytes if all of it has arrived.
     pub(super) fn root(&self, size: u64) -> Option<Digest> {
         if self.crooked {
             return None;
@@ -169,8 +171,8 @@ impl Tree {
     }
 }
 
-/// The left side of a node of `len` bytes is the largest power of two of chunks that leaves
-/// something for the right one (BLAKE3, section 2.1).
+/// Returns the length of a node's left child: the largest power of two of chunks that leaves data
+/// for the right child (BLAKE3, section 2.1).
 fn left_len(len: u64) -> u64 {
     let half = len.next_power_of_two() / 2;
     half.max(CHUNK)
@@ -184,7 +186,7 @@ mod tests {
         (0..len).map(|n| (n * n / 7 + n / 251) as u8).collect()
     }
 
-    /// In pieces of `piece`, every third of them late, in slices of uneven length.
+    /// Hashes pieces of `piece` bytes, every third of them late, in slices of uneven length.
     fn in_pieces(data: &[u8], piece: usize) -> Option<String> {
         let mut tree = Tree::default();
         let pieces: Vec<(u64, &[u8])> = data

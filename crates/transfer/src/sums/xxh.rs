@@ -1,9 +1,10 @@
-//! XXH128 (XXH3 with its default secret and no seed) of a run, and of the whole file from runs that
-//! come in any order.
+//! XXH128 (XXH3 with its default secret and no seed) of a run, and of a whole file from runs in any
+//! order.
 //!
-//! XXH3 adds up what each block of 1 KiB gives, and stirs after each block. What a block gives does
-//! not depend on what was before it. So it is made where the block passes, and of blocks that are
-//! early 64 bytes each are kept until their turn: the sum of the whole costs no second pass.
+//! XXH3 adds the result of each block of 1 KiB to its state and scrambles the state after each
+//! block. A block's result does not depend on earlier blocks. Therefore it is computed when the
+//! block is transferred, and 64 bytes per early block are kept until the preceding blocks are
+//! known: the sum of the whole file needs no second pass.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::Digest;
 /// XXH3_hashLong_internal_loop).
 const BLOCK: usize = 1024;
 const STRIPE: usize = 64;
-/// What early blocks may take: 512 MiB of a file that are behind a hole.
+/// The memory limit for early blocks: it covers 512 MiB of a file after a gap.
 const MOST_EARLY: usize = 32 << 20;
 
 const PRIME32: [u64; 3] = [0x9E37_79B1, 0x85EB_CA77, 0xC2B2_AE3D];
@@ -46,7 +47,7 @@ const SECRET: [u8; 192] = [
 
 type Lanes = [u64; 8];
 
-/// The eight numbers of the secret from its byte `at` on.
+/// Returns eight words of the secret, starting at byte `at`.
 const fn secret(at: usize) -> Lanes {
     let mut lanes = [0; 8];
     let mut n = 0;
@@ -57,7 +58,7 @@ const fn secret(at: usize) -> Lanes {
     lanes
 }
 
-/// Of each stripe of a block.
+/// The key of each stripe of a block.
 const KEYS: [Lanes; BLOCK / STRIPE] = {
     let mut keys = [[0; 8]; BLOCK / STRIPE];
     let mut n = 0;
@@ -76,7 +77,7 @@ const BEGIN: Lanes = [
     PRIME32[2], PRIME64[0], PRIME64[1], PRIME64[2], PRIME64[3], PRIME32[1], PRIME64[4], PRIME32[0],
 ];
 
-/// XXH3_accumulate_512.
+/// Adds a stripe: XXH3_accumulate_512.
 #[inline(always)]
 fn accumulate(to: &mut Lanes, stripe: &[u8; STRIPE], key: &Lanes) {
     let mut data = [0; 8];
@@ -91,7 +92,7 @@ fn accumulate(to: &mut Lanes, stripe: &[u8; STRIPE], key: &Lanes) {
     }
 }
 
-/// What the whole stripes of (up to) a block give.
+/// Returns the result of the whole stripes of a block or less.
 fn given(block: &[u8]) -> Lanes {
     let mut sum = [0; 8];
     let (stripes, _) = block.as_chunks::<STRIPE>();
@@ -101,7 +102,7 @@ fn given(block: &[u8]) -> Lanes {
     sum
 }
 
-/// A block is over: XXH3_scrambleAcc.
+/// Adds a block's result and scrambles: XXH3_scrambleAcc.
 fn fold(state: &mut Lanes, block: &Lanes) {
     for n in 0..8 {
         let sum = state[n].wrapping_add(block[n]);
@@ -120,17 +121,17 @@ fn merged(state: &Lanes, keys: &Lanes, begin: u64) -> u64 {
     sum ^ (sum >> 32)
 }
 
-/// The end of what is summed: its last bytes, which are never taken as a whole block is.
+/// The end of the summed data, whose last bytes are processed differently from whole blocks.
 #[derive(Clone, Debug)]
 struct End {
-    /// At least one byte, at most a block; none of nothing.
+    /// The last 1 to 1,024 bytes; empty for empty data.
     last: Vec<u8>,
-    /// What was before that, where it was seen.
+    /// The stripe before them, if it was seen.
     before: Option<[u8; STRIPE]>,
 }
 
 impl End {
-    /// The sum of `len` bytes, of which the blocks before this end made `state`.
+    /// Returns the digest of `len` bytes, of which the blocks before this end produced `state`.
     fn finish(&self, state: &Lanes, len: u64) -> Digest {
         if len <= BLOCK as u64 {
             return Digest::new(&xxh3_128(&self.last).to_be_bytes());
@@ -154,25 +155,25 @@ impl End {
     }
 }
 
-/// The sum of a run in the making.
+/// The running sum of a run.
 pub(super) struct Xxh {
     state: Lanes,
-    /// Before the last block, which is taken otherwise where nothing follows.
+    /// The state before the last block, which is processed differently if no data follow.
     earlier: Lanes,
     /// Bytes in whole blocks.
     done: u64,
-    /// The last of them.
+    /// The last whole block.
     block: Vec<u8>,
-    /// Behind them.
+    /// The bytes after the last whole block.
     tail: Vec<u8>,
-    /// What blocks gave that [`Whole::take`] has not seen.
+    /// Block results that [`Whole::take`] has not received yet.
     fresh: Vec<Lanes>,
-    /// Whether it will.
+    /// True if a [`Whole`] receives the block results.
     of_whole: bool,
 }
 
 impl Xxh {
-    /// `of_whole`: what it makes is taken by a [`Whole`], too.
+    /// Starts a run; with `of_whole`, block results are kept for a [`Whole`].
     pub(super) fn new(of_whole: bool) -> Self {
         Self {
             state: BEGIN,
@@ -241,19 +242,19 @@ impl Xxh {
     }
 }
 
-/// The sum of a file, of runs in any order.
+/// The sum of a file from runs in any order.
 pub(super) struct Whole {
     state: Lanes,
-    /// As in [`Xxh`].
+    /// The state before the last block, as in [`Xxh`].
     earlier: Lanes,
-    /// The first byte that `state` does not have.
+    /// The first byte that is not in `state`.
     next: u64,
-    /// What came before its turn, by first byte; each without a gap.
+    /// Block results that came early, as contiguous groups by offset.
     early: BTreeMap<u64, Vec<Lanes>>,
     held: usize,
-    /// Up to where the run goes that goes farthest, and what it ends with.
+    /// The end of the run that reaches farthest, and its offset.
     end: Option<(u64, End)>,
-    /// A run began within a block, or too much was early.
+    /// True if a run began within a block, or too many blocks were early.
     lost: bool,
 }
 
@@ -272,7 +273,7 @@ impl Default for Whole {
 }
 
 impl Whole {
-    /// Takes what `run` has made of its blocks. It began at `from`.
+    /// Takes the new block results of `run`, which began at `from`.
     pub(super) fn take(&mut self, from: u64, run: &mut Xxh) {
         let fresh = std::mem::take(&mut run.fresh);
         self.lost |= !from.is_multiple_of(BLOCK as u64);
@@ -290,7 +291,7 @@ impl Whole {
             match before.filter(|(from, b)| **from + (b.len() * BLOCK) as u64 == at) {
                 Some((_, before)) => before.extend(blocks),
                 None => {
-                    // What comes twice is compared by itself, too (Seen::twice).
+                    // Data that arrive twice are also compared separately (Seen::twice).
                     let has = self.early.entry(at).or_default();
                     if has.len() < blocks.len() {
                         *has = blocks;
@@ -320,7 +321,7 @@ impl Whole {
         }
     }
 
-    /// `run`, which began at `from`, is over.
+    /// Takes the rest of `run`, which began at `from` and has ended.
     pub(super) fn end(&mut self, from: u64, run: &mut Xxh) {
         self.take(from, run);
         let to = from + run.done + run.tail.len() as u64;
@@ -329,13 +330,13 @@ impl Whole {
         }
     }
 
-    /// It is not wanted.
+    /// Stops and frees memory; the sum is not wanted or not possible.
     pub(super) fn give_up(&mut self) {
         self.lost = true;
         self.early.clear();
     }
 
-    /// The sum of the file of `size`, if all of it came.
+    /// Returns the digest of a file of `size` bytes if all of it has arrived.
     pub(super) fn finish(&self, size: u64) -> Option<Digest> {
         if size == 0 {
             return Some(Digest::new(&xxh3_128(b"").to_be_bytes()));
@@ -346,7 +347,7 @@ impl Whole {
             true => (&self.earlier, self.next == size),
             false => (&self.state, self.next + len as u64 == size),
         };
-        // The last stripe may reach into the block before, which another run had.
+        // The last stripe may reach into the previous block, which another run had.
         let reaches = len < STRIPE && size > BLOCK as u64;
         let known = *to == size && whole && (!reaches || end.before.is_some());
         known.then(|| end.finish(state, size))
@@ -381,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Runs of `part`, every third of them late, in pieces of uneven length.
+    /// Sums runs of `part` bytes, every third of them late, in pieces of uneven length.
     fn in_runs(data: &[u8], part: usize) -> Option<Digest> {
         let mut whole = Whole::default();
         let runs: Vec<(usize, &[u8])> = data.chunks(part).enumerate().collect();
@@ -405,7 +406,7 @@ mod tests {
             let data = bytes(len);
             for part in [1024, 4096, 7 * 1024, 258_048] {
                 let made = in_runs(&data, part);
-                // A last run of less than a stripe has not seen the bytes before it.
+                // A last run shorter than a stripe has not seen the bytes before it.
                 let unseen = len > part && (1..STRIPE).contains(&(len % part));
                 let expected = (!unseen).then(|| by_crate(&data));
                 assert_eq!(made, expected, "{len} bytes by {part}");

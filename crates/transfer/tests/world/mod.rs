@@ -1,4 +1,4 @@
-//! A scratch folder that is this machine and, through sftp-server, every host.
+//! A temporary folder that serves as this machine and, through sftp-server, as every host.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -30,7 +30,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// `None`, said aloud, where OpenSSH's sftp-server is not installed.
+    /// Creates the folder; `None` with a message if OpenSSH's sftp-server is not installed.
     pub(crate) fn new() -> Result<Option<Self>> {
         let Some(server) = SERVERS.iter().find(|path| Path::new(path).exists()) else {
             eprintln!("NOT TESTED: there is no sftp-server of OpenSSH on this machine");
@@ -44,7 +44,7 @@ impl World {
         }))
     }
 
-    /// The same folder behind another program.
+    /// Returns a view of the folder through another server program.
     pub(crate) fn over(&self, program: &str, arguments: &[&str]) -> Self {
         Self {
             dir: self.dir.clone(),
@@ -118,7 +118,7 @@ fn connect(program: &str, arguments: &[&str]) -> RawConnect {
     }
 }
 
-/// Gives everything below and with `root` times in the past, each another.
+/// Sets a different past time on each entry below `root` and on `root`.
 pub(crate) fn age(root: &Path) -> Result {
     fn visit(path: &Path, next: &mut i64) -> Result {
         if fs::symlink_metadata(path)?.is_dir() {
@@ -140,7 +140,7 @@ pub(crate) fn age(root: &Path) -> Result {
     visit(root, &mut 0)
 }
 
-/// What differs between two trees in names, types, modes, times and content; empty if nothing.
+/// Returns the differences of two trees in names, types, modes, times and contents; empty if equal.
 pub(crate) fn differences(a: &Path, b: &Path) -> Result<String> {
     let (a, b) = (tree(a)?, tree(b)?);
     let mut said = String::new();

@@ -1,3 +1,5 @@
+//! The authentication handler of direct connections.
+
 use std::net::IpAddr;
 
 use sftp::ServerInfo;
@@ -7,8 +9,8 @@ use zeroize::Zeroizing;
 
 use crate::connect::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
 
-/// Lets nothing in but the host key that the control channel has told, and shows nothing but a key
-/// for one login. Nobody is asked.
+/// Accepts only the host key that the control channel announced, and offers only a key for one
+/// login. No prompts are shown.
 pub(super) struct DirectAuthHandler {
     user: String,
     host_key: PublicKey,
@@ -47,7 +49,7 @@ impl AuthHandler for DirectAuthHandler {
                 algorithms: algorithms.into_iter().map(str::to_owned).collect(),
                 direct: true,
             }],
-            // The far end has been told of it, and says so.
+            // The far end has confirmed this key.
             proven: true,
             verified: true,
             max_prompts: 0,

@@ -1,4 +1,4 @@
-//! What the engine tells on the way to an open connection and after it.
+//! Handles the events of the SSH engine, during and after the login.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -15,17 +15,16 @@ use super::{Far, RemoteProgram, SshLink, engine_error, error};
 use crate::connect::auth_handler::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
-/// What the windows of a connection may grow to where the server's buffers bear it: 2.5 Gbit/s at
-/// 200 ms.
+/// The maximum channel window with servers that support large ones: 2.5 Gbit/s at 200 ms.
 const LARGE_WINDOW: u32 = 64 << 20;
 
-/// Whether a variable of this name says what language is spoken, and no more (locale(7)).
+/// True for environment variables that only select a language (locale(7)).
 fn is_locale(name: &[u8]) -> bool {
     matches!(name, b"LANG" | b"LANGUAGE") || name.starts_with(b"LC_")
 }
 
 impl SshLink {
-    /// Handles what the engine has to tell.
+    /// Handles all pending events of the engine.
     pub(super) fn pump(
         &mut self,
         now: Instant,
@@ -39,7 +38,7 @@ impl SshLink {
                         return Ok(());
                     }
                 }
-                // Its key was good for one login.
+                // The key was valid for one login only, so there is no restart.
                 Event::Channel(ChannelEvent::PredictionFailed(_)) if self.config.straight => {
                     return Err(error("the server numbers its channels otherwise"));
                 }
@@ -47,7 +46,7 @@ impl SshLink {
                     return self.restart(events, "the server numbers its channels otherwise");
                 }
                 Event::Channel(event) => self.handle_channel(now, event, events),
-                // A server's connection has them.
+                // Only a server's connection emits these.
                 Event::Login(_) => {}
                 Event::Retracted => {
                     debug!("{}: the session waits for another login", self.config.name);
@@ -101,7 +100,7 @@ impl SshLink {
         Ok(())
     }
 
-    /// Packets and windows beyond what OpenSSH takes, for those who take more.
+    /// Raises packet and window sizes above OpenSSH's limits for servers that accept more.
     fn suit(&mut self, ident: &Ident) {
         let channels = self.conn.channels();
         if ident.is_longhaul() {
@@ -112,7 +111,8 @@ impl SshLink {
         }
     }
 
-    /// Files are sent from where they are, as far as the keys bear it.
+    /// Sets how far packets may borrow file data with the new keys (copied into packets, encrypted in
+    /// place, or sent from the page cache), and logs it.
     fn let_files_lie(&self) {
         let outlying = self.conn.outlying();
         debug!(
@@ -128,7 +128,7 @@ impl SshLink {
         self.large.set_outlying(outlying);
     }
 
-    /// Says whether data are not encrypted any more, once.
+    /// Reports once whether data are sent without encryption.
     fn tell_renounced(&mut self) {
         let asked = std::mem::replace(&mut self.config.renounced, DisabledProtection::Nothing);
         let Some(n) = self.conn.negotiated().filter(|_| !self.config.again) else {
@@ -164,8 +164,8 @@ impl SshLink {
         let done = self
             .conn
             .accept_host_key()
-            // NEWKEYS and EXT_INFO mostly come together with the reply, and the latter says which
-            // signatures the server takes.
+            // NEWKEYS and EXT_INFO usually arrive together with the reply, and EXT_INFO lists the
+            // signature algorithms that the server accepts.
             .and_then(|()| self.conn.handle_input(now, self.segments.received()));
         done.map_err(|e| engine_error(&e))?;
         let Some((session_id, host_key, signature)) = self.conn.binding() else {
@@ -182,10 +182,11 @@ impl SshLink {
         }
         let credentials = self.gate.credentials(binding).map_err(LinkError::Lost)?;
         let opens = self.for_session && self.agents.is_none();
-        // Jobs are for those that are let in: a further connection asks for its channel alone.
+        // Jobs go to authenticated connections only: a further connection requests just its channel
+        // early.
         let further = self.only_once && self.config.serving.is_some();
-        // Most systems send the locale (SendEnv LANG LC_*), which is nobody's secret; what else is
-        // sent waits until the login is through.
+        // Most systems send the locale (SendEnv LANG LC_*), which is not secret. Other variables
+        // are sent only after authentication.
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
@@ -198,17 +199,17 @@ impl SshLink {
         };
         let peer = self.conn.peer();
         let mut extensions = self.conn.extensions().clone();
-        // Behind a guess EXT_INFO is held by Nagle's algorithm until KEXINIT is acknowledged; an
-        // agent's constrained keys sign nothing but this.
+        // After a guessed key exchange, Nagle's algorithm holds EXT_INFO until KEXINIT is
+        // acknowledged; constrained keys in an agent sign only host-bound requests.
         let unheard = extensions == Extensions::default();
         let since_8_9 = peer.and_then(|p| p.openssh()).is_some_and(|v| v >= (8, 9));
         extensions.hostbound |= unheard && since_8_9;
         let mut config = credentials.config(binding, &extensions);
         if peer.is_some_and(|p| p.software().starts_with("libssh")) {
-            // Servers around libssh 0.10 look whether the key exchange is over only between reads
-            // of the socket (server.c, ssh_server_kex_termination). An authentication that
-            // succeeds in the flight of NEWKEYS is past that already, and they wait for ever; a
-            // key that is only asked about is not.
+            // Servers based on libssh 0.10 check for the end of the key exchange only between reads
+            // of the socket (server.c, ssh_server_kex_termination). An authentication that succeeds
+            // in the flight of NEWKEYS passes that check and the server waits forever; a key that
+            // is only queried does not.
             for identity in &mut config.identities {
                 identity.direct = false;
             }
@@ -218,7 +219,7 @@ impl SshLink {
             .map_err(|e| engine_error(&e))
     }
 
-    /// Whether a channel's number and window may be counted on.
+    /// True if the next channel's number and window can be predicted.
     pub(super) fn predicts(&self) -> bool {
         let known = |peer: &Ident| match self.config.straight {
             true => self.is_what_was_started(peer),
@@ -227,15 +228,14 @@ impl SshLink {
         !self.step_by_step && self.conn.peer().is_some_and(known)
     }
 
-    /// Whether it is the longhaul that was started over another connection, of the version that
-    /// this is.
+    /// True if the peer is the longhaul that was started over another connection, in this version.
     fn is_what_was_started(&self, peer: &Ident) -> bool {
         let remembered = self.config.remembered.as_ref();
         let said = remembered.is_some_and(|(banner, _)| banner == peer.as_str());
         peer.is_longhaul() && said
     }
 
-    /// True when the connection was begun anew.
+    /// Handles an authentication event; true if the connection was restarted.
     fn handle_auth(
         &mut self,
         event: AuthEvent,
@@ -275,7 +275,7 @@ impl SshLink {
             AuthEvent::Banner(text) => self.gate.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
-                // Compression begins now.
+                // Compression begins here.
                 self.let_files_lie();
                 self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
                 self.visit.addresses = self.stream.addresses();
@@ -303,7 +303,8 @@ impl SshLink {
         match event {
             ChannelEvent::Data(id, bytes) => {
                 self.heard_channel = true;
-                // A lane asks for no more than it has room for, so what came is as good as gone.
+                // A lane requests only as much as it has room for, so the window is returned at
+                // once.
                 let channels = self.conn.channels();
                 channels.consumed(now, id, bytes.len());
                 let agent = self
@@ -318,7 +319,7 @@ impl SshLink {
                 self.conn.channels().consumed(now, id, bytes.len());
                 match self.channels.get_mut(&id.0) {
                     Some(far) if far.at == RemoteProgram::Sftp => far.hear(&bytes, events),
-                    // What shells and startup files have to say when there is none.
+                    // Messages of shells and startup files if the remote longhaul did not start.
                     Some(far) if far.at == RemoteProgram::Served => {
                         let text = crate::escape::text(&bytes).to_string();
                         debug!("{}: {}", self.config.name, text.trim_end());
@@ -391,7 +392,7 @@ impl SshLink {
                     Some(status) => format!("the SFTP server ended with status {status}"),
                     None => "the server closed the SFTP channel".to_owned(),
                 };
-                // After EOF the exit status is still to come; CLOSE ends it for good.
+                // The exit status may follow EOF; only CLOSE ends the channel.
                 if matches!(event, ChannelEvent::Closed(_)) {
                     self.end_channel(id, &why, events);
                 }
@@ -418,7 +419,7 @@ impl SshLink {
                 far.hear(b"\n", events);
             }
             self.conn.channels().close(id);
-            // The lowest free number is no longer the count of those opened.
+            // The lowest free channel number no longer equals the number of opened channels.
             self.step_by_step = true;
             events.push(far.ended(ChannelId(id.0), why));
         }
@@ -426,7 +427,7 @@ impl SshLink {
 }
 
 impl Far {
-    /// The channel is over, and this is why.
+    /// Returns the event that reports the end of the channel with this reason.
     pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
         match self.at {
             RemoteProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
@@ -434,7 +435,7 @@ impl Far {
         }
     }
 
-    /// Standard error, line by line; a line without an end is shown at 1,000 bytes.
+    /// Passes standard error on line by line; a line without a newline is passed on at 1,000 bytes.
     fn hear(&mut self, bytes: &[u8], events: &mut Vec<LinkEvent>) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             self.errors.extend_from_slice(part);

@@ -1,4 +1,4 @@
-//! A session's link over our own engine: one connection, several channels.
+//! A session's link over this project's SSH engine: one connection with several channels.
 
 mod events;
 mod moving;
@@ -29,88 +29,89 @@ use crate::agent::AgentSocket;
 use crate::report::Decision;
 use crate::session::{ChannelId, Known, Link, LinkError, LinkEvent};
 
-/// Bytes a lane may queue on a channel ahead of what is sent. It is filled again when half of it
-/// is gone, so that disk and loop wake each other once per megabyte and not once per write.
+/// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
+/// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
+/// per write.
 const QUEUE: usize = 2 << 20;
 
-/// Servers of logins, by what their identification begins with.
+/// Prefixes of the identification of SSH servers that run commands.
 const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
-/// What is known of a connection, for people and programs.
+/// The facts about a connection, for messages and reports.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Address and port of a TCP connection.
+    /// Address and port of the TCP connection.
     pub address: Option<String>,
-    /// The server's identification.
+    /// The server's identification string.
     pub banner: Option<String>,
-    /// The key exchange.
+    /// The key exchange method.
     pub kex: Option<String>,
     /// The host key algorithm.
     pub host_key: Option<String>,
-    /// The cipher from here to there.
+    /// The cipher from client to server.
     pub cipher: Option<String>,
-    /// The method that authenticated.
+    /// The authentication method that succeeded.
     pub method: Option<String>,
-    /// The key exchange was guessed, and guessed right.
+    /// True if the key exchange was guessed correctly.
     pub guessed: bool,
-    /// Another login would take the person again.
+    /// True if another login would need the user again.
     pub person: bool,
-    /// The host key's blob.
+    /// The host key blob.
     pub host_key_blob: Vec<u8>,
-    /// The round trip of TCP.
+    /// The TCP round trip.
     pub rtt: Option<Duration>,
-    /// This end's address and the server's, of a TCP connection.
+    /// The local and the server's address of a TCP connection.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// The person had to do something.
+    /// True if the login required the user.
     pub asked: bool,
-    /// What the server offers.
+    /// The algorithms that the server offers.
     pub offers: Offers,
-    /// zlib begins behind the login, in both directions.
+    /// True if zlib is used in both directions after the login.
     pub compressed: bool,
-    /// What was chosen for it, and why.
+    /// The settings selected for this connection, with reasons.
     pub decisions: Vec<Decision>,
 }
 
-/// Opens the socket; again when a connection has to begin anew.
+/// Opens the socket; called again if the connection has to restart.
 pub type Opener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
 
-/// What an [`SshLink`] is made with.
+/// The settings of an [`SshLink`].
 pub struct LinkConfig {
     /// The host as the user wrote it.
     pub name: String,
-    /// Of the engine.
+    /// The engine's settings.
     pub connection: ConnectionConfig,
-    /// What was learned of the server last time: its identification and its SFTP server.
+    /// The server's identification and SFTP server as remembered from an earlier visit.
     pub remembered: Option<(String, ServerInfo)>,
-    /// What is known of a longhaul at the far end, while its identification is none's.
+    /// What is known of a longhaul at the far end; ignored if the SSH server itself is a longhaul.
     pub far: Known,
-    /// What starts it there.
+    /// The command that starts the remote longhaul.
     pub served_by: Vec<u8>,
-    /// Variables to send (SendEnv, SetEnv).
+    /// Environment variables to send (SendEnv, SetEnv).
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Bound for everything up to authentication (ConnectTimeout).
+    /// Time limit up to authentication (ConnectTimeout).
     pub timeout: Option<Duration>,
-    /// What is done without behind the login, where the server was told the same.
+    /// Protections to drop after login if the server has the same setting.
     pub renounced: DisabledProtection,
-    /// Windows follow the round trip and the socket.
+    /// True if channel windows follow the round trip and the socket buffer.
     pub window_poll: bool,
-    /// There is another to the same host, of which all has been said.
+    /// True if this is a further connection to the host, whose messages were already shown.
     pub again: bool,
-    /// What that one knows of what serves there.
+    /// The kind of SFTP server, shared with the first connection.
     pub serving: Option<Serving>,
-    /// It leads to a server that was started over another connection.
+    /// True if the peer is a server that was started over another connection.
     pub straight: bool,
-    /// As much will be sent as makes TCP's slow start worth beginning before the login is over.
+    /// True if the upload is large enough to open the congestion window before the login completes.
     pub sends_much: bool,
-    /// zlib is offered although the user has not asked for it.
+    /// True if zlib is offered although the user has not requested it.
     pub chose_zlib: bool,
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
-    /// Told once authentication has succeeded.
+    /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
 }
 
-/// One connection of our own engine. See [`Link`].
+/// One connection of this project's SSH engine, a [`Link`].
 pub struct SshLink {
     config: LinkConfig,
     open: Opener,
@@ -118,7 +119,7 @@ pub struct SshLink {
     stream: Stream,
     conn: Connection,
     pool: Pool,
-    /// For a peer that takes larger packets.
+    /// Packet buffers for a peer that accepts larger packets.
     large: Pool,
     segments: Segments,
     sending: SealedQueue,
@@ -126,55 +127,56 @@ pub struct SshLink {
     readable: bool,
     writable: bool,
     ended: bool,
-    /// What was written last is not what was to be: nothing may follow it.
+    /// True if the last write was faulty: nothing may follow it.
     spoiled: bool,
-    /// Why nothing can be written any more.
+    /// The error that ended writing.
     write_error: Option<io::Error>,
     channels: BTreeMap<u32, Far>,
     visit: ServerFacts,
     offers: Offers,
-    /// Key and algorithm of the last signature; `None` once anything else was used too.
+    /// Key and algorithm of the last signature; `None` if another method was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
-    /// The login was refused, and the error says all about it.
+    /// True if the login was refused; the error text is then complete.
     denied: bool,
-    /// Nothing is predicted on this connection: a prediction has failed.
+    /// True if predictions are off because one has failed.
     step_by_step: bool,
-    /// Times that it was begun anew.
+    /// The number of restarts.
     restarts: u32,
-    /// It is never begun anew: a second login that is refused may cost a penalty.
+    /// True if the connection must not restart: a second refused login may cost a penalty.
     only_once: bool,
     rtt_asked: Option<Instant>,
-    /// A channel has carried something from there.
+    /// True if data arrived on a channel.
     heard_channel: bool,
-    /// Slow start is begun before there are data; bytes that it took.
+    /// True while the congestion window is being opened in advance.
     opens_window: bool,
     filled: usize,
-    /// Bytes through the socket.
+    /// Bytes sent through the socket.
     sent_bytes: u64,
     received_bytes: u64,
     agents: Option<AgentChannels>,
-    /// A session will be made of it: its first channel may be opened with authentication.
+    /// True if a session will use this connection, so its first channel may open with
+    /// authentication.
     for_session: bool,
-    /// That channel.
+    /// The channel that was opened with authentication.
     opened_early: Option<EarlyChannel>,
 }
 
-/// A channel that was opened with authentication, until it is asked for.
+/// A channel that was opened with authentication, before the session requests it.
 #[derive(Default)]
 struct EarlyChannel {
     id: ChannelId,
-    /// It is to a longhaul that a command starts.
+    /// True if the channel starts a longhaul by command.
     served: bool,
-    /// The session has taken it.
+    /// True once the session uses the channel.
     taken: bool,
-    /// The session has sent its INIT, which had left already.
+    /// True once the session has sent its INIT, which was already on the wire.
     greeted: bool,
-    /// What came before the session could take it.
+    /// Events that arrived before the session used the channel.
     events: Vec<LinkEvent>,
 }
 
-/// The far end of a channel, as far as it is worth telling.
+/// The remote end of a channel.
 #[derive(Default)]
 struct Far {
     granted: bool,
@@ -183,29 +185,28 @@ struct Far {
     status: Option<u32>,
 }
 
-/// What is at the far end of a channel.
+/// The program at the remote end of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RemoteProgram {
     /// The stock SFTP server.
     #[default]
     Sftp,
-    /// A longhaul that a command starts.
+    /// A longhaul started by command.
     Served,
     /// Another command.
     Command,
 }
 
 impl SshLink {
-    /// Opens the socket and readies identification and KEXINIT. Nothing is awaited but the TCP
-    /// connection.
+    /// Opens the socket and prepares identification and KEXINIT. Waits for the TCP connection only.
     pub fn connect(
         config: LinkConfig,
         mut open: Opener,
         gate: Box<dyn AuthHandler>,
     ) -> Result<Self, LinkError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
-        // The library's first random bytes take 40 ms of processor time, and belong to the thread
-        // that drew them: they are drawn while the SYN is on its way.
+        // The crypto library's first random bytes take 40 ms of processor time and are per thread,
+        // so this thread draws them while the SYN is on its way.
         let (stream, conn) = thread::scope(|scope| {
             let opening = scope.spawn(&mut open);
             let conn = engine(&config, &pool);
@@ -262,8 +263,8 @@ impl SshLink {
         self.stream.set_nonblocking().map_err(|e| broken(&e))
     }
 
-    /// Waits until authentication has succeeded; with `early`, only until the host key is taken
-    /// where what follows it may leave in one flight with authentication.
+    /// Waits until authentication has succeeded; with `early`, only until the host key is accepted
+    /// if requests may leave in one flight with authentication.
     pub fn establish(&mut self, early: bool) -> Result<(), LinkError> {
         let done = self.log_in(early);
         let begun = self.conn.auth().is_some() && !self.conn.is_authenticated();
@@ -290,7 +291,7 @@ impl SshLink {
                 return Ok(());
             }
             let left = deadline.map(|d| d.saturating_duration_since(now));
-            // Once a person may be asked, time is theirs.
+            // A user who may be prompted is not subject to the timeout.
             let left = left.filter(|_| self.conn.binding().is_none());
             if left.is_some_and(|l| l.is_zero()) {
                 return Err(error("no answer in time (ConnectTimeout)"));
@@ -321,12 +322,12 @@ impl SshLink {
         }
     }
 
-    /// A session will be made of it, with an SFTP server on its first channel.
+    /// Declares that a session will use this connection, with an SFTP server on its first channel.
     pub(super) fn set_for_session(&mut self) {
         self.for_session = true;
     }
 
-    /// Opens the first channel where that may leave with authentication.
+    /// Opens the first channel together with authentication if that is allowed.
     fn open_early(&mut self) {
         if self.conn.is_opening()
             && self.opened_early.is_none()
@@ -342,8 +343,8 @@ impl SshLink {
         }
     }
 
-    /// Whether the first channel leads to a longhaul that a command starts; `None` where it is not
-    /// known yet, on a further connection.
+    /// True if the first channel starts a longhaul by command; `None` on a further connection while
+    /// that is not known.
     fn serves_first(&self) -> Option<bool> {
         let known = self.known();
         let begins = matches!(known, Some(Known::Serves(_) | Known::Hoped));
@@ -351,19 +352,19 @@ impl SshLink {
             None => Some(begins),
             Some(serving) => serving.is_ours().or_else(|| match known? {
                 Known::Serves(_) => Some(true),
-                // As the first connection has begun.
+                // The first connection made the same choice.
                 Known::Never(_) | Known::Unknown { insists: false } => Some(false),
                 _ => None,
             }),
         }
     }
 
-    /// Whether the server was told more than a server takes that is not OpenSSH.
+    /// True if more was sent early than a server other than OpenSSH accepts.
     pub(super) fn says_much_early(&self) -> bool {
         self.conn.is_early() || self.conn.is_opening() && self.opened_early.is_some()
     }
 
-    /// What came on the channel that was opened with authentication waits until it is taken.
+    /// Keeps the events of the early channel until the session uses it.
     pub(super) fn keep_for_session(&mut self, events: &mut Vec<LinkEvent>) {
         if let Some(opened) = self.opened_early.as_mut().filter(|opened| !opened.taken) {
             let keeps = |event: &mut LinkEvent| !matches!(event, LinkEvent::Says(_));
@@ -371,7 +372,8 @@ impl SshLink {
         }
     }
 
-    /// The channel that was opened with authentication, if this is the first that is asked for.
+    /// Returns the early channel if this is the session's first request and the kind of server
+    /// matches; closes it otherwise.
     fn take_opened_early(&mut self, served: bool) -> Option<ChannelId> {
         let opened = self.opened_early.as_mut().filter(|opened| !opened.taken)?;
         opened.taken = true;
@@ -382,14 +384,16 @@ impl SshLink {
         fits.then_some(id)
     }
 
-    /// What is known of a longhaul at the far end, once the server has said what it is.
+    /// Returns what is known of a longhaul at the far end, once the server's identification is
+    /// known.
     fn known(&self) -> Option<Known> {
         let ident = self.conn.peer()?;
         let software = ident.software();
         let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
         Some(match &self.config.far {
             _ if ident.is_longhaul() => Known::Server,
-            // A login that a shell answers. Others may end the connection for the question.
+            // A server on which a shell answers commands; other servers may end the connection on
+            // an exec request.
             known @ Known::Unknown { insists: true } => known.clone(),
             Known::Hoped if self.step_by_step || !runs_commands => Known::Unknown { insists: true },
             _ if !runs_commands => Known::Never("this SSH server is not known to run commands"),
@@ -398,7 +402,7 @@ impl SshLink {
         })
     }
 
-    /// What is left of the channel's first bytes, of which INIT has left already.
+    /// Removes INIT from the first bytes of the early channel, since INIT was already sent.
     fn without_init<'a>(&mut self, channel: ChannelId, bytes: &'a [u8]) -> &'a [u8] {
         let first = |opened: &&mut EarlyChannel| opened.id == channel && !opened.greeted;
         match self.opened_early.as_mut().filter(first) {
@@ -410,12 +414,12 @@ impl SshLink {
         }
     }
 
-    /// It fails where it would be begun anew without predictions.
+    /// Makes the connection fail instead of restarting without predictions.
     pub(super) fn try_once(&mut self) {
         self.only_once = true;
     }
 
-    /// Whether the key exchange is done: what fails behind it is the login.
+    /// True once the key exchange is done; later failures concern the login.
     pub(super) fn knows_host(&self) -> bool {
         self.conn.binding().is_some()
     }
@@ -454,25 +458,25 @@ impl SshLink {
         }
     }
 
-    /// Has the server connect to `host` and `port`; the channel carries that connection's bytes.
+    /// Opens a direct-tcpip channel to `host` and `port`.
     pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
         self.channels.insert(id.0, Far::default());
         ChannelId(id.0)
     }
 
-    /// The socket, to wait for.
+    /// Returns the socket, for polling.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Whether sealed bytes wait for the socket.
+    /// True if sealed bytes wait for the socket.
     pub(super) fn has_output(&self) -> bool {
         !self.sending.is_empty()
     }
 
-    /// Whether something was chosen that nobody had asked for, without which the connection may come
-    /// about: a key exchange that was guessed from the last visit, or zlib.
+    /// True if a restart may help because a setting was used that the user had not requested: a key
+    /// exchange guessed from the last visit, or zlib.
     fn may_begin_plainly(&self) -> bool {
         let guessed = self.config.connection.transport.guess == Guess::Remembered;
         let in_vain = guessed && self.conn.binding().is_none();
@@ -482,7 +486,7 @@ impl SshLink {
             && (in_vain || self.uses_chosen_zlib())
     }
 
-    /// zlib was chosen without being asked for, and has begun.
+    /// True if zlib is in use without a request by the user.
     pub(super) fn uses_chosen_zlib(&self) -> bool {
         let compresses = |n: &ssh::transport::Negotiated| n.c2s.compress || n.s2c.compress;
         self.config.chose_zlib
@@ -490,7 +494,7 @@ impl SshLink {
             && self.conn.negotiated().is_some_and(compresses)
     }
 
-    /// Leaves out of the next connection what nobody has asked for.
+    /// Removes settings that the user did not request from the next attempt.
     fn choose_nothing(&mut self) {
         if self.uses_chosen_zlib() {
             self.gate.zlib_failed();
@@ -501,7 +505,7 @@ impl SshLink {
         transport.guess = Guess::Never;
     }
 
-    /// Begins anew, without predictions: what was sent early was refused.
+    /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
         info!("{}: {why}; connecting again step by step", self.config.name);
         self.choose_nothing();
@@ -565,7 +569,7 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     }
 }
 
-/// Threads that this process has for all connections.
+/// Returns access to this process's worker threads, which all connections share.
 fn helper() -> Helper {
     let workers = Workers::shared();
     Helper::new(|| workers.are_idle(), |work| workers.help(work))

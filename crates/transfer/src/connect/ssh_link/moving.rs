@@ -1,4 +1,4 @@
-//! Bytes between socket, engine and session.
+//! Moves bytes between socket, engine and session.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::session::{
     ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow,
 };
 
-/// Sealed bytes waiting for the socket: enough for one large writev, little enough to be in the
-/// cache still when it comes.
+/// Sealed bytes queued for the socket: enough for one large writev, and little enough to stay in
+/// the cache.
 const BATCH: usize = 256 << 10;
-/// Bytes written or read in a turn of the loop, so that neither direction starves the other.
+/// Bytes written or read per turn of the loop, so that neither direction starves the other.
 const TURN: usize = 1 << 20;
-/// How often the kernel is asked for the round trip.
+/// The interval at which the kernel is polled for the round trip.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
-/// SSH_DISCONNECT_BY_APPLICATION.
+/// The reason code SSH_DISCONNECT_BY_APPLICATION.
 const BY_APPLICATION: u32 = 11;
 
 impl Link for SshLink {
@@ -32,7 +32,7 @@ impl Link for SshLink {
         if let Some(agents) = &mut self.agents {
             agents.register(registry, first)?;
         }
-        // What arrived before the registration is announced by no event.
+        // Data that arrived before the registration raise no event.
         self.readable = true;
         self.writable = true;
         Ok(())
@@ -116,14 +116,14 @@ impl Link for SshLink {
     fn close_channel(&mut self, channel: ChannelId) {
         if self.channels.remove(&channel.0).is_some() {
             self.step_by_step = true;
-            // It would only be in the way, or come too late.
+            // Further data of this channel would arrive too late to be useful.
             self.conn.channels().discard(SshChannel(channel.0));
             self.conn.channels().close(SshChannel(channel.0));
         }
     }
 
     fn ready(&mut self, token: Token, readable: bool, writable: bool) {
-        // An agent's socket: each turn looks at all of them.
+        // An agent's socket: every turn handles all agent sockets.
         if self
             .registered
             .as_ref()
@@ -145,9 +145,8 @@ impl Link for SshLink {
             None => Ok(more),
         });
         match read {
-            // A server that is not OpenSSH behind OpenSSH's banner, or one whose key was taken
-            // away, ends a connection that says too much too early. Of what was chosen here without
-            // being asked for, none may fail twice.
+            // The connection ends if too much was sent early to a server that poses as OpenSSH or
+            // no longer accepts the key. It then restarts, but no automatic setting may fail twice.
             Err(e) if !self.only_once && (self.says_much_early() || self.may_begin_plainly()) => {
                 self.restart(events, &e.to_string())?;
                 Ok(true)
@@ -183,7 +182,7 @@ impl Link for SshLink {
 
     fn sample(&self) -> LinkSample {
         LinkSample {
-            // What meant nothing is no measure of the path.
+            // Padding sent by IGNORE messages does not measure the path.
             sent: self.sent_bytes.saturating_sub(self.filled as u64),
             received: self.received_bytes,
             unwritten: self.sending.bytes() as u64,
@@ -226,7 +225,7 @@ impl Link for SshLink {
         while total < TURN {
             let filled = self.sending.fill(&mut self.conn, BATCH);
             filled.map_err(|e| engine_error(&e))?;
-            // What is to be said goes before what means nothing.
+            // Real output goes before IGNORE messages.
             if self.sending.is_empty() && self.open_congestion_window()? {
                 continue;
             }
@@ -241,13 +240,13 @@ impl Link for SshLink {
                     self.sending.written(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
-                // What was begun cannot be gone on with, nor anything be sent behind it.
+                // The started write can neither be continued nor followed by another.
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                     self.spoiled = true;
                     return Err(LinkError::Torn(crate::disk::os_words(&e)));
                 }
-                // Why it broke may be in what is still to be read: a DISCONNECT. And whether it is
-                // begun anew is decided there.
+                // The reason may be in unread input, a DISCONNECT message, and that path also
+                // decides on a restart.
                 Err(e) => {
                     debug!("{}: {e}", self.config.name);
                     self.writable = false;
@@ -288,7 +287,8 @@ impl Link for SshLink {
 }
 
 impl SshLink {
-    /// A channel with an SFTP server: the stock one, or one that is `served` by a longhaul.
+    /// Opens a channel with an SFTP server: the stock one, or with `served` a longhaul started by
+    /// command.
     pub(super) fn open(&mut self, served: bool) -> Option<ChannelId> {
         let id = self.open_session();
         let channels = self.conn.channels();
@@ -315,8 +315,8 @@ impl SshLink {
     }
 
     fn open_session(&mut self) -> SshChannel {
-        // MaxSessions may be 1, and sshd ends a connection that asks something of a channel which
-        // it has refused. Before authentication nothing is lost by that but a login.
+        // MaxSessions may be 1, and sshd ends a connection that makes requests on a refused
+        // channel. Before authentication only a login is lost by that.
         let predicts = self.predicts();
         let alone = self.channels.is_empty() || self.conn.is_early();
         let channels = self.conn.channels();
@@ -341,14 +341,14 @@ impl SshLink {
         }
     }
 
-    /// Why it has ended: what whoever carries it was told, or what the server has said instead of its
-    /// identification (RFC 4253 section 4.2), or nothing but that.
+    /// Returns the reason for the end of the connection: the carrier's error, or the server's text
+    /// in place of an identification (RFC 4253 section 4.2), or `what`.
     fn ended(&mut self, what: &str) -> LinkError {
         let carrier = self.stream.why_ended();
         let what = carrier.as_deref().unwrap_or(what);
         let rest: &[u8] = match self.conn.peer() {
             Some(_) => &[],
-            // A last line without an end.
+            // The last line may lack a newline.
             None => self.segments.received(),
         };
         let said = [self.conn.preamble(), rest].concat();
@@ -392,7 +392,7 @@ impl SshLink {
             let handled = self.conn.handle_input(now, self.segments.received());
             self.pump(now, events)?;
             if self.restarts != restarts {
-                // What it says of the connection before is no matter any more.
+                // Errors of the connection before the restart no longer matter.
                 return Ok(true);
             }
             handled.map_err(|e| engine_error(&e))?;
@@ -404,7 +404,7 @@ impl SshLink {
     }
 }
 
-/// What a server has said, to be shown within a sentence.
+/// Formats a server's text as one escaped line for use within a sentence.
 fn in_one_line(said: &[u8]) -> Option<String> {
     const MOST: usize = 200;
     let text = String::from_utf8_lossy(said);

@@ -1,4 +1,4 @@
-//! TCP's slow start, begun before there is anything to send.
+//! Opens TCP's congestion window before there are data to send.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use sys::TcpInfo;
 use super::{SshLink, engine_error};
 use crate::session::LinkError;
 
-/// On a shorter path slow start takes no time that anybody sees.
+/// The shortest round trip at which slow start is noticeable.
 const LONG: Duration = Duration::from_millis(20);
-/// Bytes on one connection: three windows, the first of ten segments and each twice the one before.
+/// Bytes per connection: three windows, the first of ten segments and each twice the one before.
 /// The login and the opening of a channel have no more round trips.
 const MOST: usize = 100 << 10;
-/// Bytes of a login, and of what opens a channel; behind them data flow.
+/// Bytes of a login and of the channel requests; data follow after them.
 const LOGIN: u64 = 24 << 10;
-/// Bytes of one message: all servers take packets of 35,000 (RFC 4253 section 6.1).
+/// Bytes of one message: every server accepts packets of 35,000 bytes (RFC 4253 section 6.1).
 const MESSAGE: usize = 16 << 10;
-/// Of a segment that is filled some is the packet's own.
+/// Bytes of a full segment that the SSH packet itself takes.
 const OWN: usize = 64;
 
 impl SshLink {
-    /// Fills the congestion window with bytes that mean nothing (IGNORE) while the answers of the
-    /// login are awaited: TCP doubles the window for each round trip in which it was full, and else
-    /// data find it at its ten segments. What the login itself sends has left before.
+    /// Fills the congestion window with IGNORE messages while the login's answers are awaited: TCP
+    /// doubles the window for each round trip in which it was full, otherwise data start with ten
+    /// segments. The login's own messages have left before.
     ///
-    /// To OpenSSH alone, which passes them over in every phase; the host key was accepted by then.
-    /// True when there is something to write.
+    /// Used with OpenSSH only, which ignores these messages in every phase, and only after the host
+    /// key was accepted. True if there is something to write.
     pub(super) fn open_congestion_window(&mut self) -> Result<bool, LinkError> {
         if !self.opens_window {
             return Ok(false);
@@ -53,13 +53,13 @@ impl SshLink {
     }
 }
 
-/// Bytes that the window has room for, where it is worth filling.
+/// Returns the bytes that the congestion window has room for; zero if filling it is not worthwhile.
 fn free(tcp: &TcpInfo) -> usize {
     if tcp.rtt < LONG || tcp.total_retrans > 0 || tcp.notsent_bytes > 0 {
         return 0;
     }
     let segments = tcp.snd_cwnd.saturating_sub(tcp.unacked) as usize;
-    // What the login has just sent may be on its way still: it is no more than that then.
+    // The login's last messages may still be in flight: more than half the window must be free.
     match segments * 2 > tcp.snd_cwnd as usize {
         true => segments * tcp.snd_mss as usize,
         false => 0,
