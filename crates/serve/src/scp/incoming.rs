@@ -1,4 +1,4 @@
-//! A file that a client of the old protocol gives, until it has its name.
+//! A file that a client of scp's old protocol uploads, until it has its final name.
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -11,29 +11,29 @@ use crate::beneath::split;
 use crate::error::Refused;
 use wire::escape::field;
 
-/// What a file may get of a mode without -p.
+/// Mode bits that a file may get without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// Symlinks that lead to a file, as many as the kernel follows.
+/// Most symlinks that are followed to a file, as in the kernel.
 const LINKS: usize = 40;
-/// What a mode says of a file that is written to one behind the other.
+/// File type bits of FIFOs and character devices, which are written sequentially.
 const FIFO: u32 = 0o010_000;
 const CHARACTERS: u32 = 0o020_000;
-/// Why a file cannot be replaced that can be written: it is mounted, or its directory is sticky. Of a
-/// disk that fails, or takes no more, what is there has nothing to hope for.
+/// Errors of a replacement after which the target is overwritten in place: it is a mount point, or
+/// its directory is sticky. After a full or failing disk the old file is kept.
 const IN_PLACE: [Errno; 4] = [Errno::BUSY, Errno::XDEV, Errno::PERM, Errno::ACCESS];
 
-/// A file that comes.
+/// A file that is being received.
 pub(super) struct Incoming {
     path: Vec<u8>,
-    /// Of what is written. Not once it is closed.
+    /// Handle of the file that is written; `None` once closed.
     handle: Option<Vec<u8>>,
-    /// It has this name until it is whole. It is written in place without.
+    /// Temporary name until the upload completes; `None` writes the target in place.
     temporary: Option<Vec<u8>>,
-    /// Of what it replaces.
+    /// Handle of the file that will be replaced.
     there: Option<Vec<u8>>,
-    /// It ends where the new one does.
+    /// The target is a regular file, which is truncated at the new length.
     regular: bool,
-    /// -p
+    /// -p was given: set mode and times exactly.
     exact: bool,
     attrs: Attrs,
     at: u64,
@@ -41,9 +41,10 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Opens it: beside what has its name, which keeps its mode. In place where that is no regular file,
-    /// where nothing may be made beside it, and where a new one would have another owner, take one of
-    /// several names, or lack extended attributes or access lists.
+    /// Opens the target: normally a temporary beside it, which gets the target's mode. The target
+    /// is written in place if it is not a regular file, if no file may be created beside it, if a
+    /// new file would have another owner, extended attributes or access lists, or if the target has
+    /// several names.
     pub(super) fn begin(
         path: Vec<u8>,
         mode: u32,
@@ -86,11 +87,11 @@ impl Incoming {
         let kind = mode & 0o170_000;
         self.regular = kind == 0o100_000;
         let flags = match kind {
-            // There is no other place in them.
+            // FIFOs and character devices have no offsets.
             FIFO | CHARACTERS => OpenFlags::WRITE | OpenFlags::APPEND,
             _ => OpenFlags::WRITE,
         };
-        // What may not be written is not replaced either.
+        // A file that may not be written is not replaced either.
         let opened = files.handle(Request::Open {
             path: &self.path,
             flags,
@@ -107,10 +108,10 @@ impl Incoming {
                 None
             }
             Err(e) if !self.regular || e.code == StatusCode::PERMISSION_DENIED => return Err(e),
-            // A program that runs can be replaced.
+            // A running program cannot be opened for writing, but can be replaced.
             Err(e) => Some(e),
         };
-        // Nobody reads it meanwhile who could not read both.
+        // The temporary's mode lets nobody read it who may not read both files.
         let made = match self.make(asked & mode, files) {
             Ok(()) => self.attrs_of_made(files),
             Err(e) => Err(e),
@@ -135,10 +136,10 @@ impl Incoming {
         }
     }
 
-    /// Makes a temporary.
+    /// Creates the temporary.
     fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), Refused> {
         let temporary = temp_name(&self.path, &mut |bytes| {
-            // It is the kernel's generator, which does not fail.
+            // The kernel's generator does not fail.
             let _ = aws_lc_rs::rand::fill(bytes);
         });
         self.handle = Some(files.handle(Request::Open {
@@ -150,7 +151,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the temporary has the extended attributes and access lists of what it would replace.
+    /// True if the temporary has the extended attributes and access lists of the file that it would
+    /// replace.
     fn is_alike(&self, files: &mut Files<'_>) -> bool {
         let temporary = self.temporary.as_deref().unwrap_or_default();
         files.beyond(temporary) == files.beyond(&self.path)
