@@ -1,6 +1,6 @@
 //! Carries out requests that block on a disk on a thread pool, several at once, and keeps their
 //! answers in the order of the requests.
-//! //!
+//!
 //! Data in the page cache need no thread and get none.
 
 use std::collections::VecDeque;

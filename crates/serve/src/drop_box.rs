@@ -1,5 +1,5 @@
 //! Restricts clients of a drop box to the files that they have put there themselves.
-//! //!
+//!
 //! A client with several channels has a separate server on each, and they share no state, but one
 //! large file is written through all of them. Therefore a temporary's name also proves ownership:
 //! nobody can list it, and its 50 random bits cannot be guessed.

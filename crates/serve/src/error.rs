@@ -136,7 +136,7 @@ impl ConnectionError {
     pub(crate) fn farewell(&self) -> Option<(u32, String)> {
         match self {
             Self::Gone | Self::Io(_) | Self::Engine(ssh::Error::Disconnected { .. }) => None,
-            // As sshd has it: clients know the words.
+            // sshd's words, which clients recognise.
             Self::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooManyTries)) => Some((
                 PROTOCOL_ERROR,
                 "Too many authentication failures".to_owned(),

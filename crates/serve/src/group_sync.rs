@@ -1,5 +1,5 @@
 //! Makes small files durable in groups, for put-file@longhaul with flag 4.
-//! //!
+//!
 //! A disk needs time for each fsync(2), and hardly more for many at once, because the file system
 //! covers them with one journal commit. So files of consecutive requests are kept under their
 //! temporary names, made durable together, then renamed and answered in the order of the requests.

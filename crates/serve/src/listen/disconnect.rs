@@ -36,7 +36,7 @@ const READING: Duration = Duration::from_secs(2);
 const MOST_READING: usize = 256;
 
 /// Refused clients that were sent the reason, kept open until they have read it.
-/// ///
+///
 /// A socket that is closed with unread input is reset, and the client would see a reset in place of
 /// the reason, because its identification is already on the way.
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ pub struct ForkServer {
 
 impl ForkServer {
     /// Takes the monitor's link from standard output and the shutdown pipe from standard input.
-    ///     ///
+    ///
     /// Both are replaced by /dev/null: a forked copy must not have the fork server's link to the
     /// monitor, over which other clients' sockets arrive.
     ///

@@ -1,7 +1,7 @@
 use sys::SourceBlock;
 
 /// Limits on simultaneous connections.
-/// ///
+///
 /// A part of all places is reserved for connections that have not logged in, so that logged-in
 /// connections cannot block new logins. Each account has a share of the other places
 /// ([`Self::has_room`]), so that it cannot lock out other accounts.

@@ -15,7 +15,7 @@ const SHORT: Duration = Duration::from_millis(5);
 
 /// Detects packet losses that are not caused by a queue that the client's own connections fill.
 /// CUBIC takes each loss for congestion: with 1 % loss and 100 ms it moves 0.15 MB/s.
-/// ///
+///
 /// All connections of a client share one detector: during slow start each alone has sent too little
 /// for a verdict, and a later connection need not lose a packet of its own first.
 /// slowly, and one that comes later need not lose a packet of its own first.

@@ -1,10 +1,10 @@
 //! An SSH server for file transfers: it accepts connections, authorizes keys by authorized_keys,
 //! and serves only the SFTP subsystem, scp's old protocol and allowed programs.
-//! //!
+//!
 //! A confined process ([`preauth`]) reads client input before the login. After the login a process
 //! of the account ([`account`]) does, or a thread of this process if that has no more rights than
 //! the account. A [`monitor`] stands between them: docs/design/0007-accounts.md.
-//! //!
+//!
 //! Each connection has its own thread: their number is bounded, and file systems block anyway.
 
 mod account;
@@ -198,7 +198,7 @@ pub fn stopping() -> io::Result<(Running, StopSignal)> {
 
 impl Server {
     /// Listens on the first of `addresses` that can be bound.
-    ///     ///
+    ///
     /// Raises the process's limit of open descriptors to the hard limit: each connection and each
     /// open file needs one.
     ///

@@ -16,7 +16,7 @@ use crate::{Access, Export};
 pub struct ServedFiles {
     /// Serve only this directory tree.
     pub root: Option<PathBuf>,
-    /// What clients may do with the files.
+    /// Access that clients have to the files.
     pub access: Access,
     /// Time after which an idle client is disconnected.
     pub idle: Option<Duration>,

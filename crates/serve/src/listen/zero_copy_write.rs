@@ -1,6 +1,6 @@
 //! Moves large WRITEs that are neither encrypted nor authenticated from the socket to their files
 //! without copying them to memory (splice(2)).
-//! //!
+//!
 //! After a large WRITE, only the bytes that must be parsed are read from the socket: the header of
 //! a data packet, and the header of another WRITE that may begin in it.
 

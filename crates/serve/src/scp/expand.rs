@@ -101,8 +101,9 @@ impl Expansion {
 }
 
 impl Left {
+    /// Takes `n` from a limit.
+    ///
     /// # Errors
-    ///     ///
     /// The limit is exceeded.
     fn take(of: &mut usize, n: usize) -> Result<(), Refused> {
         *of = of.checked_sub(n).ok_or_else(|| {

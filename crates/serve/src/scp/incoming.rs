@@ -163,10 +163,10 @@ impl Incoming {
         files.attrs(Request::Fstat { handle })
     }
 
-    /// Removes the temporary.
+    /// Closes and removes the temporary.
     fn unmake(&mut self, files: &mut Files<'_>) {
         if let Some(handle) = self.handle.take() {
-            // Nothing of it is wanted.
+            // Its contents are discarded, so an error of CLOSE does not matter.
             let _ = files.done(Request::Close { handle: &handle });
         }
         if let Some(temporary) = self.temporary.take() {
@@ -174,13 +174,13 @@ impl Incoming {
         }
     }
 
-    /// When it was modified and accessed.
+    /// Sets the modification and access times that the file gets at the end.
     pub(super) fn set_times(&mut self, times: Option<(u32, u32)>) {
         self.attrs.times = times.map(|(modified, accessed)| (accessed, modified));
     }
 
-    /// What cannot be written is told once all of it has come, since the client does not listen
-    /// before.
+    /// Writes a piece of the file. An error is kept until the whole file has arrived, since the client
+    /// does not listen before.
     pub(super) fn write(&mut self, data: Bytes, files: &mut Files<'_>) {
         let Some(handle) = self.handle.as_deref().filter(|_| self.trouble.is_none()) else {
             return;
@@ -200,7 +200,7 @@ impl Incoming {
         }
     }
 
-    /// Gives it its mode, times and name.
+    /// Gives the file its mode, times and name.
     pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, Refused)> {
         let done = self.ended(files);
         let path = self.path.clone();
@@ -243,14 +243,15 @@ impl Incoming {
                 (Err(why), _) => return Err(why),
             }
         }
-        // It is whole nevertheless.
+        // The file is complete nevertheless.
         set.map_err(|why| {
             let words = format!("it is there without its mode or times: {}", why.words);
             Refused::new(why.code, words)
         })
     }
 
-    /// Half of it may be in the old file, whose contents are gone: all of it is in the temporary only.
+    /// Keeps the temporary after writing in place has failed: the old contents are partly overwritten,
+    /// and only the temporary has the whole file.
     fn keep(&mut self, why: Refused) -> Refused {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
@@ -262,13 +263,13 @@ impl Incoming {
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
         self.unmake(files);
         if let Some(handle) = self.there.take() {
-            // It was not written.
+            // The old file was only opened.
             let _ = files.done(Request::Close { handle: &handle });
         }
     }
 }
 
-/// What the symlinks at `path` lead to, whether or not it is there.
+/// Follows the symlinks at `path`; the target need not exist.
 fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
     for _ in 0..LINKS {
         let read = files.names(Request::Readlink { path: &path });
@@ -299,13 +300,13 @@ fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused
     }
 }
 
-/// Whether it is one of these that the kernel said. An answer has its code and its words.
+/// True if the error is one of `errors`, judged by the code and text of the answer.
 fn is_of(why: &Refused, errors: &[Errno]) -> bool {
     let mut said = errors.iter().map(|errno| Refused::from(*errno));
     said.any(|one| one.code == why.code && one.words == why.words)
 }
 
-/// What is in a temporary becomes what is in the file of handle `to`.
+/// Copies a temporary into the open file `to`, which then has `size` bytes.
 fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
     let from = files.handle(Request::Open {
         path: temporary,
@@ -319,7 +320,7 @@ fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result
         to,
         to_offset: 0,
     });
-    // It was only read.
+    // The handle was only read.
     let _ = files.done(Request::Close { handle: &from });
     copied?;
     cut(to, size, files)
