@@ -71,7 +71,7 @@ pub(crate) struct Session<'e> {
     pub(crate) aside: Option<BlockingPool>,
     /// Bytes of the current WRITE that have already gone to its file.
     pub(crate) placed: PlacedBytes,
-    /// Names of files for log lines that are written when they are closed or renamed.
+    /// Logged files whose names may still change by a rename.
     pub(crate) named: Named,
     /// Disk errors that are already logged.
     pub(crate) troubles: IoErrorLog,

@@ -99,7 +99,7 @@ fn copy(
         0 => u64::MAX,
         len => len,
     };
-    // In the kernel, a copy costs nothing on file systems that share blocks, and one copy less
+    // copy_file_range(2) costs nothing on file systems that share blocks, and saves one copy
     // elsewhere.
     let (out, into) = ((from, from_offset), (to, to_offset));
     let mut done = copy_in_kernel(out, whole, into, goes_on);
@@ -127,8 +127,8 @@ fn copy(
     }
 }
 
-/// Copies with copy_file_range(2) as far as the kernel can; returns the number of bytes. The caller
-/// copies the rest and reports errors.
+/// Copies with copy_file_range(2) until it copies no more or fails; returns the number of bytes.
+/// The caller copies the rest and meets the error again, if there is one.
 #[cfg(target_os = "linux")]
 fn copy_in_kernel(
     (from, from_offset): (&File, u64),

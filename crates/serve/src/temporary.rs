@@ -13,8 +13,8 @@ use crate::beneath::split;
 use crate::whole_file::{PERMISSIONS, Put, failed};
 
 /// The directory of the last small file, kept because files that arrive together usually share it.
-/// It is dropped before waiting for new input, so that no client can have learned of a change
-/// meanwhile.
+/// It is dropped before the next input is handled, so that a client which has waited for an answer
+/// finds the directory as it is then.
 #[derive(Debug)]
 pub(crate) struct Parent {
     pub(crate) path: Vec<u8>,

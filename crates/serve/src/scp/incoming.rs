@@ -179,8 +179,8 @@ impl Incoming {
         self.attrs.times = times.map(|(modified, accessed)| (accessed, modified));
     }
 
-    /// Writes a piece of the file. An error is kept until the whole file has arrived, since the client
-    /// does not listen before.
+    /// Writes a piece of the file. An error is kept until the whole file has arrived, since the
+    /// client does not listen before.
     pub(super) fn write(&mut self, data: Bytes, files: &mut Files<'_>) {
         let Some(handle) = self.handle.as_deref().filter(|_| self.trouble.is_none()) else {
             return;
@@ -250,8 +250,8 @@ impl Incoming {
         })
     }
 
-    /// Keeps the temporary after writing in place has failed: the old contents are partly overwritten,
-    /// and only the temporary has the whole file.
+    /// Keeps the temporary after writing in place has failed: the old contents are partly
+    /// overwritten, and only the temporary has the whole file.
     fn keep(&mut self, why: Refused) -> Refused {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
