@@ -1,5 +1,5 @@
-//! Carries out requests that block on a disk on a thread pool, several at once, and keeps their
-//! answers in the order of the requests.
+//! Runs requests that wait for a disk on a thread pool, several at once, and keeps their answers in
+//! the order of the requests.
 //!
 //! Data in the page cache need no thread and get none.
 

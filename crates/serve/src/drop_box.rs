@@ -23,7 +23,7 @@ use crate::error::Refused;
 pub(crate) struct DropBoxFiles {
     recent: BTreeSet<Id>,
     before: BTreeSet<Id>,
-    /// File systems without such IDs: the last files are kept open, since the inode of an open file
+    /// The last files, kept open on file systems without such IDs, since the inode of an open file
     /// is not reused.
     held: VecDeque<((u64, u64), OwnedFd)>,
 }

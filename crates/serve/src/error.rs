@@ -270,7 +270,7 @@ impl From<Errno> for Refused {
             _ => StatusCode::FAILURE,
         };
         let words = io::Error::from(errno).to_string();
-        // Cut off the error number, which tells people nothing.
+        // Cut off the error number, which means nothing to users.
         let words = words.split(" (os error").next().unwrap_or(&words);
         let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
         Self {

@@ -164,7 +164,7 @@ impl AccessPolicy {
         }
     }
 
-    /// Directory that a preauth process uses as its root (chroot) after switching users.
+    /// Directory that a preauth process uses as its root (chroot), if it switches users.
     pub(super) fn preauth_folder(&self) -> Option<PathBuf> {
         match &self.whom {
             Whom::This(_) => None,

@@ -462,7 +462,7 @@ impl<'s> Connection<'s> {
         while self.writable && total < TURN {
             self.sending.fill(&mut self.conn, BATCH)?;
             if self.sending.is_empty() {
-                // Data that is held back by windows stays queued.
+                // The remaining data wait for a window.
                 self.sending.settle(&mut self.conn)?;
                 return Ok(false);
             }

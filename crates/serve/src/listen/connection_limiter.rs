@@ -11,8 +11,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// a client that reconnects in a loop could cause as many key exchanges as the processor can make
 /// (DHEat, CVE-2002-20001); with 20 places per source they are ten per second.
 const LINGER: Duration = Duration::from_secs(2);
-/// Time after which an unauthenticated connection may be dropped for a newcomer if all places are
-/// taken by as many sources. Keys and agents take less.
+/// Time after which an unauthenticated connection may be dropped for a newcomer if all sources hold
+/// equally many places. A login with keys or an agent takes less.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Most ended connections that are remembered for [`LINGER`].
 const MOST_LEFT: usize = 4096;

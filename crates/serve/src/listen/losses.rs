@@ -18,7 +18,6 @@ const SHORT: Duration = Duration::from_millis(5);
 ///
 /// All connections of a client share one detector: during slow start each alone has sent too little
 /// for a verdict, and a later connection need not lose a packet of its own first.
-/// slowly, and one that comes later need not lose a packet of its own first.
 #[derive(Debug, Default)]
 pub(super) struct LossDetector(Mutex<Counted>);
 

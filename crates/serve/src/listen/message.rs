@@ -25,7 +25,7 @@ message! {
         pub(super) blob: &'a [u8],
         /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// Number of leading bytes of `blob` that are signed. Neither is trusted.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
     }
 }
@@ -37,7 +37,7 @@ message! {
         pub(super) blob: &'a [u8],
         /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// Number of leading bytes of `blob` that are signed. Neither is trusted.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
         pub(super) algorithm: &'a [u8],
         pub(super) host_bound: bool,
@@ -127,7 +127,7 @@ message! {
         pub(super) blob: &'a [u8],
         /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// Number of leading bytes of `blob` that are signed. Neither is trusted.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
         /// The client has signed; otherwise the fields below are empty or unused.
         pub(super) proved: bool,

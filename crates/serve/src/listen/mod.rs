@@ -105,8 +105,8 @@ pub struct Settings {
     pub keys: BTreeMap<String, ServedFiles>,
     /// Algorithms offered to clients.
     pub algorithms: Algorithms,
-    /// Algorithms that `--old-clients` would have offered, if the flag is not set; a client without
-    /// a common algorithm is told whether the flag would let it in.
+    /// Algorithms that `--old-clients` would have offered, if the flag is not set. A client without
+    /// a common algorithm is told whether the flag would admit it.
     pub to_old_clients: Option<Offer>,
     /// Limits on the number of connections.
     pub limits: Limits,

@@ -102,7 +102,7 @@ impl<'s> Monitor<'s> {
         self.template = template;
         preauth.link().hand(&[self.client.as_fd()])?;
         let message = self.log_in(preauth.link(), until, stopping);
-        // Whatever an attacker made of the preauth process, it is gone before the client is served.
+        // The preauth process, even if compromised, is gone before the client is served.
         drop(preauth);
         let message = message?;
         let nobody = || io::Error::other("a connection was handed over that nobody has entered");

@@ -34,7 +34,7 @@ pub(super) struct PreauthTask {
     pub(super) to_old_clients: Option<Offer>,
     /// User and group to switch to, if the server is root's.
     pub(super) becomes: Option<(u32, u32)>,
-    /// Directory to use as root then, if there is one.
+    /// Directory to use as root (chroot) before the switch, if there is one.
     pub(super) empty: Option<PathBuf>,
     pub(super) login_milliseconds: u64,
 }

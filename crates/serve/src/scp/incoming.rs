@@ -111,7 +111,7 @@ impl Incoming {
             // A running program cannot be opened for writing, but can be replaced.
             Err(e) => Some(e),
         };
-        // The temporary's mode lets nobody read it who may not read both files.
+        // Until its mode is set, only users who may read both files can read the temporary.
         let made = match self.make(asked & mode, files) {
             Ok(()) => self.attrs_of_made(files),
             Err(e) => Err(e),
