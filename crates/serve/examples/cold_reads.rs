@@ -1,5 +1,5 @@
-//! What it brings that reads which wait for a disk are carried out side by side: READs at random places of
-//! a file that is not in memory, answered one after the other and several at once.
+//! Measures how much parallel reads on the blocking pool help: READs at random places of a file
+//! that is not in memory, answered one after the other and several at a time.
 //!
 //!     cargo run --release -p longhaul-serve --example cold_reads -- FOLDER_ON_A_DISK
 
@@ -69,7 +69,8 @@ fn run(folder: &Path, several: bool, round: u64) -> io::Result<Duration> {
     open.encode(RequestId(0), &mut input);
     let mut place = round;
     for id in 1..=READS {
-        // Knuth's linear congruence: places without an order that read-ahead would see.
+        // Knuth's linear congruential generator: offsets without a pattern that read-ahead would
+        // detect.
         place = place
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

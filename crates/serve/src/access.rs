@@ -1,23 +1,23 @@
 use serde::{Deserialize, Serialize};
 use sftp::{OpenFlags, Request};
 
-/// What clients may do with the files they are served.
+/// Access that clients have to the served files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// What the account may.
+    /// Everything that the account may do.
     #[default]
     Full,
-    /// Nothing is changed.
+    /// Reading only.
     ReadOnly,
-    /// A drop box: new files and directories may be put there; what was there before is neither
-    /// listed, read, changed nor replaced.
+    /// A drop box: clients may add files and directories, and cannot list, read, change or replace
+    /// those that were there before.
     WriteOnly,
 }
 
 impl Access {
-    /// Whether a request may be looked at at all. What a drop box allows depends on whose the
-    /// file is as well ([`crate::drop_box`]).
+    /// True if a request is allowed at all. In a drop box it also depends on who put the file there
+    /// ([`crate::drop_box`]).
     pub(crate) fn allows(self, request: &Request<'_>) -> bool {
         match self {
             Self::Full => true,
@@ -27,17 +27,17 @@ impl Access {
     }
 }
 
-/// What a request does to what is served.
+/// Effect of a request on the served files.
 #[derive(Clone, Copy)]
 struct Effect {
-    /// It changes something.
+    /// The request changes something.
     changes: bool,
-    /// It tells what files hold or what there is, or could: a link to a file would make it one's
-    /// own.
+    /// The request reveals contents or names, or could: a hard link to a file would make it the
+    /// client's own.
     tells: bool,
 }
 
-/// Each request by name: one that is new shall not be allowed by being forgotten.
+/// Classifies every request by name, so that a new one is not allowed by omission.
 fn effect(request: &Request<'_>) -> Effect {
     let (changes, tells) = match request {
         Request::Open { flags, .. } => {
@@ -85,7 +85,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::Statvfs { .. }
         | Request::Fstatvfs { .. }
         | Request::Fsync { .. }
-        // It says no more than STAT does.
+        // FSYNC-SET reveals no more than STAT does.
         | Request::FsyncSet { .. }
         | Request::Limits {}
         | Request::ExpandPath { .. }
@@ -93,7 +93,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::UsersGroupsById { .. }
         | Request::IdsByName { .. }
         | Request::Attributes { .. }
-        // Nobody carries them out.
+        // These requests are not supported.
         | Request::OtherExtension { .. }
         | Request::Other { .. } => (false, false),
     };

@@ -1,25 +1,25 @@
-//! Names of users and groups, and where users are at home.
+//! Looks up names of users and groups, and home directories.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// Names that were looked up: a listing asks for the same few again and again.
+/// Cache of names: a listing asks for the same few again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     users: Names,
     groups: Names,
 }
 
-/// By number; empty where there is no such account.
+/// Names by ID; empty for an unknown account.
 type Names = BTreeMap<u32, String>;
 
-/// A client may ask for as many numbers as it likes.
+/// Most cached names, because a client may ask for any number of IDs.
 const KEPT: usize = 4096;
 
 impl Accounts {
-    /// The name of a user, empty where there is none.
+    /// Name of a user; empty if there is none.
     pub(crate) fn user(&mut self, id: u32) -> &str {
         known(&mut self.users, id, || {
             let user = User::from_uid(Uid::from_raw(id)).ok()?;
@@ -27,7 +27,7 @@ impl Accounts {
         })
     }
 
-    /// The name of a group, empty where there is none.
+    /// Name of a group; empty if there is none.
     pub(crate) fn group(&mut self, id: u32) -> &str {
         known(&mut self.groups, id, || {
             let group = Group::from_gid(Gid::from_raw(id)).ok()?;
@@ -46,17 +46,17 @@ fn known(names: &mut Names, id: u32, look: impl FnOnce() -> Option<String>) -> &
     name.as_str()
 }
 
-/// The number of a user.
+/// User ID of a name.
 pub(crate) fn user_id(name: &str) -> Option<u32> {
     Some(User::from_name(name).ok()??.uid.as_raw())
 }
 
-/// The number of a group.
+/// Group ID of a name.
 pub(crate) fn group_id(name: &str) -> Option<u32> {
     Some(Group::from_name(name).ok()??.gid.as_raw())
 }
 
-/// Where the account of this process is at home, or `user` where one is named.
+/// Home directory of the named user, or of this process's account if `user` is empty.
 pub(crate) fn home(user: &[u8]) -> Option<Vec<u8>> {
     let found = match user {
         b"" => User::from_uid(Uid::effective()),
@@ -66,10 +66,10 @@ pub(crate) fn home(user: &[u8]) -> Option<Vec<u8>> {
     Some(dir.into_vec())
 }
 
-/// `~`, `~/x` and `~user/x` with the home directory in place; anything else as it is.
+/// Replaces a leading `~` or `~user` with the home directory; returns other paths unchanged.
 ///
 /// # Errors
-/// Those of `home`.
+/// The errors of `home`.
 pub(crate) fn expand<E>(
     path: &[u8],
     home: impl Fn(&[u8]) -> Result<Vec<u8>, E>,

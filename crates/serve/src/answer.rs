@@ -1,4 +1,4 @@
-//! Which request does what.
+//! Dispatches SFTP requests to the functions that carry them out.
 
 use std::sync::Arc;
 
@@ -30,60 +30,61 @@ use crate::transfers::Named;
 use crate::tree::Trees;
 use crate::whole_file::Put;
 
-/// The longest message that is taken (SFTP_MAX_MSG_LENGTH of sftp-common.h), but for a WRITE.
+/// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
+/// WRITE.
 pub(crate) const LONGEST: u32 = 256 * 1024;
-/// What a READ answers at most: a message holds headers too.
+/// Most data bytes that a READ returns, leaving room for headers in a message.
 pub(crate) const LONGEST_DATA: u32 = LONGEST - 1024;
-/// What a WRITE may carry: its data are never gathered in memory, and file systems that give out many pages at
-/// once take them with less work (tmpfs with huge pages zeroes what a write has not of one).
+/// Most data bytes of a WRITE. They are never gathered in memory, and file systems with huge pages
+/// take long writes with less work (tmpfs zeroes the part of a page that a write does not cover).
 pub(crate) const LONGEST_WRITTEN: u32 = 1 << 20;
-/// A message with that.
+/// Longest message that carries a WRITE.
 pub(crate) const LONGEST_WRITE: u32 = LONGEST_WRITTEN + 1024;
 
-/// How a request ended; what it has to tell is in its [`Reply`] then.
+/// Result of a request; a successful request has put its answer into its [`Reply`].
 pub(crate) type Answer = Result<(), Refused>;
 
-/// One client, from INIT on.
+/// State of one client, from INIT on.
 pub(crate) struct Session<'e> {
     pub(crate) export: &'e Export,
     pub(crate) handles: Handles,
-    /// What of their files is sent from where the kernel has it.
+    /// Mappings of files whose contents are sent directly from the page cache.
     pub(crate) windows: Windows,
-    /// The client has left, and nothing more is sent.
+    /// The client has left; no more answers are sent.
     pub(crate) is_left: bool,
     pub(crate) accounts: Accounts,
     pub(crate) zone: TimeZone,
     pub(crate) own: DropBoxFiles,
     pub(crate) leaving: DeferredClose,
     pub(crate) moved: TransferCounters,
-    /// Where the small file before lay.
+    /// Directory of the previous small file.
     pub(crate) parent: Option<Arc<Parent>>,
-    /// Small files that are made durable together with those behind them.
+    /// Small files that will be made durable as a group.
     pub(crate) unsynced: GroupSync,
     pub(crate) trees: Trees,
     pub(crate) packing: Packing,
-    /// What ATTRS tell beside the draft's fields.
+    /// Fields of ATTRS beyond those of the draft.
     pub(crate) told: Told,
-    /// Where more of the client is to be read from while a request takes long.
+    /// Source of further input that is read while a request takes long.
     pub(crate) incoming: Option<&'e IncomingStream<'e>>,
-    /// What waits for a disk, where it need not keep others waiting.
+    /// Pool for requests that block on the disk, if other work can go on meanwhile.
     pub(crate) aside: Option<BlockingPool>,
-    /// What of the WRITE that is arriving has gone to its file.
+    /// Bytes of the current WRITE that have already gone to its file.
     pub(crate) placed: PlacedBytes,
-    /// What has a line of the log with a name that it may not keep.
+    /// Logged files whose names may still change by a rename.
     pub(crate) named: Named,
-    /// What was said in the log of disks.
+    /// Disk errors that are already logged.
     pub(crate) troubles: IoErrorLog,
 }
 
-/// What a client has moved so far.
+/// Transfer counters of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferCounters {
-    /// Files opened.
+    /// Number of files opened.
     pub files: u64,
-    /// Bytes of them sent to the client.
+    /// File bytes sent to the client.
     pub sent: u64,
-    /// Bytes received for them.
+    /// File bytes received from the client.
     pub received: u64,
 }
 
@@ -112,31 +113,33 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Whether this one may be carried out now.
+    /// True if the request may be carried out now.
     pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
         let aside = self.aside.as_ref().is_none_or(|aside| aside.lets(request));
         aside && !(self.is_still_sent() && self.may_change(request))
     }
 
-    /// Whether what was answered is not read yet: it would be what the files have become.
+    /// True if answered file data are not yet read from the page cache: a change of the file would
+    /// change them.
     pub(crate) fn is_still_sent(&self) -> bool {
         !self.is_left && self.windows.are_busy()
     }
 
     fn may_change(&self, request: &Request<'_>) -> bool {
         match request {
-            // What was written may turn out now to have failed, which only the last to close it is told.
+            // CLOSE may report a delayed write error, which only the last handle to be closed
+            // receives.
             Request::Close { handle } => self.handles.has_received(handle),
             request => !changes_nothing(request),
         }
     }
 
-    /// Whether something is carried out aside.
+    /// True if the blocking pool has requests of this session.
     pub(crate) fn awaits(&self) -> bool {
         self.aside.as_ref().is_some_and(|aside| !aside.is_free())
     }
 
-    /// Answers to what was carried out aside are put in their places.
+    /// Puts the results of the blocking pool into their places among the answers.
     pub(crate) fn hear(&mut self, out: &mut Answers) {
         if let Some(aside) = &mut self.aside {
             aside.hear();
@@ -152,15 +155,16 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Between two parts of a request that takes long.
+    /// Called between parts of a long request; reads further input so that the client is not
+    /// blocked.
     pub(crate) fn meanwhile(&self) {
         if let Some(incoming) = self.incoming {
             incoming.keep();
         }
     }
 
-    /// Carries a request out and appends the answer to `out`, or holds it until the set that it is
-    /// of has ended. What a WRITE has not in itself is in `data`.
+    /// Carries out a request and appends the answer to `out`, or holds the answer until its group
+    /// of small files is durable. `data` holds the part of a WRITE that is not in `request`.
     pub(crate) fn answer(
         &mut self,
         id: RequestId,
@@ -174,8 +178,8 @@ impl<'e> Session<'e> {
         let mut reply = Reply::new(id, out);
         let mut done = self.allowed(request, data, &mut reply);
         if done.is_err() && !self.unsynced.is_empty() {
-            // Without those that are held it may be another matter: they have names that it takes,
-            // descriptors, and room on the disk.
+            // Retry after ending the group: held files may occupy the name, descriptors or disk
+            // space that this request needs.
             self.end_set(out);
             reply = Reply::new(id, out);
             done = self.allowed(request, data, &mut reply);
@@ -210,7 +214,7 @@ impl<'e> Session<'e> {
             request,
             R::PutFile { .. } | R::GetFile { .. } | R::PutFileZstd { .. } | R::GetFileZstd { .. }
         ) {
-            // It may move or remove that directory.
+            // The request may move or remove that directory.
             self.parent = None;
         }
         match request {
@@ -255,7 +259,7 @@ impl<'e> Session<'e> {
                 self.tell_renamed(from, to);
                 Ok(())
             }
-            // OpenSSH's order: what it says, then where it is.
+            // OpenSSH's order: the target first, then the name of the link.
             R::Symlink { first, second } => self.symlink(first, second),
             R::Hardlink { from, to } => self.hardlink(from, to),
             R::Readlink { path } => self.readlink(path, reply),

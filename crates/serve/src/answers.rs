@@ -5,24 +5,24 @@ use wire::{Block, Pool};
 
 use crate::blocking_pool::BlockingTicket;
 
-/// Length, number, id and length of the data: what stands in front of what a READ answers.
+/// Bytes before the data of a READ's answer: length, number, ID and length of the data.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;
 
-/// Some of the answers to a client.
+/// Answers to a client, as a piece of output.
 pub enum Answer<'a> {
-    /// Small ones.
+    /// Small answers, gathered.
     Bytes(&'a [u8]),
-    /// One whose data lie in the packets that will carry them.
+    /// One answer whose data are in the packets that will carry them.
     Block(Block),
 }
 
-/// Answers in their order: small ones gathered, data of files in packets of their own, where they
-/// were read to and where they are sealed.
+/// Queue of answers: small ones are gathered, and file data stay in packets of their own, where
+/// they were read and will be encrypted.
 pub(crate) struct Answers {
     gathered: Vec<u8>,
-    /// Each with how much of `gathered` goes before it.
+    /// Large answers, each with the number of bytes of `gathered` before it.
     apart: VecDeque<(usize, OversizeAnswer)>,
-    /// Bytes in `apart`.
+    /// Bytes of the answers in `apart`.
     in_apart: usize,
     pool: Pool,
     /// Payload bytes of a packet.
@@ -33,7 +33,7 @@ pub(crate) struct Answers {
 enum OversizeAnswer {
     Block(Block),
     Bytes(Vec<u8>),
-    /// It comes later, and is taken for so many bytes until then.
+    /// Placeholder for an answer that comes later, with its estimated length.
     Awaited(BlockingTicket, RequestId, usize),
 }
 
@@ -58,27 +58,28 @@ impl Answers {
         }
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all answers.
     pub(crate) fn len(&self) -> usize {
         self.gathered.len() + self.in_apart
     }
 
-    /// Where small ones are appended.
+    /// Buffer to which small answers are appended.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.gathered
     }
 
-    /// A block with room for `len` bytes and a header.
+    /// Allocates a block with room for `len` bytes and a header.
     pub(crate) fn block(&self, len: usize) -> Block {
         Block::new(&self.pool, self.slot, DATA_HEADER, len)
     }
 
-    /// Appends one.
+    /// Appends an answer that is a block.
     pub(crate) fn push(&mut self, block: Block) {
         self.push_apart(OversizeAnswer::Block(block));
     }
 
-    /// The next one is of the request with this number, and comes later; it has about so many bytes.
+    /// Reserves the next place for the answer to request `id`, which comes later and has about
+    /// `len` bytes.
     pub(crate) fn await_one(&mut self, ticket: BlockingTicket, id: RequestId, len: usize) {
         self.push_apart(OversizeAnswer::Awaited(ticket, id, len));
     }
@@ -88,8 +89,8 @@ impl Answers {
         self.apart.push_back((self.gathered.len(), apart));
     }
 
-    /// Puts the one that was awaited in its place, as `make` has it: a block, or what stands in the
-    /// vector.
+    /// Fills the place that was reserved for `ticket` with the answer that `make` builds: a block,
+    /// or the bytes in the vector.
     pub(crate) fn settle(
         &mut self,
         ticket: BlockingTicket,
@@ -110,7 +111,7 @@ impl Answers {
         *apart = settled;
     }
 
-    /// Takes all of them out, up to one that is awaited; the first error ends it.
+    /// Passes all answers to `to`, up to the first that is still awaited; stops at the first error.
     pub(crate) fn take<E>(
         &mut self,
         mut to: impl FnMut(Answer<'_>) -> Result<(), E>,

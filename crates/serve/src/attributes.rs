@@ -1,7 +1,7 @@
 use rustix::fs::{FileType, Stat};
 use sftp::{Attrs, Link, Told};
 
-/// What a client is told of a file.
+/// Converts stat(2) data to the attributes sent to a client.
 pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
     let nanoseconds = || {
         (
@@ -19,7 +19,7 @@ pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
     }
 }
 
-/// Which file it is, of one with several names.
+/// Device, inode and link count of a file that has several names.
 fn link(stat: &Stat) -> Option<Link> {
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
@@ -30,7 +30,7 @@ fn link(stat: &Stat) -> Option<Link> {
     })
 }
 
-/// The protocol ends in 2106 and begins in 1970.
+/// Clamps a time to the protocol's range, 1970 to 2106.
 fn seconds(time: i64) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)
 }

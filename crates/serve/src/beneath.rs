@@ -1,4 +1,4 @@
-//! Where paths lead: anywhere, or nowhere but beneath a directory.
+//! Resolves client paths: without restriction, or only beneath a root directory.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,13 +8,13 @@ use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::{Errno, Result};
 use sys::{Symlinks, open_beneath};
 
-/// Where the paths of a client are resolved.
+/// Root of path resolution for a client.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// As the kernel does for any process.
+    /// Paths resolve as for any process.
     Everything,
-    /// As if this directory were `/` (RESOLVE_IN_ROOT of openat2(2)): by the kernel, so that
-    /// whoever moves directories or makes symlinks meanwhile gains nothing.
+    /// Paths resolve as if this directory were `/` (RESOLVE_IN_ROOT of openat2(2)). The kernel does
+    /// it, so an attacker who moves directories or creates symlinks at the same time gains nothing.
     Beneath(OwnedFd),
 }
 
@@ -30,7 +30,7 @@ impl Place {
         }
     }
 
-    /// A descriptor that stands for `path`, whatever it is; of a symlink itself without `follow`.
+    /// Opens `path` with O_PATH, whatever its type; without `follow`, a symlink itself.
     pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
         let flags = match follow {
             true => OFlags::PATH,
@@ -39,8 +39,8 @@ impl Place {
         self.open(path, flags, Mode::empty())
     }
 
-    /// Calls `act` with the directory that `path` lies in and its name there: for what takes a
-    /// name and follows no symlink of that name.
+    /// Calls `act` with the parent directory of `path` and the last name, for calls that do not
+    /// follow a symlink of that name.
     pub(crate) fn at<T>(
         &self,
         path: &[u8],
@@ -50,7 +50,7 @@ impl Place {
             Self::Everything => act(CWD, or_here(path)),
             Self::Beneath(root) => {
                 let (dir, name) = split(path);
-                // `..` of the topmost directory is outside.
+                // `..` of the root directory is outside.
                 if matches!(name, b"" | b"." | b"..") {
                     return Err(Errno::INVAL);
                 }
@@ -62,7 +62,7 @@ impl Place {
         }
     }
 
-    /// The absolute path without symlinks and dots; the last name need not exist.
+    /// Absolute path without symlinks and dots; the last component need not exist.
     pub(crate) fn canonical(&self, path: &[u8]) -> Result<Vec<u8>> {
         match self.canonical_existing(path) {
             Err(Errno::NOENT) => {
@@ -92,7 +92,7 @@ impl Place {
                 let found = name_of(&self.find(path, true)?)?;
                 let root = name_of(root)?;
                 let root = root.strip_suffix(b"/").unwrap_or(&root);
-                // Moved out of the root meanwhile: it has no name here.
+                // The file was moved out of the root meanwhile and has no name here.
                 let inside = found.strip_prefix(root).ok_or(Errno::NOENT)?;
                 match inside {
                     b"" => Ok(b"/".to_vec()),
@@ -104,12 +104,12 @@ impl Place {
     }
 }
 
-/// What the kernel calls it.
+/// Name that the kernel reports for the descriptor.
 fn name_of(fd: &OwnedFd) -> Result<Vec<u8>> {
     Ok(fs::readlink(proc_name(fd), Vec::new())?.into_bytes())
 }
 
-/// A path to what the descriptor stands for, for what takes no O_PATH descriptor.
+/// Path in /proc to the file of a descriptor, for calls that do not accept O_PATH descriptors.
 pub(crate) fn proc_name(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
@@ -121,7 +121,7 @@ fn or_here(path: &[u8]) -> &[u8] {
     }
 }
 
-/// Directory and name; slashes at the end say nothing.
+/// Splits a path into directory and name; trailing slashes are ignored.
 pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
     let path = &path[..end];

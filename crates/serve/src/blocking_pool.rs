@@ -1,7 +1,7 @@
-//! Requests that wait for a disk: they are carried out beside those behind them, several at once, and
-//! are answered in their order all the same.
+//! Runs requests that wait for a disk on a thread pool, several at once, and keeps their answers in
+//! the order of the requests.
 //!
-//! What is in the page cache needs no thread and gets none.
+//! Data in the page cache need no thread and get none.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,70 +21,71 @@ use wire::Block;
 use crate::answer::Answer;
 use crate::files::changes_nothing;
 
-/// So much waits for disks at once in this process: what one of them gains from more is little.
+/// Number of threads for disk requests in this process; more gain little.
 const MOST: usize = 8;
-/// What may wait for those; whoever has more does it itself.
+/// Most requests that wait for a thread; beyond that the caller does the work itself.
 const WAITING: usize = 64;
-/// A read that took so long has waited for a disk, ...
+/// A read that took this long has waited for a disk.
 const SLOW: Duration = Duration::from_millis(1);
-/// ... and one that took less than this has not, though it went aside.
+/// A pool read that took less than this has not waited for a disk.
 const QUICK: Duration = Duration::from_micros(100);
 
-/// So many long copies at once, whose threads are others: who waits for a disk does not wait for them.
+/// Number of threads for long copies, which are separate so that disk requests do not wait for
+/// them.
 const MOST_LONG: usize = 4;
-/// What a client has asked for that has left goes on for so long at most.
+/// Longest time that requests of a client continue after it has left.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
-/// The number of a request that is carried out aside.
+/// Number of a request in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockingTicket(u64);
 
-/// What came of one.
+/// A finished request of the pool.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     pub(crate) ticket: BlockingTicket,
     pub(crate) outcome: Outcome,
-    /// How long it took.
+    /// Time that the request took.
     lasted: Duration,
 }
 
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// So many bytes were read of the file with this handle, or why not.
+    /// Result of reading the file with this handle into the block: the number of bytes.
     Read(Vec<u8>, Block, Result<usize, Errno>),
-    /// That file is durable, or not.
+    /// Result of fsync(2) on the file with this handle.
     Synced(Vec<u8>, Result<(), Errno>),
-    /// What the file with this handle was to get was copied, or not.
+    /// Result of copying to the file with this handle.
     Copied(Vec<u8>, Answer),
-    /// Whoever carried it out is gone.
+    /// The thread that worked on the request is gone.
     Lost,
 }
 
-/// The requests of a session that are carried out aside.
+/// Requests of one session that are in the pool.
 #[derive(Debug)]
 pub(crate) struct BlockingPool {
     sender: Sender<Arrived>,
     arrived: Receiver<Arrived>,
-    /// Rung for each; without it somebody waits for them.
+    /// Written for each finished request; without it the session waits for them.
     bell: Option<Arc<OwnedFd>>,
     next: u64,
-    /// How many are under way.
+    /// Number of requests in the pool.
     under_way: usize,
-    /// How many of them have arrived.
+    /// Number of finished requests that are not yet received.
     here: Arc<AtomicUsize>,
-    /// Nothing else is carried out before what is under way has ended.
+    /// A long copy is running; nothing else is carried out before it has ended.
     alone: bool,
-    /// How long it may last once the client has left.
+    /// Deadline for long work once the client has left.
     until: Until,
-    /// Heard of, and not looked at.
+    /// Results received and not yet processed.
     news: VecDeque<Arrived>,
-    /// The file system does not tell what is in memory, ...
+    /// The file system does not report whether data are in memory.
     untold: bool,
-    /// ... and the last read of it was slow.
+    /// The last read on such a file system was slow.
     slow: bool,
 }
 
-/// When long requests of a client that has left end.
+/// Deadline for long requests of a client that has left.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Until(Arc<OnceLock<Instant>>);
 
@@ -94,30 +95,31 @@ impl Until {
     }
 }
 
-/// Nobody is there who would hear of it.
+/// Ends long requests when the session is dropped.
 impl Drop for BlockingPool {
     fn drop(&mut self) {
         let _ = self.until.0.set(Instant::now());
     }
 }
 
-/// Where a read is to be carried out.
+/// Outcome of an attempt to read without blocking.
 pub(crate) enum Found {
-    /// It was, with so many bytes.
+    /// The data were read, this many bytes.
     Here(usize),
-    /// It waits for a disk.
+    /// The read must wait for a disk.
     Elsewhere,
 }
 
 impl BlockingPool {
-    /// For who is told by a descriptor, which becomes readable, or waits.
+    /// Creates the pool; with `told`, a descriptor signals completions, otherwise the caller waits
+    /// for them.
     pub(crate) fn new(told: bool) -> Self {
         let (sender, arrived) = channel();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Self {
             sender,
             arrived,
-            // Without a descriptor they are waited for.
+            // Without a descriptor, completions are waited for.
             bell: told.then(|| eventfd(0, flags).ok().map(Arc::new)).flatten(),
             next: 0,
             under_way: 0,
@@ -130,46 +132,46 @@ impl BlockingPool {
         }
     }
 
-    /// The client has left: it is waited for what is under way from now on, which lasts no longer than
+    /// Switches to waiting for requests after the client has left; they last no longer than
     /// [`LAST`].
     pub(crate) fn wait(&mut self) {
         self.bell = None;
         let _ = self.until.0.set(Instant::now() + LAST);
     }
 
-    /// Whether somebody else has a turn while something is under way.
+    /// True if other work can go on while requests are in the pool.
     pub(crate) fn is_told(&self) -> bool {
         self.bell.is_some()
     }
 
-    /// How long what is asked for may last.
+    /// Deadline to be checked by long requests.
     pub(crate) fn until(&self) -> Until {
         self.until.clone()
     }
 
-    /// Whether nothing is under way.
+    /// True if no request is in the pool.
     pub(crate) fn is_free(&self) -> bool {
         self.under_way == 0
     }
 
-    /// Whether `request` may be carried out now: what changes something waits for what was asked
-    /// before.
+    /// True if `request` may be carried out now: a request that changes something waits for all
+    /// earlier ones.
     pub(crate) fn lets(&self, request: &Request<'_>) -> bool {
         self.is_free() || (!self.alone && changes_nothing(request))
     }
 
-    /// Whether something has arrived and was not looked at.
+    /// True if a request has finished and its result is not yet received.
     pub(crate) fn has_news(&self) -> bool {
         self.here.load(Ordering::Acquire) > 0
     }
 
-    /// What becomes readable when something has arrived, while that can be.
+    /// Descriptor that becomes readable when a request has finished, while one is in the pool.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         let bell = self.bell.as_ref().filter(|_| !self.is_free());
         bell.map(|bell| bell.as_fd())
     }
 
-    /// Reads where that needs no disk, as far as can be told.
+    /// Reads without blocking on a disk, as far as the kernel can tell.
     pub(crate) fn try_read(
         &mut self,
         file: &File,
@@ -192,7 +194,7 @@ impl BlockingPool {
         Ok(Found::Here(read))
     }
 
-    /// Has `work` done by another thread, or by this one where none is to be had.
+    /// Runs `work` on a pool thread, or on this thread if none is available.
     pub(crate) fn begin(
         &mut self,
         work: impl FnOnce() -> Outcome + Send + 'static,
@@ -200,7 +202,8 @@ impl BlockingPool {
         self.give(threads(), work)
     }
 
-    /// The same for what may take long; nothing behind it is carried out before it has ended.
+    /// Runs long `work` on a thread for copies; no later request is carried out before it has
+    /// ended.
     pub(crate) fn begin_long(
         &mut self,
         work: impl FnOnce() -> Outcome + Send + 'static,
@@ -235,14 +238,14 @@ impl BlockingPool {
         ticket
     }
 
-    /// Hears of what has arrived; waits for all of it where nothing else tells.
+    /// Receives finished requests; without a descriptor it waits for all of them.
     pub(crate) fn hear(&mut self) {
         if self.is_free() {
             return;
         }
         if let Some(bell) = &self.bell {
             let mut rung = [0; 8];
-            // It is no news that there is none.
+            // The descriptor may have no events.
             let _ = rustix::io::read(bell, &mut rung);
         }
         while self.news.len() < self.under_way {
@@ -256,7 +259,7 @@ impl BlockingPool {
         }
     }
 
-    /// The next of them.
+    /// Returns the next finished request.
     pub(crate) fn next(&mut self) -> Option<Arrived> {
         let arrived = self.news.pop_front()?;
         self.under_way -= 1;
@@ -268,7 +271,7 @@ impl BlockingPool {
     }
 }
 
-/// Tells what came of a request, whatever did.
+/// Sends the result of a request when dropped, even if the work panicked.
 struct PendingAnswer {
     ticket: BlockingTicket,
     sender: Sender<Arrived>,
@@ -286,7 +289,7 @@ impl Drop for PendingAnswer {
             lasted: self.begun.elapsed(),
         };
         self.here.fetch_add(1, Ordering::AcqRel);
-        // Whoever asked may be gone.
+        // The session may be gone.
         let _ = self.sender.send(arrived);
         if let Some(bell) = &self.bell {
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
@@ -294,19 +297,19 @@ impl Drop for PendingAnswer {
     }
 }
 
-/// Those of this process.
+/// Threads for disk requests, shared by this process.
 fn threads() -> &'static Threads {
     static THREADS: OnceLock<Threads> = OnceLock::new();
     THREADS.get_or_init(|| Threads::new("disk", MOST))
 }
 
-/// Those for what takes long.
+/// Threads for long copies, shared by this process.
 fn long_threads() -> &'static Threads {
     static THREADS: OnceLock<Threads> = OnceLock::new();
     THREADS.get_or_init(|| Threads::new("copy", MOST_LONG))
 }
 
-/// Reads what is in memory, all of it or up to the end of the file; otherwise `AGAIN`.
+/// Reads if all bytes, up to the end of the file, are in memory; otherwise fails with `AGAIN`.
 #[cfg(target_os = "linux")]
 fn read_in_memory(
     file: &File,
@@ -316,7 +319,7 @@ fn read_in_memory(
     let mut done = 0;
     while !slices.is_empty() {
         let at = offset.saturating_add(done as u64);
-        // At the end it is nothing, and behind what is in memory an error.
+        // Returns 0 at the end of the file, and AGAIN behind the cached part.
         match retry_on_intr(|| preadv2(file, slices, at, ReadWriteFlags::NOWAIT))? {
             0 => break,
             read => {

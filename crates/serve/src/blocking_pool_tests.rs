@@ -11,7 +11,7 @@ use crate::{Access, Export, Server};
 
 const LEN: usize = 1 << 20;
 
-/// A folder with files that are not in memory, where the file system bears that.
+/// A folder with files that are not in memory, if the file system allows that.
 fn folder(files: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for n in 0..files {
@@ -22,7 +22,7 @@ fn folder(files: usize) -> tempfile::TempDir {
     folder
 }
 
-/// Its pages leave memory.
+/// Drops the file's pages from memory.
 fn forget(path: &Path) {
     let file = File::open(path).expect("ours");
     file.sync_all().expect("ours");
@@ -42,8 +42,8 @@ fn read(handle: &[u8], offset: u64, len: u32) -> Request<'_> {
     }
 }
 
-/// Whoever is told of it and whoever waits for it get the answers in the order of the requests, and a
-/// read what was there before the write behind it.
+/// Answers have the order of the requests, whether completion is signalled or waited for, and a
+/// read returns the data from before a later write.
 #[test]
 fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
     for told in [true, false] {
@@ -99,8 +99,8 @@ fn answers_have_the_order_of_the_requests_whoever_carries_them_out() {
     }
 }
 
-/// The file is made durable by another thread: what comes meanwhile is heard, and what is no change
-/// carried out.
+/// While another thread makes the file durable, input is handled and requests that change nothing
+/// are carried out.
 #[test]
 fn what_makes_a_file_durable_keeps_nobody_waiting() {
     let folder = folder(1);
@@ -141,8 +141,8 @@ fn copy_data<'a>(from: &'a [u8], to: &'a [u8]) -> Request<'a> {
     }
 }
 
-/// 8 GB were copied by the connection's thread: its other channels heard nothing meanwhile, and it went on
-/// when the client had gone.
+/// Bug: 8 GB were copied by the connection's thread; its other channels starved, and the copy
+/// continued after the client had left.
 #[test]
 fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
     let folder = folder(1);
@@ -213,7 +213,7 @@ fn what_is_no_file_is_not_copied() {
     assert_eq!(code, StatusCode::FAILURE);
 }
 
-/// Random requests of files that are not in memory, beside a server that does one after the other.
+/// Compares random requests about uncached files with a server that handles one after the other.
 #[test]
 fn it_makes_no_difference_to_the_client() {
     for round in 0..40 {

@@ -1,4 +1,4 @@
-//! copy-data: from one open file to another.
+//! copy-data: copies from one open file to another.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,25 +16,25 @@ use crate::error::Refused;
 use crate::files::STATUS;
 use crate::reply::Reply;
 
-/// copy-data reads so much at a time.
+/// Bytes per read of copy-data.
 const COPIED_AT_ONCE: usize = 1 << 20;
-/// copy_file_range(2) is asked for so much first, and for twice as much each time that it took little,
-/// as where file systems share blocks, ...
+/// Bytes of the first copy_file_range(2) call; doubled after each quick call, as on file systems
+/// that share blocks.
 #[cfg(target_os = "linux")]
 const LEAST_IN_KERNEL: usize = 4 << 20;
-/// ... up to this.
+/// Most bytes per copy_file_range(2) call.
 #[cfg(target_os = "linux")]
 const MOST_IN_KERNEL: usize = 1 << 30;
-/// Between two pieces of a copy the client is listened to: a longer one would keep it waiting.
+/// Time after which a piece of a copy counts as slow; input from the client is read between pieces.
 #[cfg(target_os = "linux")]
 const LONG: Duration = Duration::from_millis(5);
-/// A copy of no more than this takes no longer than a few WRITEs.
+/// Largest copy that is carried out inline; it takes no longer than a few WRITEs.
 const SHORT: u64 = 4 << 20;
 
 impl Session<'_> {
-    /// copy-data of draft-ietf-secsh-filexfer-extensions-00 section 7: to the end where `len` is 0. Of
-    /// files only: what has no end would be copied for ever. A long one is carried out aside, where others have
-    /// their turn meanwhile.
+    /// Carries out copy-data (draft-ietf-secsh-filexfer-extensions-00 section 7); `len` 0 means to
+    /// the end. Only regular files are allowed, because a copy of an endless device would never
+    /// end. A long copy runs on the blocking pool, so that other channels get their turn.
     pub(crate) fn copy_data(
         &mut self,
         (from, from_offset): (&[u8], u64),
@@ -88,7 +88,7 @@ impl Session<'_> {
     }
 }
 
-/// Copies `len` bytes, or all there are where that is 0, while it `goes_on`.
+/// Copies `len` bytes, or up to the end if `len` is 0, while `goes_on` returns true.
 fn copy(
     (from, from_offset): (&File, u64),
     len: u64,
@@ -99,7 +99,8 @@ fn copy(
         0 => u64::MAX,
         len => len,
     };
-    // Where file systems share blocks that costs nothing; elsewhere one copy less.
+    // copy_file_range(2) costs nothing on file systems that share blocks, and saves one copy
+    // elsewhere.
     let (out, into) = ((from, from_offset), (to, to_offset));
     let mut done = copy_in_kernel(out, whole, into, goes_on);
     let mut buffer = match done < whole {
@@ -126,8 +127,8 @@ fn copy(
     }
 }
 
-/// Copies as far as the kernel does by itself; returns how many bytes. What it cannot do, and what
-/// fails, is another's to do, or to fail.
+/// Copies with copy_file_range(2) until it copies no more or fails; returns the number of bytes.
+/// The caller copies the rest and meets the error again, if there is one.
 #[cfg(target_os = "linux")]
 fn copy_in_kernel(
     (from, from_offset): (&File, u64),

@@ -1,20 +1,21 @@
-//! What is in a tree, counted quickly: how many connections a client needs it decides before it knows more.
+//! Counts the files of a tree quickly, so that a client can decide early how many connections it
+//! needs.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 
-/// Of so many files one is asked for its length.
+/// One of this many files is asked for its length.
 const LOOKED_AT: u64 = 8;
-/// Directories that wait to be counted: their paths are held, of 4 KiB at most each.
+/// Most directories that wait to be counted; each holds a path of at most 4 KiB.
 const WAITING: usize = 4096;
-/// The clock is asked behind so many entries.
+/// Number of entries between looks at the clock.
 const ENTRIES: u64 = 256;
 
-/// Files and their bytes below `top`: about as many as there are, and where that is not found out until
-/// `until`, as many as there would be if all directories were alike. Nothing where the kernel opens no
-/// directory so that symlinks lead nowhere (openat2(2)).
+/// Estimates the number of files below `top` and their bytes. If the time is up before all
+/// directories are counted, the result is extrapolated as if all directories were alike. Returns
+/// zeros if the kernel cannot open directories without following symlinks (openat2(2)).
 pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
     let mut count = Count::default();
     let mut waiting = vec![b".".to_vec()];
@@ -29,16 +30,16 @@ pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
 #[derive(Debug, Default)]
 struct Count {
     dirs: u64,
-    /// Directories that were not looked into.
+    /// Directories that were not counted.
     left_out: u64,
     files: u64,
-    /// Files whose lengths are known, and their sum.
+    /// Number of files with known lengths, and the sum of the lengths.
     known: (u64, u64),
     entries: u64,
 }
 
 impl Count {
-    /// Counts what is in a directory; false where there was no time to.
+    /// Counts the entries of a directory; false if the time is up.
     fn directory(
         &mut self,
         top: BorrowedFd<'_>,
@@ -87,7 +88,7 @@ impl Count {
         true
     }
 
-    /// What there is where the directories that were left out are like the others.
+    /// Extrapolates to the directories that were not counted.
     fn all(&self) -> (u64, u64) {
         let times = |n: u64, of: u64, each: u64| {
             let all = u128::from(n) * u128::from(of) / u128::from(each.max(1));

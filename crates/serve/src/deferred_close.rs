@@ -1,6 +1,6 @@
-//! Large files that lose their name. Within the call that takes the last one away the kernel gives
-//! back what the file had, 0.1 s for a gibibyte in memory, and the answer would wait for it. So
-//! something else of the file is held until after the call, and let go on another thread.
+//! Removes large files without delay. The kernel frees a file's memory inside the call that removes
+//! its last name, 0.1 s for a gibibyte in memory, and the answer would wait for it. So a descriptor
+//! is held until after the call and closed on another thread.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use std::thread;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 
-/// Smaller files are gone sooner than a thread is there.
+/// Size from which files are handled so; smaller ones are freed faster than a thread starts.
 const LARGE: i64 = 16 << 20;
-/// Files that are let go at once.
+/// Most files that are closed on threads at a time.
 const MOST: usize = 4;
 
-/// What lets go of them.
+/// Creates and counts the threads that close large files.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredClose {
-    /// Held once more by each thread.
+    /// Reference count of running threads.
     threads: Arc<()>,
 }
 
-/// A file that is let go where nobody waits for it.
+/// A file that is closed on another thread when dropped.
 #[derive(Debug)]
 pub(crate) struct Held(Option<(OwnedFd, Arc<()>)>);
 
 impl DeferredClose {
-    /// Holds what has this name, if it is a large file that is about to lose its last. Nothing is
-    /// opened of it: what stands for it is enough, and takes no right to read it.
+    /// Holds the file with this name if it is large and about to lose its last name. It is opened
+    /// with O_PATH, which needs no right to read it.
     pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Held {
         let is_large = || {
             let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-            // Holes have nothing to be given back: st_blocks counts 512 bytes each.
+            // Holes occupy nothing; st_blocks counts blocks of 512 bytes.
             (regular && stat.st_nlink == 1 && stat.st_blocks >= LARGE / 512).then_some(())
         };
         let free = Arc::strong_count(&self.threads) <= MOST;
@@ -47,7 +47,7 @@ impl DeferredClose {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
-            // Without a thread it is let go here.
+            // Without a thread the file is closed here.
             let _ = thread::Builder::new().spawn(move || drop(held));
         }
     }
@@ -80,7 +80,7 @@ mod tests {
         let held: Vec<Held> = (0..=MOST).map(|_| hold("large")).collect();
         let count = held.iter().filter(|held| held.0.is_some()).count();
         assert_eq!(count, MOST);
-        // It takes no right to read it.
+        // Holding a file needs no right to read it.
         let none = fs::Permissions::from_mode(0o000);
         fs::set_permissions(at("large"), none).expect("ours");
         drop(held);

@@ -1,4 +1,4 @@
-//! Data of a WRITE that go to their file as they come, without coming to memory.
+//! Tracks WRITE data that go to their file as they arrive, without being copied to memory.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,42 +11,44 @@ use sftp::Request;
 use crate::Server;
 use crate::handles::Open;
 
-/// Data of a WRITE from which on the next one may be as long.
+/// Data bytes of a WRITE from which the next one is expected to be as large.
 const LARGE: u64 = 128 << 10;
 
-/// So many other requests may come between two of them: a file, or a part of one, is closed and another opened.
+/// Number of other requests allowed between two large WRITEs: one file or range is closed and
+/// another opened.
 const BETWEEN: u8 = 6;
 
-/// Whether large WRITEs come.
+/// Tracks whether large WRITEs are coming.
 #[derive(Debug, Default)]
 pub(crate) struct LargeWrites {
-    /// Requests until none is expected any more.
+    /// Number of requests after which large WRITEs are no longer expected.
     left: u8,
 }
 
-/// Where the data go of a WRITE that is arriving.
+/// Target of the data of an arriving WRITE.
 pub(crate) struct Place {
     pub(crate) file: Arc<File>,
     pub(crate) offset: u64,
-    /// Bytes that are still to come.
+    /// Bytes still to come.
     pub(crate) left: usize,
 }
 
-/// What of the data of a WRITE has gone to its file.
+/// Progress of a WRITE whose data go directly to the file.
 #[derive(Debug, Default)]
 pub(crate) struct PlacedBytes {
     pub(crate) bytes: u64,
-    /// Some of it has not, and what follows is not to be written either.
+    /// First error; the rest of the WRITE is discarded.
     pub(crate) failed: Option<Errno>,
 }
 
 impl Server<'_> {
-    /// Whether one of the last requests was a WRITE with much data.
+    /// True if one of the last requests was a WRITE with much data.
     pub(crate) fn takes_large(&self) -> bool {
         self.large.left > 0
     }
 
-    /// Notes a request with the data that came beside it: what it has in itself counts, and what has gone to its file.
+    /// Counts a request's data: the bytes in it, those beside it, and those that went directly to
+    /// the file.
     pub(crate) fn note_length(&mut self, request: &Request<'_>, beside: &[Bytes]) {
         self.large.left = match request {
             Request::Write { data, .. } => {
@@ -58,13 +60,13 @@ impl Server<'_> {
         };
     }
 
-    /// Whether data of a WRITE come next of which none are in memory.
+    /// True if the next bytes are data of a WRITE that has begun.
     pub(crate) fn is_within(&self) -> bool {
         self.splitter.arriving().is_some()
     }
 
-    /// Where the data go that come next, if that is known and they may go there at once: they are those of a
-    /// WRITE to a file, of which none are in memory, and it waits for nothing.
+    /// Target of the next data, if they may go there directly: they belong to a WRITE to a file,
+    /// none of them are in memory, and nothing has to be carried out before.
     pub(crate) fn place(&mut self) -> Option<Place> {
         let begins = self.session.placed.bytes == 0;
         let waits = self.held.is_some() || self.session.placed.failed.is_some();
@@ -94,7 +96,7 @@ impl Server<'_> {
         })
     }
 
-    /// `n` bytes more of them are on their way there, or what was has failed.
+    /// Records that `n` more bytes are on their way to the file, or that an earlier write failed.
     pub(crate) fn placed(&mut self, n: usize, done: Result<(), Errno>) {
         self.splitter.skip(n);
         self.session.placed.bytes += n as u64;

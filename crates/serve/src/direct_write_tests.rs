@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::{bytes_of, input, served};
 use crate::{Access, Export};
 
-/// A folder that is served, and a file in it.
+/// A served folder with a file in it.
 struct Scene {
     export: Export,
     path: PathBuf,
@@ -28,7 +28,7 @@ impl Scene {
         }
     }
 
-    /// A server that has it open, and its handle.
+    /// A server that has opened the file, and the handle.
     fn opened(&self, flags: OpenFlags) -> (Server<'_>, Vec<u8>) {
         let mut server = Server::new(&self.export);
         let open = Request::Open {
@@ -49,7 +49,7 @@ impl Scene {
     }
 }
 
-/// A WRITE of 200 KiB behind the first 10 bytes; the bytes in front of its data, and these.
+/// A WRITE of 200 KiB at offset 10, split into the bytes before its data and the data.
 fn write(handle: &[u8]) -> (Bytes, Bytes) {
     let data: Vec<u8> = (0..=250).cycle().take(200 << 10).collect();
     let write = Request::Write {
@@ -95,7 +95,7 @@ fn what_went_to_the_file_and_what_came_to_memory_are_one_write() {
         assert!(content[10..] == write(&handle).1, "{placed}");
         assert_eq!(server.moved().received, 200 << 10);
         assert!(server.takes_large() && server.place().is_none());
-        // The next one has nothing of it.
+        // The next WRITE is small.
         let small = Request::Write {
             handle: &handle,
             offset: 3,
@@ -117,13 +117,13 @@ fn a_write_whose_file_has_not_taken_it_fails_and_the_next_one_does_not() {
     assert!(server.place().is_some());
     let _ = data.split_to(5000);
     server.placed(5000, Err(Errno::NOSPC));
-    // What follows comes to memory and to nothing else.
+    // The rest is read into memory and discarded.
     assert!(server.place().is_none());
     let (answers, _) = served(&mut server, data);
     assert_eq!(codes(&answers), [StatusCode::FAILURE]);
     assert_eq!(scene.content(), [1; 1000]);
     assert_eq!(server.moved().received, 0);
-    // The first thing that went wrong is what is told, also where more follows.
+    // The first error is reported, even if others follow.
     served(&mut server, head);
     assert!(server.place().is_some());
     server.placed(5000, Ok(()));
@@ -138,7 +138,7 @@ fn a_write_whose_file_has_not_taken_it_fails_and_the_next_one_does_not() {
 
 #[test]
 fn only_what_may_be_written_at_its_place_has_one() {
-    // To the end of a file, and where there is none.
+    // Appending, and an empty WRITE.
     let scene = Scene::new();
     let flags = OpenFlags::WRITE | OpenFlags::APPEND;
     let (mut server, handle) = scene.opened(flags);
@@ -147,13 +147,13 @@ fn only_what_may_be_written_at_its_place_has_one() {
     let (mut server, _) = scene.opened(OpenFlags::WRITE);
     served(&mut server, write(b"none").0);
     assert!(server.place().is_none());
-    // What is no file has no places.
+    // A device has no offsets.
     let mut scene = Scene::new();
     scene.path = "/dev/null".into();
     let (mut server, handle) = scene.opened(OpenFlags::WRITE);
     served(&mut server, write(&handle).0);
     assert!(server.place().is_none());
-    // Nobody may write.
+    // A read-only export.
     let mut scene = Scene::new();
     scene.export = Export::everything(Access::ReadOnly);
     let (mut server, handle) = scene.opened(OpenFlags::READ);

@@ -1,8 +1,8 @@
-//! What a client may do in a drop box: with what it has put there itself, and with nothing else.
+//! Restricts clients of a drop box to the files that they have put there themselves.
 //!
-//! A client of several channels has a server behind each, which know nothing of one another, and
-//! writes one large file through all of them. So the name of a temporary tells as well whose it is:
-//! nobody can list it, and 50 random bits are not guessed.
+//! A client with several channels has a separate server on each, and they share no state, but one
+//! large file is written through all of them. Therefore a temporary's name also proves ownership:
+//! nobody can list it, and its 50 random bits cannot be guessed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,22 +16,25 @@ use crate::answer::{Answer, Session};
 use crate::beneath::proc_name;
 use crate::error::Refused;
 
-/// What a client has put into a drop box: at least the last [`KEPT`] files, which it may still rename and
-/// remove. Not by device and inode: when a file is removed the next one, whoever's it is, has its inode.
+/// Files that a client has put into a drop box, at least the last [`KEPT`], which it may still
+/// rename and remove. They are not identified by device and inode: after a removal another client's
+/// new file may get the same inode.
 #[derive(Debug, Default)]
 pub(crate) struct DropBoxFiles {
     recent: BTreeSet<Id>,
     before: BTreeSet<Id>,
-    /// Where files have no such ids the last ones are kept open: nobody is given the inode of one that is.
+    /// The last files, kept open on file systems without such IDs, since the inode of an open file
+    /// is not reused.
     held: VecDeque<((u64, u64), OwnedFd)>,
 }
 
-/// What of [`sys::file_id`] and the device is enough to tell files apart.
+/// Hash of [`sys::file_id`] and the device, long enough to tell files apart.
 type Id = [u8; 16];
 
-/// A client may put any number of files there, and has few of them in hand at a time.
+/// Number of IDs per generation: a client may put any number of files there, but works on few at a
+/// time.
 const KEPT: usize = 1 << 16;
-/// The same where each takes a descriptor.
+/// Most files that are kept open.
 const HELD: usize = 64;
 
 impl DropBoxFiles {
@@ -50,7 +53,7 @@ impl DropBoxFiles {
             }
             None => {
                 self.held.truncate(HELD - 1);
-                // Not to write to: that would keep it from being run.
+                // O_PATH: a descriptor open for writing would keep the file from being executed.
                 let how = OFlags::PATH | OFlags::CLOEXEC;
                 let file = fs::open(proc_name(file), how, Mode::empty())?;
                 self.held.push_front(((stat.st_dev, stat.st_ino), file));
@@ -69,7 +72,7 @@ impl DropBoxFiles {
         }
     }
 
-    /// Whether what `path` leads to, which is `file`, was put there by this client.
+    /// True if this client has put `file`, to which `path` leads, into the drop box.
     pub(crate) fn has(&self, path: &[u8], file: BorrowedFd<'_>, stat: &Stat) -> bool {
         is_temporary(path) || self.contains(id(file, stat), stat)
     }
@@ -87,7 +90,7 @@ impl Session<'_> {
         self.export.access == Access::WriteOnly
     }
 
-    /// Remembers what this client has put into a drop box.
+    /// Remembers a file that this client has put into a drop box.
     pub(crate) fn has_put(&mut self, file: impl AsFd) -> Answer {
         if self.is_drop_box() {
             self.own.insert(file.as_fd())?;
@@ -95,8 +98,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// In a drop box only what this client has put there may be looked at or changed: what `path` leads
-    /// to, which is `found`.
+    /// Fails in a drop box unless this client has put there the file `found` to which `path` leads.
     pub(crate) fn must_be_own(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> Answer {
         match self.is_drop_box() && !self.own.has(path, found.as_fd(), stat) {
             true => Err(self.forbidden()),
@@ -104,7 +106,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same for what has this name.
+    /// Fails in a drop box unless this client has put there the file of this name.
     pub(crate) fn name_must_be_own(&self, path: &[u8]) -> Answer {
         match self.is_drop_box() && !self.is_own(path)? {
             true => Err(self.forbidden()),
@@ -112,9 +114,9 @@ impl Session<'_> {
         }
     }
 
-    /// Whether this client has put into the drop box what now has this name.
+    /// True if this client has put into the drop box the file that now has this name.
     pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, Refused> {
-        // With one behind it a symlink's name is that of the directory it leads to.
+        // With a trailing slash, a symlink's name would mean the directory it leads to.
         let end = path.iter().rposition(|byte| *byte != b'/');
         let path = end.map_or(path, |end| &path[..=end]);
         match self.export.place.find(path, false) {
@@ -124,7 +126,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same for a name in a directory that is open.
+    /// True if this client has put there the file `name` in an open directory.
     pub(crate) fn is_own_in(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = fs::openat(dir, name, how, Mode::empty());
@@ -145,7 +147,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether the last component of `path` is a name that longhaul gives a file until it is whole.
+/// True if the last component of `path` has the form of a temporary's name.
 fn is_temporary(path: &[u8]) -> bool {
     sftp::is_temp_name(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
 }
@@ -159,8 +161,8 @@ mod tests {
 
     use super::{DropBoxFiles, id, is_temporary};
 
-    /// Another client's file was taken for one's own, and could be overwritten and removed: it had the inode of
-    /// one that was removed.
+    /// Bug: another client's file was taken for the client's own, and could be overwritten and
+    /// removed, because it had the inode of a removed file.
     #[test]
     fn who_gets_the_inode_of_a_file_does_not_get_its_owner() {
         let folder = tempfile::tempdir().expect("a folder");

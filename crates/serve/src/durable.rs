@@ -1,4 +1,5 @@
-//! Many fsync(2) at once, and fsync-set@longhaul: what is to be durable under its path.
+//! Runs many fsync(2) calls at once, for fsync-set@longhaul: the request names paths to be made
+//! durable.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +14,13 @@ use crate::answer::{Answer, Session};
 use crate::beneath::{Place, proc_name};
 use crate::error::Refused;
 
-/// Threads of a set. With 4 it took a third longer, with 32 no less; those that wait for one commit
-/// cost nothing but their stacks.
+/// Threads per set. With 4 it took a third longer, with 32 no less; threads that wait for the same
+/// journal commit cost nothing but their stacks.
 const THREADS: usize = 16;
-/// Bytes of a path that are told where it failed.
+/// Most bytes of a path that an error message contains.
 const LONGEST_SHOWN: usize = 1024;
 
-/// Does `work` with each of `items`, several at a time.
+/// Calls `work` for each of `items`, on several threads.
 pub(crate) fn on_threads<T: Send>(items: &mut [T], work: impl Fn(&mut T) + Sync) {
     let threads = items.len().min(THREADS);
     let items = Mutex::new(items.iter_mut());
@@ -31,7 +32,7 @@ pub(crate) fn on_threads<T: Send>(items: &mut [T], work: impl Fn(&mut T) + Sync)
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // What no thread can be had for the others do.
+            // If a thread cannot be started, the others do its share.
             let _ = thread::Builder::new().spawn_scoped(scope, run);
         }
         run();
@@ -39,7 +40,7 @@ pub(crate) fn on_threads<T: Send>(items: &mut [T], work: impl Fn(&mut T) + Sync)
 }
 
 impl Session<'_> {
-    /// Everything about the paths is looked at before any of them is opened.
+    /// Makes a list of paths durable. The whole list is checked before any path is opened.
     pub(crate) fn fsync_set(&mut self, paths: &[u8]) -> Answer {
         let mut set = Vec::new();
         let mut reader = Reader::new(paths);
@@ -53,7 +54,7 @@ impl Session<'_> {
             set.push((path, Ok(())));
         }
         let (place, own) = (&self.export.place, &self.own);
-        // As with STAT: a drop box tells of directories, and of what one has put there.
+        // As for STAT, a drop box reveals only directories and the client's own files.
         let all = !self.is_drop_box();
         on_threads(&mut set, |(path, done)| {
             *done = sync(place, path, |found, stat| all || own.has(path, found, stat));
@@ -71,7 +72,8 @@ impl Session<'_> {
     }
 }
 
-/// Devices, and what waits for another end, are not even opened, and symlinks not followed.
+/// Makes one path durable. Devices, FIFOs and sockets are not even opened, and symlinks are not
+/// followed.
 fn sync(place: &Place, path: &[u8], may: impl Fn(BorrowedFd<'_>, &Stat) -> bool) -> Answer {
     let found = place.find(path, false)?;
     let stat = fs::fstat(&found)?;

@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use sftp::StatusCode;
 use ssh::PeerMisbehaved;
 
-/// Why a directory cannot be served.
+/// Reason why a directory cannot be served.
 #[derive(Debug)]
 pub enum ExportError {
-    /// It cannot be opened.
+    /// The directory cannot be opened.
     Open(PathBuf, io::Error),
-    /// This kernel cannot keep clients beneath it.
+    /// The kernel cannot confine paths to the directory.
     Kernel(PathBuf),
 }
 
@@ -32,16 +32,16 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
-/// Why serving a client ended early.
+/// Reason why serving a client ended early.
 #[derive(Debug)]
 pub enum StreamError {
     /// The client does not speak SFTP.
     Protocol(sftp::Error),
-    /// A message of its could not be read.
+    /// A message of the client cannot be parsed.
     Message(wire::WireError),
-    /// Its first message was not INIT.
+    /// The first message was not INIT.
     NoInit,
-    /// The stream from the client or to it broke.
+    /// Reading from or writing to the client failed.
     Io(io::Error),
 }
 
@@ -58,14 +58,14 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// Why a server cannot listen.
+/// Reason why a server cannot listen.
 #[derive(Debug)]
 pub enum ListenError {
-    /// The user of this process has no name, under which one could log in.
+    /// The user of this process has no name to log in under.
     Nameless,
-    /// Nobody but root is here to read what strangers send.
+    /// No unprivileged account exists for preauth processes.
     NoPreauthUser,
-    /// The directory where strangers find nothing cannot be made.
+    /// The empty root directory of preauth processes cannot be created.
     Empty(io::Error),
 }
 
@@ -84,61 +84,59 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionError {
-    /// The client has closed it.
+    /// The client closed the connection.
     Gone,
-    /// The server ends, and nothing was under way.
+    /// The server is shutting down, and the connection was idle.
     Stopped,
-    /// Nobody has logged in in time.
+    /// The login took too long.
     LoginTime,
     /// The account has as many connections as it may.
     Full,
-    /// Nothing was under way for long.
+    /// The connection was idle for too long.
     Idle,
-    /// The client takes nothing of what it is sent.
+    /// The client does not read the data that it is sent.
     Slow,
-    /// The process that logs the client in is gone without a word.
+    /// The preauth process ended without a message.
     Preauth,
-    /// It has ended, and said why.
+    /// The preauth process ended and gave a reason.
     Ended(String),
-    /// The account's process was ended.
+    /// The account process was killed.
     Process,
-    /// What is to be served cannot be.
+    /// The served tree cannot be opened.
     Export(ExportError),
-    /// The client has nothing of some kind in common with what is offered.
+    /// The client and the server have no common algorithm of some kind.
     NothingInCommon {
-        /// Its identification.
+        /// Identification of the client.
         client: Option<String>,
-        /// Of which kind.
+        /// Kind of algorithm.
         what: &'static str,
-        /// What it has of that.
+        /// Algorithms of that kind that the client offers.
         theirs: String,
-        /// `--old-clients` would have offered something of each kind.
+        /// `--old-clients` would have offered a common algorithm of each kind.
         old_clients: bool,
     },
-    /// The client does not keep to the protocol, or has left in its words.
+    /// The client violated the protocol, or has disconnected with a message.
     Engine(ssh::Error),
-    /// The socket broke.
+    /// The socket failed.
     Io(io::Error),
 }
 
-/// What a client that is disconnected for its own fault is told as the reason
-/// (SSH_DISCONNECT_PROTOCOL_ERROR), what one that there is nothing in common with
-/// (SSH_DISCONNECT_KEY_EXCHANGE_FAILED), what one too many (SSH_DISCONNECT_TOO_MANY_CONNECTIONS), and what every
-/// other (SSH_DISCONNECT_BY_APPLICATION).
+/// Reason codes of DISCONNECT (RFC 4253 section 11.1): for a client's own fault, for a failed
+/// negotiation, for too many connections, and for all other causes.
 const PROTOCOL_ERROR: u32 = 2;
 const KEY_EXCHANGE_FAILED: u32 = 3;
 const BY_APPLICATION: u32 = 11;
 const TOO_MANY_CONNECTIONS: u32 = 12;
 
 impl ConnectionError {
-    /// The reason and the words that the client is told; `None` where it is not there any more.
+    /// Reason code and text for the client; `None` if it is already gone.
     pub(crate) fn farewell(&self) -> Option<(u32, String)> {
         match self {
             Self::Gone | Self::Io(_) | Self::Engine(ssh::Error::Disconnected { .. }) => None,
-            // As sshd has it: clients know the words.
+            // sshd's words, which clients recognise.
             Self::Engine(ssh::Error::PeerMisbehaved(PeerMisbehaved::TooManyTries)) => Some((
                 PROTOCOL_ERROR,
                 "Too many authentication failures".to_owned(),
@@ -150,7 +148,7 @@ impl ConnectionError {
         }
     }
 
-    /// Whether the client has left, of its own will and in good order.
+    /// True if the client left deliberately and in order.
     pub(crate) fn is_leave(&self) -> bool {
         matches!(
             self,
@@ -205,10 +203,10 @@ impl fmt::Display for ConnectionError {
     }
 }
 
-/// Characters of a client's list that are told.
+/// Most characters of a client's list that are reported.
 const TOLD: usize = 512;
 
-/// The first names of a list, which is printable (RFC 4251 section 5).
+/// Shortens a list, which is printable (RFC 4251 section 5), to its first names.
 fn first_of(list: &str) -> Cow<'_, str> {
     if list.len() <= TOLD {
         return list.into();
@@ -232,12 +230,12 @@ impl From<io::Error> for ConnectionError {
     }
 }
 
-/// Why a request failed, as STATUS has it.
+/// Error of a request, as sent in STATUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) code: StatusCode,
     pub(crate) words: Cow<'static, str>,
-    /// The disk has failed, or takes no more: not the client's doing.
+    /// The disk failed or is full, which is not the client's fault.
     pub(crate) disk: Option<Errno>,
 }
 
@@ -250,20 +248,19 @@ impl Refused {
         }
     }
 
-    /// The request makes no sense: nothing was done.
+    /// Error for an invalid request; nothing was done.
     pub(crate) fn bad_message(words: &'static str) -> Self {
         Self::new(StatusCode::BAD_MESSAGE, words)
     }
 
-    /// There is no more to read: each file and listing ends with it.
+    /// Status at the end of a file or listing.
     pub(crate) fn end_of_file() -> Self {
         Self::new(StatusCode::EOF, "End of file")
     }
 }
 
 impl From<Errno> for Refused {
-    /// The codes are those of sftp-server.c (errno_to_portable), which clients take for what they
-    /// mean there.
+    /// Uses the codes of sftp-server.c (errno_to_portable), since clients expect their meaning.
     fn from(errno: Errno) -> Self {
         let code = match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP => StatusCode::NO_SUCH_FILE,
@@ -273,7 +270,7 @@ impl From<Errno> for Refused {
             _ => StatusCode::FAILURE,
         };
         let words = io::Error::from(errno).to_string();
-        // What follows is the number, which says nothing to people.
+        // Cut off the error number, which means nothing to users.
         let words = words.split(" (os error").next().unwrap_or(&words);
         let of_disk = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO);
         Self {
@@ -320,7 +317,7 @@ mod tests {
             words.ends_with("; longhaul serve --old-clients (old-clients = true) would let it in")
         );
         assert!(told("", false).1.ends_with(", and names none"));
-        // Of the longest list there is.
+        // The longest possible list.
         for list in ["name,".repeat(7000), "n".repeat(35_000), "é".repeat(9000)] {
             let words = told(&list, true).1;
             assert!(

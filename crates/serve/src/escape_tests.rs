@@ -1,4 +1,5 @@
-//! Ways out of a root: links of /proc, and what is another thing by the time that it is used.
+//! Attempts to escape from a root: magic links of /proc, and paths that change while they are
+//! resolved.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd as _;
@@ -17,11 +18,11 @@ use crate::{Access, Export};
 
 const INSIDE: &[u8] = b"what is inside";
 const OUTSIDE: &[u8] = b"NOT FOR YOU";
-/// How long the kernel is raced with.
+/// Duration of each race against the kernel.
 const RACE: Duration = Duration::from_millis(1500);
 
-/// The kernel refuses them beneath any root today (EXDEV, by RESOLVE_IN_ROOT) and says that it may not
-/// always (openat2(2)). So they are asked not to be followed, which has an error of its own, ELOOP.
+/// The kernel refuses magic links under RESOLVE_IN_ROOT today (EXDEV) and does not promise to do so
+/// forever (openat2(2)). Therefore RESOLVE_NO_MAGICLINKS is set too, whose error is ELOOP.
 #[test]
 fn links_of_proc_are_not_followed_where_there_is_a_proc() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +61,7 @@ fn links_of_proc_are_not_followed_where_there_is_a_proc() {
             assert_eq!(code(&export, request), StatusCode::NO_SUCH_FILE);
         }
     }
-    // /proc itself is there like any other folder.
+    // /proc itself is served like any other folder.
     for path in ["/proc/self/status".to_owned(), file.to_string()] {
         let opened = export
             .place
@@ -69,7 +70,7 @@ fn links_of_proc_are_not_followed_where_there_is_a_proc() {
     }
 }
 
-/// Everything that goes through the folder `dir`, in the order in which it is asked for.
+/// Requests of every kind through the folder `dir`, in order.
 fn through<'a>(dir: &[u8], names: &'a mut Vec<Vec<u8>>) -> Vec<Request<'a>> {
     let all = ["file", "new", "put", "folder", "link", "hard", "moved"];
     *names = all.map(|name| at(dir, name)).to_vec();
@@ -143,7 +144,7 @@ fn through<'a>(dir: &[u8], names: &'a mut Vec<Vec<u8>>) -> Vec<Request<'a>> {
     ]
 }
 
-/// What lies outside is neither told nor touched while `race` goes on on another thread.
+/// Checks that files outside are neither revealed nor changed while `race` runs on another thread.
 fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn() + Sync) {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode();
     fs::write(outside.join("file"), OUTSIDE).unwrap();
@@ -180,12 +181,12 @@ fn nothing_leads_out(root: &Path, outside: &Path, dirs: &[&[u8]], race: impl Fn(
     });
     assert_eq!((names(outside), mode(&outside.join("file"))), before);
     assert_eq!(fs::read(outside.join("file")).unwrap(), OUTSIDE);
-    // It was met at both.
+    // The race was met in both states.
     assert!(inside > 10 && nothing > 10, "{inside}, {nothing}");
     assert!(turns.into_inner() > 100);
 }
 
-/// Root and outside, with what is told of neither.
+/// Creates a root and an outside folder, which no answer may reveal.
 fn folders() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
@@ -213,7 +214,7 @@ fn a_folder_that_becomes_a_symlink_again_and_again_leads_nowhere_else() {
     }
 }
 
-/// `..` of a folder that is moved out of the root while it is passed through is outside.
+/// A folder that is moved out of the root during resolution must not lead outside through `..`.
 #[test]
 fn a_folder_that_is_moved_out_and_back_takes_nobody_with_it() {
     let (_folder, root, outside) = folders();

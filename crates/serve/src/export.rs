@@ -9,20 +9,21 @@ use crate::Access;
 use crate::beneath::Place;
 use crate::error::ExportError;
 
-/// What a client is served, and what it may do there.
+/// The tree that a client is served, and the allowed access.
 #[derive(Debug)]
 pub struct Export {
     pub(crate) place: Place,
     pub(crate) access: Access,
-    /// Files of which so much is moved have a line of the log.
+    /// Transferred bytes from which a file gets its own log line.
     pub(crate) log_files: u64,
 }
 
-/// A line costs less than the packets of so much.
+/// Default of `log_files`: a log line costs less than the packets of that many bytes.
 pub(crate) const LOG_FILES: u64 = 1 << 20;
 
 impl Export {
-    /// The whole file system, from the working directory, as the account may.
+    /// Serves the whole file system, starting at the working directory, with the rights of the
+    /// account.
     pub fn everything(access: Access) -> Self {
         Self {
             place: Place::Everything,
@@ -31,10 +32,10 @@ impl Export {
         }
     }
 
-    /// What lies beneath `root`: clients see it as `/`, and nothing above it.
+    /// Serves only the tree beneath `root`, which clients see as `/`.
     ///
     /// # Errors
-    /// It is no directory, or this kernel has no openat2(2).
+    /// `root` is not a directory, or the kernel has no openat2(2).
     pub fn beneath(root: &Path, access: Access) -> Result<Self, ExportError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened: Result<OwnedFd, Errno> = fs::open(root, flags, Mode::empty());
@@ -52,7 +53,7 @@ impl Export {
         })
     }
 
-    /// The same, and files of which so many bytes are moved have a line of the log each.
+    /// Sets the number of transferred bytes from which a file gets its own log line.
     #[must_use]
     pub fn log_files(self, least: u64) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Each extension of OpenSSH's by its name: announced, and carried out.
+//! Tests that each OpenSSH extension is announced and carried out by name.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -13,7 +13,7 @@ use wire::{Field as _, Reader};
 use crate::testing::{answers, at, both, bytes_of, input};
 use crate::{Access, Answer, Export, Server};
 
-/// The first handle there is.
+/// The first handle of a session.
 const FIRST: &[u8] = &[0, 0, 0, 0];
 const SECOND: &[u8] = &[0, 0, 0, 1];
 
@@ -51,8 +51,8 @@ fn name(answer: &Bytes) -> Vec<u8> {
 
 type Carried = fn(&Export, &[u8], &Path);
 
-/// As OpenSSH's PROTOCOL has them, section 4, and draft-ietf-secsh-filexfer-extensions-00. Each is given a
-/// folder with a file `a` of five bytes, `b` of none, and `link`, which leads to `a`.
+/// Tests from section 4 of OpenSSH's PROTOCOL and draft-ietf-secsh-filexfer-extensions-00. Each
+/// gets a folder with a file `a` of five bytes, an empty file `b`, and `link`, which leads to `a`.
 const CARRIED_OUT: [(&str, Carried); 11] = [
     ("posix-rename@openssh.com", |export, before, folder| {
         let (from, to) = (at(before, "a"), at(before, "b"));
@@ -82,7 +82,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
         assert!(is_ok(&last(export, &[request])));
         let inode = |name| fs::metadata(folder.join(name)).unwrap().ino();
         assert_eq!(inode("a"), inode("new"));
-        // What is there stays.
+        // An existing target is not replaced.
         let (from, to) = (at(before, "a"), at(before, "b"));
         let request = Request::Hardlink {
             from: &from,
@@ -124,7 +124,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
             name(&last(export, &[Request::ExpandPath { path: &path }])),
             at(before, "a")
         );
-        // Beneath a root everybody's home is there.
+        // Beneath a root every home is `/`.
         let home = name(&last(export, &[Request::ExpandPath { path: b"~" }]));
         assert!(home.starts_with(b"/"), "{home:?}");
     }),
@@ -156,7 +156,7 @@ const CARRIED_OUT: [(&str, Carried); 11] = [
         let mut r = Reader::new(&body);
         let (users, groups) = (r.string().unwrap(), r.string().unwrap());
         assert_eq!((users, r.left()), (b"\0\0\0\x04root".as_slice(), 0));
-        // It has other names elsewhere.
+        // The group with ID 0 has other names on other systems.
         assert_eq!(groups.len(), 4 + usize::from(groups[3]));
     }),
 ];

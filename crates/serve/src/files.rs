@@ -1,4 +1,4 @@
-//! What is asked of open files.
+//! Requests on open files.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,9 +16,9 @@ use crate::group_sync::close;
 use crate::handles::Open;
 use crate::reply::Reply;
 
-/// What less is asked for than this shares its packet with other answers.
+/// Length below which a READ's answer shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
-/// Bytes of a STATUS, about.
+/// Estimated bytes of a STATUS message.
 pub(crate) const STATUS: usize = 32;
 
 impl Session<'_> {
@@ -31,7 +31,7 @@ impl Session<'_> {
     ) -> Answer {
         let mut how = open_flags(flags);
         if self.is_drop_box() && !self.is_own(path)? {
-            // Whatever is there already is somebody else's.
+            // An existing file belongs to somebody else, so only creation is allowed.
             if !how.contains(OFlags::CREATE) {
                 return Err(self.forbidden());
             }
@@ -39,15 +39,15 @@ impl Session<'_> {
         }
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
         let room = self.handles.room()?;
-        // Whoever opens a FIFO does not wait for its other end: the client has other requests. A file
-        // of which somebody else has to give up a lease is waited for.
+        // Do not block on a FIFO's other end, because the client has other requests. EAGAIN means
+        // that another process must give up a lease, which is waited for.
         let opened = match self.export.place.open(path, how | OFlags::NONBLOCK, mode) {
             Err(Errno::AGAIN) => self.export.place.open(path, how, mode),
             opened => opened,
         };
         let file = File::from(opened?);
         let stat = fs::fstat(&file)?;
-        // It makes no difference to a regular file.
+        // O_NONBLOCK has no effect on a regular file.
         let kind = FileType::from_raw_mode(stat.st_mode);
         if !matches!(kind, FileType::Fifo | FileType::RegularFile) {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
@@ -79,8 +79,8 @@ impl Session<'_> {
             return Ok(());
         };
         self.windows.forget(&file);
-        // A quota, or a server behind this one, may speak up only now. Where somebody still reads it
-        // nothing is left to be said.
+        // A quota or a network file system may report an error only at close. A pool read that
+        // still holds the file prevents that report.
         let closed = Arc::into_inner(file).map_or(Ok(()), close);
         if let Err(refused) = &closed {
             self.tell_of_path(&path, refused);
@@ -110,7 +110,7 @@ impl Session<'_> {
         let awaits = self.awaits();
         let mut block = reply.block(len);
         let file = self.handles.open_file(handle)?;
-        // Behind an answer that is waited for it would lie there for long.
+        // Behind an answer that is still awaited, the mapping would be held for long.
         if !awaits && self.windows.lay(file, offset, len, &mut block) {
             reply.long_data(block, len);
             self.has_sent(handle, len);
@@ -138,7 +138,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Makes a file durable. Others of the client's have their turn meanwhile.
+    /// Makes a file durable on the blocking pool, so that other requests can go on.
     pub(crate) fn fsync(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
         let file = Arc::clone(self.handles.file(handle)?);
         let Some(aside) = &mut self.aside else {
@@ -150,7 +150,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Notes what has left of a file.
+    /// Counts bytes of a file that were sent.
     pub(crate) fn has_sent(&mut self, handle: &[u8], bytes: usize) {
         if let Ok(Open::File { sent, .. }) = self.handles.get_mut(handle) {
             *sent += bytes as u64;
@@ -158,7 +158,7 @@ impl Session<'_> {
         self.moved.sent += bytes as u64;
     }
 
-    /// Reads to `slices`, as far as the file goes; how many bytes.
+    /// Reads into `slices` up to the end of the file; returns the number of bytes.
     pub(crate) fn read_to(
         &mut self,
         handle: &[u8],
@@ -178,7 +178,7 @@ impl Session<'_> {
         Ok(read)
     }
 
-    /// The data come in pieces, behind those that have gone to the file already.
+    /// Writes data that arrive in pieces, after those that already went directly to the file.
     pub(crate) fn write<'d>(
         &mut self,
         handle: &[u8],
@@ -207,7 +207,7 @@ impl Session<'_> {
     }
 }
 
-/// Whether nothing that was asked before could answer otherwise once this was carried out.
+/// True if carrying out this request early cannot change the answer to any earlier request.
 pub(crate) fn changes_nothing(request: &Request<'_>) -> bool {
     use Request as R;
     match request {
@@ -238,13 +238,14 @@ fn read_aside(
     Outcome::Read(handle, block, read)
 }
 
-/// Fills `slices` as far as the file goes. A short read says nothing to clients: what follows they
-/// ask for again.
+/// Reads into `slices` up to the end of the file. A short read is not an error: clients request the
+/// rest again.
 fn read_at(file: &File, slices: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize, Errno> {
     retry_on_intr(|| rustix::io::preadv(file, slices, offset))
 }
 
-/// Writes all of `slices`, at the end of a file that is appended to; returns how many bytes.
+/// Writes all of `slices`, at the end of the file if `offset` is `None`; returns the number of
+/// bytes.
 pub(crate) fn write_at(
     file: &File,
     mut slices: &mut [IoSlice<'_>],
@@ -285,6 +286,6 @@ fn open_flags(flags: OpenFlags) -> OFlags {
             how |= flag;
         }
     }
-    // Whoever opens a terminal here shall not get it.
+    // A terminal that a client opens must not become this process's controlling terminal.
     how | OFlags::NOCTTY
 }

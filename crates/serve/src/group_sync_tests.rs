@@ -35,7 +35,7 @@ fn files_of_many_sets_come_whole_and_in_their_order() {
         for path in &paths {
             requests.push(put(path, FSYNC, path));
         }
-        // The ids of the answers are those of the requests, in their order.
+        // Answers have the IDs of the requests, in their order.
         let got = statuses(export, &requests);
         assert!(got.iter().all(|s| s == &(StatusCode::OK, "Success".into())));
         for (n, path) in paths.iter().enumerate() {
@@ -69,12 +69,12 @@ fn a_set_is_held_until_it_is_full_or_something_else_comes() {
         assert!(serve(&puts[MOST..], false));
         assert!(!serve(&[Request::Limits {}], false));
         assert_eq!((temporaries(folder), names(folder).len()), (0, MOST + 1));
-        // As large files as one message takes make a set of fewer.
+        // Large files fill a group sooner.
         let large = vec![7; 250 << 10];
         let puts: Vec<Request<'_>> = paths.iter().map(|p| put(p, FSYNC, &large)).collect();
         assert!(serve(&puts[..16], false));
         assert!(!serve(&puts[16..17], false));
-        // Whose connection is lost has left nothing behind.
+        // A lost connection leaves nothing behind.
         assert!(serve(&puts[..3], false));
         assert_eq!(temporaries(folder), 3);
         drop(server);
@@ -97,7 +97,7 @@ fn one_name_twice_is_put_one_after_the_other() {
             attrs: Attrs::with_permissions(0o640),
             data: b"1",
         };
-        // Of the tag of the first as well: its temporary is gone by then.
+        // The first file's tag is reused: its temporary is gone by then.
         let got = statuses(
             export,
             &[
@@ -110,10 +110,10 @@ fn one_name_twice_is_put_one_after_the_other() {
         assert_eq!(codes(&got), [StatusCode::OK; 4]);
         let stat = fs::metadata(folder.join("dir/a")).expect("it");
         assert_eq!(fs::read(folder.join("dir/a")).expect("it"), b"3");
-        // Each has found the one before it there.
+        // Each file found its predecessor.
         assert_eq!(stat.permissions().mode() & 0o777, 0o640);
         assert_eq!(names(&folder.join("dir")), ["a", "b"]);
-        // What leads into a directory is a file by the time of the second.
+        // A link to a directory was replaced by a file before the second request.
         let link = at(before, "link");
         let replaces = PutFlags::FSYNC.with(PutFlags::REPLACE_LINK, true);
         let got = statuses(
@@ -144,7 +144,7 @@ fn what_fails_fails_alone() {
             ("dir/a", FSYNC, StatusCode::OK),
             ("taken", FSYNC, StatusCode::FAILURE),
             ("b", FSYNC, StatusCode::OK),
-            // Nobody looks before the rename, which is behind the fsync.
+            // The name is checked only by the rename, after the fsync.
             ("taken", fresh, StatusCode::FAILURE),
             ("locked/c", FSYNC, denied),
             ("dir/d", FSYNC, StatusCode::OK),
@@ -241,7 +241,7 @@ fn a_drop_box_keeps_its_rules() {
     });
 }
 
-/// What fsync-set@longhaul carries.
+/// Encodes the paths of fsync-set@longhaul.
 fn paths(paths: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
     for path in paths {

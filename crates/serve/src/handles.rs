@@ -10,24 +10,24 @@ use sftp::StatusCode;
 
 use crate::error::Refused;
 
-/// What a handle stands for.
+/// The open file or directory of a handle.
 #[derive(Debug)]
 pub(crate) enum Open {
-    /// A file.
+    /// A regular file or device.
     File {
         file: Arc<File>,
-        /// Writes go to its end, wherever the client says.
+        /// Writes go to the end of the file, whatever offset the client sends.
         append: bool,
         /// Bytes sent to the client.
         sent: u64,
-        /// Bytes that came from it.
+        /// Bytes received from the client.
         received: u64,
-        /// What the client called it.
+        /// Path that the client used.
         path: Vec<u8>,
-        /// It was said in the log that the disk takes no more of it.
+        /// A write error of this file is already logged.
         told: bool,
     },
-    /// A directory that is listed.
+    /// A directory that is being listed.
     Dir { dir: Dir, fd: OwnedFd },
 }
 
@@ -40,8 +40,8 @@ impl Open {
     }
 }
 
-/// The handles of a client, numbered as sftp-server.c does it: four bytes, the lowest free number.
-/// Clients that know it use a handle before they have it.
+/// Handles of a client, numbered as in sftp-server.c: four bytes, the lowest free number. Clients
+/// that know this predict a handle before they receive it.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: Vec<Option<(Open, Taken)>>,
@@ -49,33 +49,33 @@ pub(crate) struct Handles {
     share: Option<DescriptorBudget>,
 }
 
-/// A descriptor of a share, until it is dropped; nothing where there are no shares.
+/// A descriptor taken from a budget, returned when dropped; `None` inside if there is no budget.
 #[derive(Debug)]
 pub(crate) struct Taken(Option<DescriptorBudget>);
 
-/// How many files and directories a session may have open at once.
+/// Limit on simultaneously open files and directories of a session.
 #[derive(Clone, Debug)]
 pub struct Allowance {
     session: usize,
     share: Option<DescriptorBudget>,
 }
 
-/// What the connections of a process have in common.
+/// Limit on descriptors that the connections of a process share.
 #[derive(Clone, Debug)]
 struct DescriptorBudget {
-    /// Handles of all sessions of the connection.
+    /// Number of handles of all sessions of this connection.
     mine: Arc<AtomicUsize>,
-    /// So many of them it may have whatever others have.
+    /// Number of handles that this connection may always have.
     reserved: usize,
-    /// So many there may be of all connections.
+    /// Limit on the handles of all connections.
     all: usize,
 }
 
 /// Handles of all connections of this process.
 static ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// Handles that a connection may have whatever the others have: a tenth of a soft limit that was raised to
-/// tens of thousands is enough for each of a thousand connections.
+/// Handles that a connection may always have. A tenth of a soft limit that was raised to tens of
+/// thousands suffices for this on a thousand connections.
 const RESERVED: usize = 4;
 
 impl From<usize> for Allowance {
@@ -86,8 +86,9 @@ impl From<usize> for Allowance {
 }
 
 impl Allowance {
-    /// That of a connection, of which each session gets a copy. All connections together get half of the
-    /// descriptors there are, so that there are some for whoever wants to come, and one session a 64th.
+    /// Creates the allowance of a connection, which each of its sessions gets a copy of. All
+    /// connections together may use half of the descriptors, so that some remain for new clients;
+    /// one session may use a 64th.
     pub(crate) fn of_connection() -> Self {
         const SHARES: u64 = 64;
         const LEAST: usize = 64;
@@ -105,7 +106,7 @@ impl Allowance {
 }
 
 impl DescriptorBudget {
-    /// Whether there is one more.
+    /// Takes a descriptor if the budget has one.
     fn take(&self) -> Option<Taken> {
         let mine = self.mine.fetch_add(1, Ordering::Relaxed);
         let all = ALL.fetch_add(1, Ordering::Relaxed);
@@ -123,21 +124,21 @@ impl Drop for Taken {
     }
 }
 
-/// A place for something that is to be opened.
+/// A free handle, reserved before the file is opened.
 #[derive(Debug)]
 pub(crate) struct HandleSlot {
     at: usize,
     taken: Taken,
 }
 
-/// Descriptors that this process needs for itself: its streams, a root, and what a request opens
-/// while it is looked at.
+/// Descriptors that the process needs itself: its streams, a root, and those that a request opens
+/// temporarily.
 const OWN: u64 = 16;
-/// More than this no client needs.
+/// Most handles of a client.
 const MOST: u64 = 4096;
 
 impl Handles {
-    /// As many as this process has descriptors for, and as it is allowed.
+    /// Creates an empty table, limited by the process's descriptors and by the allowance.
     pub(crate) fn new(allowance: Allowance) -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let limit = limit.saturating_sub(OWN).clamp(1, MOST) as usize;
@@ -148,29 +149,28 @@ impl Handles {
         }
     }
 
-    /// How many there may be.
+    /// Most handles that the table can have.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many more there may be.
+    /// Number of further handles that the table can have.
     pub(crate) fn free(&self) -> usize {
         let open = self.open.iter().flatten().count();
         self.most.saturating_sub(open)
     }
 
-    /// Whether any is open.
+    /// True if any handle is open.
     pub(crate) fn has_open(&self) -> bool {
         self.open.iter().any(Option::is_some)
     }
 
-    /// Closes all of them.
+    /// Closes all handles.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
 
-    /// The files that are open: what the client calls them, and the bytes that were sent and
-    /// received.
+    /// Open files: path that the client used, bytes sent, and bytes received.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&[u8], u64, u64)> {
         self.open
             .iter()
@@ -186,7 +186,7 @@ impl Handles {
             })
     }
 
-    /// A descriptor for something that has no handle, if there is one.
+    /// Takes a descriptor for a file without a handle, if the budget has one.
     pub(crate) fn take(&self) -> Option<Taken> {
         match &self.share {
             Some(share) => share.take(),
@@ -194,10 +194,11 @@ impl Handles {
         }
     }
 
-    /// Room for one more, which is asked for before it is opened: OPEN may make a file, or cut it.
+    /// Reserves a handle; must be called before opening, because OPEN may create or truncate a
+    /// file.
     ///
     /// # Errors
-    /// There is none.
+    /// All handles or descriptors are in use.
     pub(crate) fn room(&self) -> Result<HandleSlot, Refused> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
@@ -207,7 +208,7 @@ impl Handles {
         Ok(HandleSlot { at, taken })
     }
 
-    /// Where nothing was put since the room was asked for.
+    /// Fills a reserved handle. No other handle may have been inserted since the reservation.
     pub(crate) fn insert(&mut self, room: HandleSlot, open: Open) -> [u8; 4] {
         let HandleSlot { at, taken } = room;
         let open = (open, taken);
@@ -235,7 +236,7 @@ impl Handles {
         }
     }
 
-    /// The same for who reads or writes, to whom a directory is one.
+    /// The file of a handle, to read or write; a directory is an error (EISDIR).
     pub(crate) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
         match self.get(handle)? {
             Open::File { file, .. } => Ok(file),
@@ -243,7 +244,7 @@ impl Handles {
         }
     }
 
-    /// Whether something was written to a file.
+    /// True if data were written to the file.
     pub(crate) fn has_received(&self, handle: &[u8]) -> bool {
         matches!(self.get(handle), Ok(Open::File { received, .. }) if *received > 0)
     }
@@ -273,7 +274,7 @@ mod tests {
     use crate::testing::{input, served};
     use crate::{Access, Export, Server};
 
-    /// OPEN made a file, or cut one, and failed then.
+    /// Bug: OPEN created or truncated a file and then failed.
     #[test]
     fn what_there_is_no_room_for_is_not_opened() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -299,7 +300,8 @@ mod tests {
         assert!(!folder.path().join("c").exists());
     }
 
-    /// A client with many sessions took all descriptors of an ordinary user's server, and nobody could come.
+    /// Bug: a client with many sessions took all descriptors of an ordinary user's server, and
+    /// nobody else could connect.
     #[test]
     fn who_has_much_open_leaves_some_for_others() {
         let before = ALL.load(Ordering::Relaxed);

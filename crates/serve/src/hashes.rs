@@ -1,4 +1,4 @@
-//! hash@longhaul: sums of the blocks of an open file.
+//! hash@longhaul: checksums of the blocks of an open file.
 
 use std::fs::File;
 use std::num::NonZero;
@@ -14,10 +14,10 @@ use crate::answer::{Answer, Session};
 use crate::error::Refused;
 use crate::reply::Reply;
 
-/// Read at once, unless a block is longer.
+/// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;
 
-/// What is asked for.
+/// Arguments of a hash request.
 pub(crate) struct Asked<'a> {
     pub(crate) offset: u64,
     pub(crate) len: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Session<'_> {
-    /// Everything about the range is looked at before any of it is read.
+    /// Answers a hash request. All arguments are checked before anything is read.
     pub(crate) fn hash(&self, handle: &[u8], asked: &Asked<'_>, reply: &mut Reply<'_>) -> Answer {
         let file = self.handles.file(handle)?;
         let kind = SumKind::named(asked.kind).ok_or_else(|| {
@@ -65,8 +65,8 @@ impl Session<'_> {
     }
 }
 
-/// Sums each block of the range as `sum` does, on two threads where there is much of it and
-/// another processor; `between` two pieces of it something else may be done on this one.
+/// Computes the checksum of each block with `sum`, on two threads if the range is long and there is
+/// another processor. `between` is called between pieces on this thread.
 fn side_by_side(
     file: &File,
     asked: &Asked<'_>,
@@ -90,13 +90,14 @@ fn side_by_side(
     })
 }
 
-/// Processors that this process may use. To ask takes several files of cgroups.
+/// Number of processors that this process may use, cached because the lookup reads several cgroup
+/// files.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| available_parallelism().map_or(1, NonZero::get))
 }
 
-/// The sums of the blocks between two places of the range, as far as the file goes.
+/// Checksums of the blocks between two offsets of the range, up to the end of the file.
 fn by_block(
     file: &File,
     asked: &Asked<'_>,
@@ -129,7 +130,7 @@ fn by_block(
     Ok(made)
 }
 
-/// The same for blocks of any length, of which BLAKE3 takes a piece at a time.
+/// Checksums of blocks of any length, which BLAKE3 can compute piece by piece.
 fn blake3(
     file: &File,
     asked: &Asked<'_>,
@@ -163,7 +164,7 @@ fn blake3(
     Ok(made)
 }
 
-/// Reads all of `buffer` that the file has behind `offset` and `done`.
+/// Fills `buffer` from the file at `offset + done`, up to the end of the file.
 fn fill(file: &File, buffer: &mut [u8], offset: u64, done: usize) -> Result<usize, Errno> {
     let mut have = 0;
     while have < buffer.len() {

@@ -1,6 +1,6 @@
-//! What a client sends while a long request of its own is carried out. Sums of a large file take
-//! seconds, and so do copies of it: what follows would wait in the channel, whose window would not open
-//! meanwhile. An sshd of OpenSSH gives 2 MiB (channels.h), which is one round trip's worth.
+//! Reads client input while a long request is carried out. Checksums or copies of a large file take
+//! seconds; meanwhile further input would stay in the channel, and its window would not open. sshd
+//! grants 2 MiB (channels.h), which is one round trip's worth.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,14 +11,14 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Read at once.
+/// Bytes per read.
 const SEGMENT: usize = 256 * 1024;
-/// What is read in between comes a little at a time: a buffer is used while it has so much room.
+/// Free space below which a buffer is replaced: reads in between return little at a time.
 const ROOM: usize = 32 * 1024;
-/// Bytes that are kept until their turn comes. What is behind them waits in the channel.
+/// Most bytes that are read ahead; further input waits in the channel.
 const MOST: usize = 8 << 20;
 
-/// The client's side of a stream.
+/// The client's input stream.
 #[derive(Debug)]
 pub(crate) struct IncomingStream<'i> {
     input: BorrowedFd<'i>,
@@ -37,10 +37,10 @@ impl<'i> IncomingStream<'i> {
         }
     }
 
-    /// What comes next, which is waited for. Nothing where the stream is at its end.
+    /// Waits for the next input. Empty at the end of the stream.
     ///
     /// # Errors
-    /// Those of read(2).
+    /// The errors of read(2).
     pub(crate) fn next(&self) -> io::Result<Bytes> {
         if let Some(bytes) = self.kept.borrow_mut().pop_front() {
             self.bytes.set(self.bytes.get() - bytes.remaining());
@@ -56,20 +56,20 @@ impl<'i> IncomingStream<'i> {
         }
     }
 
-    /// Whether more was read already.
+    /// True if input was read ahead.
     pub(crate) fn has_kept(&self) -> bool {
         self.bytes.get() > 0
     }
 
-    /// Whether something is there to be read within this time.
+    /// True if input becomes readable within this time.
     pub(crate) fn comes_within(&self, time: &Timespec) -> bool {
         let mut fds = [PollFd::new(&self.input, PollFlags::IN)];
-        // Whatever is wrong with it the next read finds out.
+        // The next read reports any error.
         matches!(poll(&mut fds, Some(time)), Ok(1..))
     }
 
-    /// Reads what has come, between two parts of a long request. An error and the end of the stream are
-    /// met by the next read again.
+    /// Reads available input between two parts of a long request. An error or the end of the stream
+    /// is left for the next read.
     pub(crate) fn keep(&self) {
         const NOW: Timespec = Timespec {
             tv_sec: 0,

@@ -1,5 +1,5 @@
-//! Lines of the log about disks that take no more, or cannot be read: whoever runs the server is to
-//! know, and not the client alone.
+//! Logs disks that are full or fail, so that the administrator learns of it and not only the
+//! client.
 
 use rustix::io::Errno;
 use sftp::Request;
@@ -11,25 +11,25 @@ use crate::handles::Open;
 use crate::whole_file::words;
 use wire::escape::field;
 
-/// Files of a session that have a line of their own; those behind them are counted: of a tree that
-/// finds no room there are a hundred thousand.
+/// Number of files of a session that get their own log line; further ones are only counted. A tree
+/// that finds no space can have a hundred thousand.
 const NAMED: u64 = 16;
 
-/// What a session has met, in files.
+/// Number of files of a session with disk errors.
 #[derive(Debug, Default)]
 pub(crate) struct IoErrorLog {
     files: u64,
-    /// The last one. A client that has failed one way tries the next.
+    /// The last logged file; a client that fails in one way tries another.
     last: Vec<u8>,
 }
 
-/// What a request is about.
+/// The file that a request is about.
 enum Subject<'r> {
     Path(&'r [u8]),
     Handle(&'r [u8]),
 }
 
-/// And whether it reads.
+/// Subject of a request that can meet a disk error, and true if it reads.
 fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
     use Request as R;
     let reads = matches!(
@@ -63,7 +63,7 @@ fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
         | R::Rename { to: path, .. }
         | R::PosixRename { to: path, .. }
         | R::Hardlink { to: path, .. }
-        // OpenSSH's order: where it is comes second.
+        // OpenSSH's order: the name of the link is the second path.
         | R::Symlink { second: path, .. } => Subject::Path(path),
         R::Read { handle, .. }
         | R::ReadZstd { handle, .. }
@@ -106,7 +106,7 @@ impl Drop for IoErrorLog {
 }
 
 impl Session<'_> {
-    /// Says in the log that `request` has failed, where that is a disk's doing.
+    /// Logs that `request` has failed, if the disk is the cause.
     pub(crate) fn tell_of_disk(&mut self, request: &Request<'_>, refused: &Refused) {
         let Some((errno, (subject, reads))) = refused.disk.zip(subject(request)) else {
             return;
@@ -117,14 +117,14 @@ impl Session<'_> {
         }
     }
 
-    /// The same of what was asked of an open file and carried out aside.
+    /// Logs a disk error of a request on an open file that the blocking pool has carried out.
     pub(crate) fn tell_of_open(&mut self, handle: &[u8], errno: Errno, reads: bool) {
         if let Some(errno) = Refused::from(errno).disk {
             self.tell_of_handle(handle, errno, reads);
         }
     }
 
-    /// Once for each, whatever else its client asks of it.
+    /// Logs at most one disk error per handle.
     fn tell_of_handle(&mut self, handle: &[u8], errno: Errno, reads: bool) {
         if let Ok(Open::File { path, told, .. }) = self.handles.get_mut(handle)
             && !std::mem::replace(told, true)
@@ -133,7 +133,7 @@ impl Session<'_> {
         }
     }
 
-    /// The same of a file that was to be written to `path`.
+    /// Logs a disk error of a file that was to be written to `path`.
     pub(crate) fn tell_of_path(&mut self, path: &[u8], refused: &Refused) {
         if let Some(errno) = refused.disk {
             self.troubles.add(path, errno, false);

@@ -1,9 +1,9 @@
 //! Serves files to SFTP clients: version 3 of the protocol with OpenSSH's extensions.
 //!
-//! A [`Server`] speaks to one client, bytes in and bytes out; [`stdio`] is one over two streams, as
-//! sftp-server is behind sshd, and [`listen`] makes an SSH server of it. What clients may touch is
-//! an [`Export`]: the whole file system, or what lies beneath a directory, where the kernel
-//! resolves the paths (openat2(2)) so that no symlink, `..` or race leads out of it.
+//! A [`Server`] speaks to one client, bytes in and bytes out. [`stdio`] runs one over two streams,
+//! as sftp-server behind sshd, and [`listen`] adds an SSH server. An [`Export`] is the tree that
+//! clients may use: the whole file system or one directory, in which case the kernel resolves paths
+//! (openat2(2)) so that no symlink, `..` or race leads out of it.
 
 mod access;
 mod accounts;

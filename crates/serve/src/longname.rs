@@ -1,4 +1,4 @@
-//! The line of a listing that is for people: clients print it as it comes (sftp-common.c,
+//! Formats the human-readable line of a listing, which clients print as received (sftp-common.c,
 //! ls_file).
 
 use std::borrow::Cow;
@@ -10,10 +10,10 @@ use rustix::fs::{FileType, Stat};
 
 use crate::accounts::Accounts;
 
-/// Older files are shown with the year in place of the time of day: half a year.
+/// Age in seconds (half a year) from which the year replaces the time of day.
 const RECENT: i64 = 365 * 24 * 3600 / 2;
 
-/// The line of `name`, as `ls -l` has it.
+/// Formats the line of `name` as `ls -l` does.
 pub(crate) fn longname(
     name: &[u8],
     stat: &Stat,
@@ -26,7 +26,7 @@ pub(crate) fn longname(
     let mut line = format!("{mode} {links:>4} {user:<8} ");
     let group = or_number(accounts.group(stat.st_gid), stat.st_gid);
     let (size, when) = (stat.st_size, when(stat.st_mtime, zone));
-    // Memory takes all that is written.
+    // Writing to memory cannot fail.
     let _ = write!(line, "{group:<8} {size:>8} {when} ");
     let mut line = line.into_bytes();
     line.extend_from_slice(name);
@@ -53,7 +53,7 @@ fn when(seconds: i64, zone: &TimeZone) -> String {
     shown.strftime(format).to_string()
 }
 
-/// `drwxr-xr-x`.
+/// Formats type and permissions, as `drwxr-xr-x`.
 fn mode(mode: u32) -> String {
     let kind = match FileType::from_raw_mode(mode) {
         FileType::Directory => 'd',

@@ -1,5 +1,5 @@
-//! What of files is beyond names and contents: extended attributes, access control lists, holes, and
-//! all of it set at once.
+//! Metadata beyond names and contents: extended attributes, access control lists, holes, and
+//! setting them all at once.
 
 use std::fs::File;
 use std::io;
@@ -20,17 +20,17 @@ use crate::handles::Open;
 use crate::reply::Reply;
 use crate::set::{set_found, set_open};
 
-/// A page: shorter holes are read.
+/// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;
 
-/// Whose metadata are set.
+/// The file whose metadata are set.
 enum Whose<'a> {
     Open(&'a File),
     Found(OwnedFd),
 }
 
 impl Session<'_> {
-    /// attributes@longhaul.
+    /// attributes@longhaul: selects additional fields of ATTRS.
     pub(crate) fn tell(&mut self, told: Told) -> Answer {
         if told.has_unknown() {
             return Err(unknown_flag());
@@ -82,7 +82,7 @@ impl Session<'_> {
         }
         let bad = |_| Refused::bad_message("the attributes make no sense");
         let list = xattrs::read(list).map_err(bad)?;
-        // Whether root's may be set the kernel says.
+        // The kernel decides about attributes that only root may set.
         if !list
             .iter()
             .all(|(name, _)| xattrs::is_asked(name, true, flags))
@@ -127,9 +127,9 @@ impl Session<'_> {
 }
 
 impl Whose<'_> {
-    /// In this order: chown(2) takes capabilities and setuid away, attributes of `user` need the
-    /// owner's write permission, chmod(2) would change the mask of an access control list, and
-    /// times come last. What fails does not keep the rest from being set.
+    /// Sets metadata in an order that preserves them: chown(2) clears capabilities and setuid,
+    /// `user` attributes need the owner's write permission, chmod(2) would change the mask of an
+    /// access control list, and times come last. A failure does not stop the rest.
     fn set_all(&self, attrs: &Attrs, list: &[Xattr], flags: MetadataFlags) -> (Parts, String) {
         let mut not_kept = (Parts::default(), String::new());
         let mut note = |part: Parts, done: io::Result<()>| {
@@ -176,7 +176,8 @@ impl Whose<'_> {
         }
     }
 
-    /// Makes those of `list` that are of this kind what there is of it, where `flags` ask for it.
+    /// Makes the file's extended attributes of these kinds equal to those in `list`, if `flags`
+    /// request it.
     fn set_xattrs(
         &self,
         list: &[Xattr],
@@ -190,7 +191,7 @@ impl Whose<'_> {
         let among = |name: &[u8]| xattrs::is_asked(name, is_root(), kinds);
         match self {
             Self::Open(file) => replace_xattrs(XattrsOf::Open(file.as_fd()), &list, among),
-            // Of a symlink the path in /proc would lead to where it points.
+            // For a symlink, the path in /proc would lead to its target.
             Self::Found(found) if is_symlink(found)? => match list.is_empty() {
                 true => Ok(()),
                 false => Err(Errno::OPNOTSUPP.into()),
@@ -203,7 +204,7 @@ impl Whose<'_> {
     }
 }
 
-/// Bytes of the hole at `offset`, if it is worth telling.
+/// Bytes of the hole at `offset`, if it is long enough to report.
 fn hole_at(file: &File, offset: u64) -> io::Result<Option<u64>> {
     let size = file.metadata()?.len();
     if offset >= size {
@@ -211,7 +212,7 @@ fn hole_at(file: &File, offset: u64) -> io::Result<Option<u64>> {
     }
     let data = sys::next_data(file, offset)?.map_or(size, |at| at.min(size));
     let hole = data.saturating_sub(offset);
-    // The last one may be shorter.
+    // The last hole may be shorter.
     Ok((hole >= LEAST_HOLE || hole > 0 && data == size).then_some(hole))
 }
 

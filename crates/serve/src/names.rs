@@ -1,4 +1,4 @@
-//! Directories, and what is asked by name rather than by handle.
+//! Requests on directories, and requests that name a path instead of a handle.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,14 +17,14 @@ use crate::longname::longname;
 use crate::reply::Reply;
 use crate::set::set_found;
 
-/// Entries and bytes of one answer to READDIR; sftp-server gives a hundred.
+/// Most entries, and most bytes, of one answer to READDIR; sftp-server sends a hundred entries.
 const ENTRIES: usize = 512;
 const ENTRY_BYTES: usize = 128 * 1024;
 
-/// Names that ids-by-name@longhaul looks up: each may be a question to a directory server.
+/// Most names that ids-by-name@longhaul looks up; each may be a query to a directory server.
 const MOST_NAMES: usize = 1024;
 
-/// An entry of a listing: its name, its line for people, and what it is.
+/// An entry of a listing: name, human-readable line and stat(2) data.
 type Entry = (Vec<u8>, Vec<u8>, Stat);
 
 impl Session<'_> {
@@ -49,12 +49,12 @@ impl Session<'_> {
         while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
             let Some(entry) = dir.read() else { break };
             let name = entry?.file_name().to_bytes().to_vec();
-            // Above a root there is nothing, as above `/`.
+            // Nothing is above a root, as with `/`.
             let looked = match name.as_slice() {
                 b".." if beneath => b".",
                 name => name,
             };
-            // What vanished meanwhile is not there.
+            // The entry vanished meanwhile.
             let Ok(stat) = fs::statat(fd.as_fd(), looked, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
@@ -77,7 +77,7 @@ impl Session<'_> {
     pub(crate) fn stat(&self, path: &[u8], follow: bool, reply: &mut Reply<'_>) -> Answer {
         let found = self.export.place.find(path, follow)?;
         let stat = fs::fstat(&found)?;
-        // A drop box tells where one can put things, and of what one has put there.
+        // A drop box reveals directories and the client's own files.
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             self.must_be_own(path, &found, &stat)?;
         }
@@ -89,7 +89,7 @@ impl Session<'_> {
         let found = self.export.place.find(path, follow)?;
         let stat = fs::fstat(&found)?;
         if self.is_drop_box() && is_so_already(&stat, attrs) {
-            // A folder that this client has made on another channel: it has its mode since.
+            // The client created this folder on another channel, with this mode.
             return Ok(());
         }
         self.must_be_own(path, &found, &stat)?;
@@ -136,7 +136,8 @@ impl Session<'_> {
                 }
                 let keep = RenameFlags::NOREPLACE;
                 match fs::renameat_with(from_dir, from_name, to_dir, to_name, keep) {
-                    // A file system that cannot: a link fails where the name exists.
+                    // The file system has no RENAME_NOREPLACE; link(2) also fails if the name
+                    // exists.
                     Err(Errno::INVAL | Errno::NOSYS) => {
                         let stat = fs::statat(from_dir, from_name, AtFlags::SYMLINK_NOFOLLOW)?;
                         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
@@ -185,12 +186,12 @@ impl Session<'_> {
         self.realpath(&path, reply)
     }
 
-    /// Where users of this export are at home.
+    /// Home directory of users in this export.
     pub(crate) fn home(&self, user: &[u8]) -> Result<Vec<u8>, Refused> {
         match self.export.place {
             Place::Everything => accounts::home(user)
                 .ok_or_else(|| Refused::new(StatusCode::NO_SUCH_FILE, "there is no such user")),
-            // There are no other directories than this.
+            // A restricted export has no other home directory.
             Place::Beneath(_) => Ok(b"/".to_vec()),
         }
     }
@@ -214,7 +215,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Names of users and groups: two strings of numbers in, two of strings out.
+    /// Looks up names of users and groups: two strings of IDs in, two of names out.
     pub(crate) fn names_of_ids(
         &mut self,
         users: &[u8],
@@ -231,7 +232,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Numbers of users and groups: two strings of names in, two of numbers out.
+    /// Looks up IDs of users and groups: two strings of names in, two of IDs out.
     pub(crate) fn ids_by_name(&self, users: &[u8], groups: &[u8], reply: &mut Reply<'_>) -> Answer {
         let users = ids(users, accounts::user_id)?;
         let groups = ids(groups, accounts::group_id)?;
@@ -240,7 +241,7 @@ impl Session<'_> {
     }
 }
 
-/// Numbers for the strings in `names`, `u32::MAX` where there is no such account.
+/// IDs for the strings in `names`, `u32::MAX` for unknown accounts.
 fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refused> {
     let mut reader = Reader::new(names);
     let mut ids = Vec::new();
@@ -258,14 +259,14 @@ fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refu
     Ok(ids)
 }
 
-/// Strings for the numbers in `ids`, empty where there is no such account.
+/// Names for the IDs in `ids`, empty for unknown accounts.
 fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>, Refused> {
     let mut reader = Reader::new(ids);
     let mut names = Vec::new();
     while reader.left() > 0 {
         let bad = |_| Refused::bad_message("a number is cut short");
         write(reader.u32().map_err(bad)?, &mut names);
-        // Both lists have to fit into a message.
+        // Both lists must fit into one message.
         if names.len() > LONGEST as usize / 4 {
             return Err(Refused::new(
                 StatusCode::FAILURE,
@@ -276,7 +277,7 @@ fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>
     Ok(names)
 }
 
-/// Whether these attributes of a folder are a mode, which it has.
+/// True if `attrs` sets only a mode, and `stat` is a folder that already has it.
 fn is_so_already(stat: &Stat, attrs: &Attrs) -> bool {
     let mode = Attrs {
         permissions: attrs.permissions,

@@ -1,5 +1,5 @@
-//! Data of files that is made smaller for the way: write-zstd@longhaul and read-zstd@longhaul, and the
-//! same for whole files, put-file-zstd@longhaul and get-file-zstd@longhaul.
+//! Compressed file data: write-zstd@longhaul and read-zstd@longhaul, and for whole files
+//! put-file-zstd@longhaul and get-file-zstd@longhaul.
 
 use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
@@ -11,7 +11,7 @@ use crate::handles::Open;
 use crate::reply::Reply;
 use crate::whole_file::Put;
 
-/// What one client's blocks are packed and unpacked with, once there are any.
+/// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
 pub(crate) struct Packing {
     packer: Option<Packer>,
@@ -21,7 +21,7 @@ pub(crate) struct Packing {
     packed: Vec<u8>,
 }
 
-/// Shorter runs of zeros are no hole, or one that saves nothing.
+/// Shortest run of zeros that is written as a hole; shorter ones save nothing.
 const LEAST_HOLE: usize = 64 << 10;
 
 fn is_hole(bytes: &[u8]) -> bool {
@@ -33,7 +33,7 @@ fn no_memory() -> Refused {
 }
 
 impl Packing {
-    /// The `len` bytes that were packed, in memory that the caller gives back.
+    /// Decompresses a block of `len` bytes, into memory that the caller returns.
     fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, Refused> {
         if len > LONGEST_UNPACKED {
             return Err(Refused::bad_message(
@@ -50,7 +50,7 @@ impl Packing {
         Ok(std::mem::take(&mut self.unpacked))
     }
 
-    /// What is in `raw`, made smaller where that pays.
+    /// Compresses `raw`; `None` if the result is not smaller.
     pub(crate) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, Refused> {
         if self.packer.is_none() {
             self.packer = Packer::new();
@@ -69,7 +69,7 @@ impl Session<'_> {
         len: u32,
         data: &[u8],
     ) -> Answer {
-        // Whatever the handle is not good for is said before anything is unpacked.
+        // Report an unusable handle before decompressing.
         self.handles.file(handle)?;
         let bytes = self.packing.unpack(data, len)?;
         let written = self.write_unpacked(handle, offset, &bytes);
@@ -101,8 +101,8 @@ impl Session<'_> {
             Open::Dir { .. } => return Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
         };
         match bytes.split_last() {
-            // The last byte gives the file its length; what others write to it at the same time
-            // must not be cut off.
+            // The last byte is written to set the length; truncation could cut off concurrent
+            // writes by others.
             Some((0, zeros))
                 if !append
                     && is_hole(zeros)

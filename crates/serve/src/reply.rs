@@ -8,8 +8,7 @@ use crate::attributes::attributes;
 use crate::blocking_pool::{Arrived, BlockingTicket, Outcome};
 use crate::error::Refused;
 
-/// Where the answer to a request goes. What nobody says anything in is a success that has nothing
-/// else to tell.
+/// The answer to one request. If nothing is added, it becomes a STATUS of success.
 pub(crate) struct Reply<'o> {
     id: RequestId,
     out: &'o mut Answers,
@@ -18,7 +17,7 @@ pub(crate) struct Reply<'o> {
 }
 
 impl<'o> Reply<'o> {
-    /// To request `id`, behind what is in `out`.
+    /// Creates the reply to request `id`, behind the answers in `out`.
     pub(crate) fn new(id: RequestId, out: &'o mut Answers) -> Self {
         let start = out.len();
         let later = false;
@@ -30,13 +29,13 @@ impl<'o> Reply<'o> {
         }
     }
 
-    /// Unless the request has failed, another reply to the same id ends it.
+    /// Leaves the answer to a later reply with the same ID, unless the request fails now.
     pub(crate) fn later(&mut self) -> RequestId {
         self.later = true;
         self.id
     }
 
-    /// Ends the answer as the request has ended.
+    /// Finishes the answer with the result of the request.
     pub(crate) fn end(self, done: Result<(), Refused>) {
         if done.is_ok() && (self.later || self.out.len() > self.start) {
             return;
@@ -46,17 +45,17 @@ impl<'o> Reply<'o> {
         encode_status(self.id, &done, self.out.bytes());
     }
 
-    /// It comes later, as what came of the request with this number; it has about `len` bytes.
+    /// Reserves the answer's place for a result of the blocking pool, of about `len` bytes.
     pub(crate) fn awaits(&mut self, ticket: BlockingTicket, len: usize) {
         self.out.await_one(ticket, self.id, len);
     }
 
-    /// HANDLE.
+    /// Answers HANDLE.
     pub(crate) fn handle(&mut self, handle: &[u8]) {
         Response::Handle { handle }.encode(self.id, self.out.bytes());
     }
 
-    /// DATA, which `read` appends. Little of it, that is: it is copied once more.
+    /// Answers DATA, which `read` appends; for short data, because they are copied once more.
     pub(crate) fn data<E>(
         &mut self,
         read: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
@@ -64,23 +63,23 @@ impl<'o> Reply<'o> {
         Response::encode_data(self.id, self.out.bytes(), read)
     }
 
-    /// Where DATA of up to `len` bytes leave from.
+    /// Allocates a block for DATA of up to `len` bytes.
     pub(crate) fn block(&self, len: usize) -> Block {
         self.out.block(len)
     }
 
-    /// DATA, of which `read` bytes were read to `block`.
+    /// Answers DATA, of which `read` bytes are in `block`.
     pub(crate) fn long_data(&mut self, mut block: Block, read: usize) {
         head(self.id, &mut block, read);
         self.out.push(block);
     }
 
-    /// STATUS of a success that has something to say.
+    /// Answers a STATUS with a message.
     pub(crate) fn status(&mut self, code: StatusCode, text: StatusText<'_>) {
         Response::Status { code, text }.encode(self.id, self.out.bytes());
     }
 
-    /// What get-file answers: `read` appends the data, and says whether they are all there is.
+    /// Answers get-file: `read` appends the data and returns true if they are complete.
     pub(crate) fn file<E>(
         &mut self,
         attrs: &Attrs,
@@ -89,23 +88,23 @@ impl<'o> Reply<'o> {
         Response::encode_file(self.id, attrs, self.out.bytes(), read)
     }
 
-    /// What get-file-zstd answers of a file whose `len` bytes were packed to `data`.
+    /// Answers get-file-zstd for a file whose `len` bytes were compressed to `data`.
     pub(crate) fn packed_file(&mut self, attrs: &Attrs, len: u32, data: &[u8]) {
         Response::encode_packed_file(self.id, attrs, len, data, self.out.bytes());
     }
 
-    /// ATTRS.
+    /// Answers ATTRS.
     pub(crate) fn attributes(&mut self, stat: &Stat, told: Told) {
         let attrs = attributes(stat, told);
         Response::Attrs { attrs }.encode(self.id, self.out.bytes());
     }
 
-    /// NAME with these entries.
+    /// Answers NAME with these entries.
     pub(crate) fn names(&mut self, names: Names<'_>) {
         Response::Name { names }.encode(self.id, self.out.bytes());
     }
 
-    /// NAME with one path and nothing else.
+    /// Answers NAME with a single path.
     pub(crate) fn path(&mut self, path: &[u8]) {
         self.names(Names(vec![NameEntry {
             filename: path,
@@ -114,7 +113,7 @@ impl<'o> Reply<'o> {
         }]));
     }
 
-    /// EXTENDED_REPLY.
+    /// Answers EXTENDED_REPLY.
     pub(crate) fn extended<'f>(&mut self, body: &impl Field<'f>) {
         let mut bytes = Vec::new();
         body.write(&mut bytes);
@@ -123,15 +122,15 @@ impl<'o> Reply<'o> {
     }
 }
 
-/// What was carried out aside, of the file with this handle.
+/// Result of a request on the blocking pool, with its file handle.
 pub(crate) enum Settled {
     Read(Vec<u8>, Result<usize, Errno>),
     Synced(Vec<u8>, Result<(), Errno>),
-    /// With what a disk has said.
+    /// Result of copy-data, with a disk error if there was one.
     Copied(Vec<u8>, Option<Errno>),
 }
 
-/// Settles the answer to it; returns what it was.
+/// Fills in the answer of a finished pool request and returns its result.
 pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
     let mut settled = None;
     out.settle(arrived.ticket, |id, bytes| {
@@ -164,7 +163,7 @@ pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
     settled
 }
 
-/// Puts the header of DATA before what was read.
+/// Puts the header of DATA before the data that were read.
 fn head(id: RequestId, block: &mut Block, read: usize) {
     block.truncate(read);
     let mut header = Vec::with_capacity(DATA_HEADER);

@@ -1,4 +1,4 @@
-//! SETSTAT and its kin.
+//! Sets attributes: SETSTAT, FSETSTAT and lsetstat@openssh.com.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,11 @@ use sftp::Attrs;
 
 use crate::beneath::proc_name;
 
-/// Bits of a mode that a client may set.
+/// Mode bits that a client may set.
 const SETTABLE: u32 = 0o7777;
 
-/// Sets them on an open file. The owner before the mode: chown(2) takes setuid and setgid away.
+/// Sets attributes of an open file. The owner comes before the mode, because chown(2) clears setuid
+/// and setgid.
 pub(crate) fn set_open(file: &File, attrs: &Attrs) -> Result<()> {
     last_failure([
         attrs.size.map(|size| fs::ftruncate(file, size)),
@@ -22,10 +23,10 @@ pub(crate) fn set_open(file: &File, attrs: &Attrs) -> Result<()> {
     ])
 }
 
-/// The same for what `found` (an O_PATH descriptor) stands for, a symlink too.
+/// Sets attributes of the file of `found`, an O_PATH descriptor, which may be a symlink.
 pub(crate) fn set_found(found: &OwnedFd, attrs: &Attrs) -> Result<()> {
     let symlink = FileType::from_raw_mode(fstat(found)?.st_mode) == FileType::Symlink;
-    // Of a symlink the path in /proc would lead to where it points.
+    // For a symlink, the path in /proc would lead to its target.
     let own_name = || match symlink {
         true => Err(Errno::OPNOTSUPP),
         false => Ok(proc_name(found)),
@@ -42,7 +43,7 @@ pub(crate) fn set_found(found: &OwnedFd, attrs: &Attrs) -> Result<()> {
     ])
 }
 
-/// What fails does not keep the rest from being set, and the last failure is told.
+/// Returns the last failure; all attributes are attempted.
 fn last_failure(done: [Option<Result<()>>; 4]) -> Result<()> {
     let mut done = done.into_iter().flatten();
     done.rfind(Result::is_err).unwrap_or(Ok(()))

@@ -19,42 +19,42 @@ use crate::error::StreamError;
 use crate::handles::Allowance;
 use crate::incoming::IncomingStream;
 
-/// Requests wait while there are so many bytes of answers, or while so many wait for a channel's window: two of the
-/// longest, so that what is sealed was read just before.
+/// Bytes of unsent answers, or of answers that wait for a channel's window, at which requests wait.
+/// Two of the longest answers fit, so that data are encrypted soon after they are read.
 pub(crate) const ANSWERS: usize = 384 << 10;
-/// Requests are carried out for so long before those answers are sent that there are: sums of a
-/// large file take seconds, and whoever waits for the first of them has something to do meanwhile.
+/// Time after which existing answers are sent before further requests are carried out: checksums of
+/// a large file take seconds, and the client can use the first of them meanwhile.
 const TURN: Duration = Duration::from_millis(5);
-/// Answers wait for those behind them while they have fewer bytes, ...
+/// Bytes of answers below which they wait for further ones.
 const FEW: usize = 16 * 1024;
-/// ... and no longer than this. sshd seals and sends whatever it finds: ten answers of small files
-/// at once cost it, and the client, hardly more than one.
+/// Longest time for which answers wait for further ones. sshd encrypts and sends whatever it finds:
+/// for it and the client, ten answers about small files at once cost hardly more than one.
 const WAITS: Duration = Duration::from_millis(2);
-/// Packets that are kept for further answers.
+/// Number of packets kept for further answers.
 const KEPT: usize = 2;
 
-/// The SFTP server of one client, who is answered in the order of the requests, which clients
-/// that know sftp-server rely on.
+/// The SFTP server of one client. Answers have the order of the requests, which clients that know
+/// sftp-server rely on.
 pub struct Server<'e> {
     pub(crate) session: Session<'e>,
     pub(crate) splitter: Splitter,
     greeted: bool,
     answers: Answers,
-    /// A request that waits for those before it, with what a WRITE has not in itself.
+    /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
     pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
     pub(crate) large: LargeWrites,
 }
 
 impl<'e> Server<'e> {
-    /// Before the client has said anything.
+    /// Creates a server that expects INIT.
     pub fn new(export: &'e Export) -> Self {
-        // A packet for each answer: nobody cuts them.
+        // One packet per answer, because nobody splits them.
         let slot = LONGEST_DATA as usize + DATA_HEADER;
         Self::answering_in(Pool::new(slot, KEPT), slot, export, usize::MAX)
     }
 
-    /// The same, whose files are read into packets of `pool` with up to `slot` bytes each, and with
-    /// at most so many files and directories open at once.
+    /// Creates a server that reads files into packets of `pool` with up to `slot` bytes each, and
+    /// has at most `handles` files and directories open at once.
     pub fn answering_in(
         pool: Pool,
         slot: usize,
@@ -71,8 +71,9 @@ impl<'e> Server<'e> {
         }
     }
 
-    /// Requests that wait for a disk are carried out beside others. With `told`, [`Server::bell`] says when
-    /// that has ended, and [`Server::handle`] is to be called then; otherwise it waits for them.
+    /// Enables the blocking pool for requests that wait for a disk. With `told`, [`Server::bell`]
+    /// signals their completion, and [`Server::handle`] must be called then; otherwise it waits for
+    /// them.
     pub fn several_at_once(&mut self, told: bool) {
         self.session.is_left = !told;
         match &mut self.session.aside {
@@ -81,17 +82,17 @@ impl<'e> Server<'e> {
         }
     }
 
-    /// What becomes readable when a request that was carried out aside has ended.
+    /// Descriptor that becomes readable when a request in the blocking pool has finished.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.session.aside.as_ref()?.bell()
     }
 
-    /// Whether requests are carried out aside, or wait for those.
+    /// True if requests are in the blocking pool or wait for one that is.
     pub fn awaits(&self) -> bool {
         self.session.awaits() || self.held.is_some()
     }
 
-    /// Whether [`Server::handle`] has something to do without anything new of the client.
+    /// True if [`Server::handle`] has work that needs no new input.
     pub fn goes_on(&self) -> bool {
         let news = self
             .session
@@ -101,23 +102,23 @@ impl<'e> Server<'e> {
         news || self.splitter.is_at_end() || (self.held.is_some() && !self.waits())
     }
 
-    /// Whether what is held, if anything is, waits for others.
+    /// True if a held request, or the next one, must wait for others.
     fn waits(&self) -> bool {
         self.session.awaits() || (self.held.is_some() && self.session.is_still_sent())
     }
 
-    /// Whether nothing goes on before one of them has ended.
+    /// True if all further work waits for the blocking pool.
     pub fn is_stuck(&self) -> bool {
         let full = self.answers.len() >= ANSWERS;
         self.waits() && !self.goes_on() && (full || self.held.is_some())
     }
 
-    /// Carries out the requests in `received`, until 384 KiB of answers wait to be sent, or
-    /// any for 5 ms: the rest stays in `received` for the next call then. The last files of it that
-    /// are to be durable may be held ([`Server::holds`]).
+    /// Carries out the requests in `received` until 384 KiB of answers wait, or any answer after 5
+    /// ms; the rest stays in `received` for the next call. The last small files that are to be
+    /// durable may be held ([`Server::holds`]).
     ///
     /// # Errors
-    /// The client does not speak SFTP. What was answered stands.
+    /// The client does not speak SFTP. Answers to earlier requests are still valid.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         self.session.parent = None;
         self.session.hear(&mut self.answers);
@@ -138,7 +139,7 @@ impl<'e> Server<'e> {
                 Some(Piece::Message(message)) => self.greet(&message)?,
                 Some(Piece::Write { head, data }) if self.greeted => self.answer(head, data)?,
                 Some(Piece::Write { .. }) => return Err(StreamError::NoInit),
-                // It comes from splitters that stream data.
+                // Data pieces come only from splitters that stream data.
                 Some(Piece::Data { .. }) => {}
                 None => break,
             }
@@ -146,20 +147,20 @@ impl<'e> Server<'e> {
         Ok(())
     }
 
-    /// Whether small files are held, to be made durable together with those behind them.
+    /// True if small files are held, to be made durable together with later ones.
     pub fn holds(&self) -> bool {
         !self.session.unsynced.is_empty()
     }
 
-    /// Makes them durable and answers: nothing more of the client is at hand.
+    /// Makes held files durable and answers them, when no more input is available.
     pub fn end_set(&mut self) {
         self.session.end_set(&mut self.answers);
     }
 
-    /// Takes out the answers in their order.
+    /// Passes the answers to `to` in their order.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// The errors of `to`.
     pub fn take_answers<E>(
         &mut self,
         to: impl FnMut(Answer<'_>) -> Result<(), E>,
@@ -167,23 +168,23 @@ impl<'e> Server<'e> {
         self.answers.take(to)
     }
 
-    /// Whether a request has begun to arrive and its end has not: the client has sent it, so that
-    /// another answer follows soon.
+    /// True if part of a request has arrived: the rest is on its way, so another answer follows
+    /// soon.
     pub fn expects_more(&self) -> bool {
         self.splitter.is_within()
     }
 
-    /// What the client has moved so far.
+    /// Transfer counters of the client so far.
     pub fn moved(&self) -> TransferCounters {
         self.session.moved
     }
 
-    /// Gives back the memory that is kept for files that are sent.
+    /// Gives back the mappings of files that were sent.
     pub fn trim(&mut self) {
         self.session.windows.trim();
     }
 
-    /// Whether a file or a directory is open.
+    /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
         self.session.handles.has_open()
     }
@@ -216,11 +217,11 @@ impl<'e> Server<'e> {
     }
 }
 
-/// Says that this is longhaul, to a client of ours that speaks version `theirs` of what follows:
-/// the newest that both speak is named.
+/// Identifies this server as longhaul to a longhaul client that speaks version `theirs` of the
+/// protocol that follows; sends the newest version that both speak.
 ///
 /// # Errors
-/// Those of `output`.
+/// The errors of `output`.
 pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::Result<()> {
     let protocol = theirs.min(MARKER_PROTOCOL);
     output.write_all(&sftp::marker(protocol, software))?;
@@ -230,19 +231,21 @@ pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::
 /// Serves one client until its stream ends.
 ///
 /// # Errors
-/// The client does not speak SFTP, or one of the streams broke. What was answered stands.
+/// The client does not speak SFTP, or one of the streams failed. Answers to earlier requests were
+/// sent if possible.
 pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
     let incoming = IncomingStream::new(input.as_fd());
     let mut server = Server::new(export);
     server.session.incoming = Some(&incoming);
     server.several_at_once(false);
-    // Since when answers wait, or are being made: one that took long, as the first part of a tree whose
-    // files are counted, would leave in one packet of sshd's with those behind it.
+    // Time since which answers wait or are being made. An answer that took long, as the first part
+    // of a counted tree, leaves at once; otherwise it would share a packet of sshd's with later
+    // ones.
     let mut since = None;
     loop {
         let mut received = incoming.next().map_err(StreamError::Io)?;
         if received.is_empty() {
-            // What waits belongs to requests that came whole.
+            // Remaining answers belong to complete requests.
             server.handle(&mut received)?;
             server.end_set();
             return send(&mut server, &mut output).map(|_| ());
@@ -250,12 +253,12 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
         loop {
             let waiting = *since.get_or_insert_with(Instant::now);
             if let Err(error) = server.handle(&mut received) {
-                // What was answered stands, whether or not it can be told.
+                // Earlier requests stay carried out, even if their answers cannot be sent.
                 server.end_set();
                 let _ = send(&mut server, &mut output);
                 return Err(error);
             }
-            // While one file is made durable, more of them come: a set grows by itself.
+            // While one file is made durable, more arrive, so groups grow by themselves.
             if received.is_empty() && server.holds() && !comes(&server, &incoming, WAITS) {
                 send(&mut server, &mut output)?;
                 server.end_set();
@@ -272,7 +275,7 @@ pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Resul
     }
 }
 
-/// Whether more requests are here before the answers that wait `since` then have waited too long.
+/// True if more requests arrive before answers that wait since `since` have waited for [`WAITS`].
 fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant) -> bool {
     if server.answers.len() == 0 {
         return false;
@@ -283,7 +286,8 @@ fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant
     comes(server, incoming, left)
 }
 
-/// Whether more requests are here; for one that has begun to come it waits so long.
+/// True if more requests are available; waits up to `patience` for the rest of one that has begun
+/// to arrive.
 fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration) -> bool {
     let left = match server.expects_more() {
         true => patience,
@@ -293,7 +297,7 @@ fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration)
     incoming.has_kept() || incoming.comes_within(&left)
 }
 
-/// Sends the answers that there are; false where there are none.
+/// Sends the available answers; false if there are none.
 fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
     server.session.hear(&mut server.answers);
     let mut any = false;

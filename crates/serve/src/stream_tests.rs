@@ -15,7 +15,7 @@ use crate::answers::{Answer, DATA_HEADER};
 use crate::incoming::IncomingStream;
 use crate::{Access, Export};
 
-/// Counts what is written, and how often that is made to leave.
+/// Counts written bytes and flushes.
 #[derive(Default)]
 struct Counted {
     bytes: usize,
@@ -55,11 +55,11 @@ fn export() -> (tempfile::TempDir, Export) {
     (folder, export)
 }
 
-/// What is sent at once to a server that reads `input` in these pieces, each of which is there
-/// before it begins.
+/// Output of a server that reads `input` in these pieces, each of which is available before it
+/// starts.
 fn served(input: &[u8], cuts: &[usize]) -> Counted {
     let (_folder, export) = export();
-    // Each read takes one message, as it takes what sshd has passed on by then.
+    // Each read returns one message, like the data that sshd has passed on by then.
     let pair = socketpair(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -85,7 +85,7 @@ fn answers_leave_together_while_more_requests_are_here() {
     let one = requests(&paths[..1]).len() - requests(&[]).len();
     let whole = served(&input, &[]);
     assert_eq!(whole.flushes.len(), 1);
-    // Cut within requests, and between them.
+    // Cuts within requests and between them.
     for beyond in [0, 1, one - 1] {
         let first = requests(&[]).len() + one + beyond;
         let cuts: Vec<usize> = (0..7).map(|n| first + n * one).collect();
@@ -148,12 +148,12 @@ fn what_is_answered_leaves_before_what_takes_long_is_over() {
         assert!(any);
         calls += 1;
     }
-    // 64 MiB are not hashed twice within 5 ms.
+    // 64 MiB take longer than 5 ms to hash twice.
     assert!(calls >= 4, "{calls} of {whole} bytes");
     fs::remove_file(folder.path().join("file")).expect("it is there");
 }
 
-/// The window of sshd's channel would not open before all of it was summed, or copied.
+/// Bug: the window of sshd's channel did not open before a whole file was hashed or copied.
 #[test]
 fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
     let (folder, export) = export();
@@ -211,7 +211,7 @@ fn a_fifo_is_opened_without_its_other_end() {
         flags,
         attrs: Attrs::default(),
     };
-    // It was waited for, with all other requests of the connection behind it.
+    // Bug: OPEN blocked on the FIFO, with all other requests of the connection behind it.
     let code = |flags| crate::testing::code(&export, open(flags));
     assert_eq!(code(OpenFlags::WRITE), sftp::StatusCode::FAILURE);
     let answers = crate::testing::answers(&export, &[open(OpenFlags::READ)]);
@@ -219,13 +219,15 @@ fn a_fifo_is_opened_without_its_other_end() {
     assert!(matches!(answer, Ok(sftp::Response::Handle { .. })));
 }
 
-/// Where nobody has to look at what is sent, nobody reads it; and a file is closed when the client closes it.
+/// Without encryption, file data are not read into memory, and a file is closed when the client
+/// closes it.
 #[test]
 fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
     let (folder, export) = export();
     let content: Vec<u8> = (0..300_000_u32).map(|n| (n / 7) as u8).collect();
     fs::write(folder.path().join("file"), &content).expect("ours");
-    // While ext4 writes it out, st_blocks may say for a moment that it has holes, and those are read.
+    // While ext4 writes a file out, st_blocks may briefly indicate holes, and files with holes are
+    // read.
     let written = File::open(folder.path().join("file"));
     written.and_then(|file| file.sync_all()).expect("ours");
     let handle = &[0; 4];
@@ -281,7 +283,8 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
     }
 }
 
-/// What was answered is read when it leaves: what would change it waits until then.
+/// Answered file data are read only when they are sent: requests that would change them wait until
+/// then.
 #[test]
 fn a_read_tells_what_was_there_when_it_was_asked() {
     let (folder, export) = export();
@@ -334,7 +337,7 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
         assert!(received.is_empty() && !server.awaits() && !server.has_open());
         assert!(fs::read(&path).expect("ours") != before);
 
-        // Nor does anything wait for what is not sent any more.
+        // Data that will never be sent block nothing.
         fs::write(&path, vec![1; 300_000]).expect("ours");
         let mut received: Bytes = input_of(&[&[open, read], changes].concat());
         server.handle(&mut received).expect("sound");
@@ -346,7 +349,8 @@ fn a_read_tells_what_was_there_when_it_was_asked() {
     }
 }
 
-/// Behind an answer that a disk is waited for it would lie in the file until that has come.
+/// Data behind an answer that waits for a disk are read at once, instead of staying in the file for
+/// long.
 #[test]
 fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
     let (folder, export) = export();
@@ -378,7 +382,7 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
     assert_eq!(lying, [true, false]);
 }
 
-/// What there is of answers with data that are handed on as they are.
+/// Blocks of the available answers.
 fn blocks_of(server: &mut Server<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let taken = server.take_answers(|answer| {
@@ -399,7 +403,7 @@ fn input_of(all: &[Request<'_>]) -> Bytes {
     input.into()
 }
 
-/// Whether this process has it open.
+/// True if this process has the file open.
 fn is_open(path: &Path) -> bool {
     let all = fs::read_dir("/proc/self/fd").expect("Linux").flatten();
     let mut files = all.filter_map(|fd| fs::read_link(fd.path()).ok());

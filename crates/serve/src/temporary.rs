@@ -1,4 +1,4 @@
-//! A small file from when it is created beside its name until it has that.
+//! A small file from its creation beside the target until it has the target's name.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,13 +12,14 @@ use crate::answer::{Answer, Session};
 use crate::beneath::split;
 use crate::whole_file::{PERMISSIONS, Put, failed};
 
-/// The directory of the last small file: those that come together lie in the same. Kept while
-/// requests are at hand that came with it, so that nobody has waited for what is decided by it.
+/// The directory of the last small file, kept because files that arrive together usually share it.
+/// It is dropped before the next input is handled, so that a client which has waited for an answer
+/// finds the directory as it is then.
 #[derive(Debug)]
 pub(crate) struct Parent {
     pub(crate) path: Vec<u8>,
     pub(crate) fd: OwnedFd,
-    /// Device and inode: several paths may lead to it.
+    /// Device and inode, because several paths may lead to the directory.
     identity: (u64, u64),
 }
 
@@ -37,36 +38,36 @@ impl Parent {
     }
 }
 
-/// The names of a temporary that are tried, as clients try them.
+/// Number of temporary names to try; clients try as many.
 const NAMES: u64 = 3;
 
-/// A file that is whole but for its name.
+/// A file that is complete except for its final name.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// Until it is closed.
+    /// The open file; `None` once it is closed.
     pub(crate) file: Option<File>,
     pub(crate) temporary: Temporary,
-    /// A regular file loses its name to it.
+    /// The rename replaces a regular file.
     pub(crate) replaces: bool,
-    /// What went wrong without failing it.
+    /// A problem that did not make the request fail.
     pub(crate) warning: Option<String>,
     pub(crate) len: u64,
 }
 
 impl Written {
-    /// Where it lies.
+    /// Directory that the file is in.
     pub(crate) fn parent(&self) -> &Arc<Parent> {
         &self.temporary.parent
     }
 
-    /// Whether it has, or shall have, the name `name` in `parent`.
+    /// True if the file has or will get the name `name` in `parent`.
     pub(crate) fn takes(&self, parent: &Parent, name: &[u8], path: &[u8]) -> bool {
         let (_, last) = split(path);
         (last == name || self.temporary.name == name) && self.parent().is(parent)
     }
 }
 
-/// A file that has no final name yet; it goes unless it gets one.
+/// A file without its final name; dropping it removes the file unless it was renamed.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     parent: Arc<Parent>,
@@ -112,7 +113,7 @@ pub(crate) fn create(
 }
 
 impl Session<'_> {
-    /// Gives it its name, which `path` ends with.
+    /// Renames the temporary to the last component of `path`.
     pub(crate) fn name(&self, written: &mut Written, path: &[u8]) -> Answer {
         let (_, name) = split(path);
         let temporary = &mut written.temporary;

@@ -1,4 +1,4 @@
-//! What the tests of requests ask a server with, and where.
+//! Helpers for tests that send requests to a server.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use wire::Rest;
 
 use crate::{Access, Answer, Export, Server};
 
-/// These requests on their way, behind INIT if they are the first.
+/// Encodes requests, preceded by INIT if `first` is set.
 pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
     let mut input = Vec::new();
     let init = Init {
@@ -29,8 +29,8 @@ pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
     input.into()
 }
 
-/// All answers to what was `received`, without their lengths; and how often it was waited for what
-/// others carry out.
+/// All answers to the bytes in `received`, without their lengths, and the number of waits for the
+/// blocking pool.
 pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes>, usize) {
     let (mut output, mut waited) = (Vec::new(), 0);
     loop {
@@ -66,7 +66,7 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
     (found, waited)
 }
 
-/// The answers to `requests`, without their lengths; VERSION is left out.
+/// The answers to `requests`, without their lengths and without VERSION.
 pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
     let mut server = Server::new(export);
     let (mut found, _) = served(&mut server, input(requests, true));
@@ -78,7 +78,7 @@ pub(crate) fn answers(export: &Export, requests: &[Request<'_>]) -> Vec<Bytes> {
     found
 }
 
-/// The code and the words of each answer, which are STATUS.
+/// Code and text of each answer, which must be a STATUS.
 pub(crate) fn statuses(export: &Export, requests: &[Request<'_>]) -> Vec<(StatusCode, String)> {
     let answers = answers(export, requests);
     let status = answers.iter().map(|answer| match Response::decode(answer) {
@@ -119,7 +119,8 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A folder, served as `/` and as part of everything: the export and what goes before names.
+/// Runs `check` on a folder that is served as `/`, and as part of the whole file system; passes the
+/// export and the prefix of names.
 pub(crate) fn both(access: Access, check: impl Fn(&Export, &[u8], &Path)) {
     for beneath in [true, false] {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Lines of the log about files that were transferred.
+//! Log lines about transferred files.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,8 @@ use tracing::info;
 use crate::answer::Session;
 use wire::escape::field;
 
-/// A line about a file: always told where so much of it was moved, else with -v. A line for each of
-/// many small files would cost more than they do.
+/// Logs a line about a file: always if at least `log_files` bytes were moved, otherwise with -v.
+/// Logging each of many small files would cost more than transferring them.
 macro_rules! tell_transfer {
     ($session:expr, $path:expr, $sent:expr, $received:expr, $what:literal) => {{
         let (sent, received): (u64, u64) = ($sent, $received);
@@ -22,11 +22,10 @@ macro_rules! tell_transfer {
 }
 pub(crate) use tell_transfer;
 
-/// Files whose lines have a name that they may not keep; most clients that give them another do so at
-/// once.
+/// Most names that are remembered for a rename; clients that rename a file usually do so at once.
 const REMEMBERED: usize = 64;
 
-/// The names of files that were put and have a line, the latest last.
+/// Names of uploaded files that have a log line, the latest last.
 #[derive(Debug, Default)]
 pub(crate) struct Named(VecDeque<Vec<u8>>);
 
@@ -40,7 +39,7 @@ impl Named {
         }
     }
 
-    /// Whether it is one of them, which it is no more.
+    /// Forgets a name; returns true if it was remembered.
     fn take(&mut self, path: &[u8]) -> bool {
         let at = self.0.iter().position(|named| named == path);
         at.and_then(|at| self.0.remove(at)).is_some()
@@ -48,7 +47,7 @@ impl Named {
 }
 
 impl Session<'_> {
-    /// A file was closed of which so many bytes were moved.
+    /// Logs that a file was closed, with the bytes that were moved.
     pub(crate) fn tell_closed(&mut self, path: Vec<u8>, sent: u64, received: u64) {
         tell_transfer!(self, &path, sent, received, "closed");
         if received > 0 && received >= self.export.log_files {
@@ -56,7 +55,7 @@ impl Session<'_> {
         }
     }
 
-    /// A file has another name: of one that came beside its name it is the one that counts.
+    /// Logs a rename of a file with a log line, since the new name is the one that counts.
     pub(crate) fn tell_renamed(&mut self, from: &[u8], to: &[u8]) {
         if self.named.take(from) {
             info!(path = %field(to), from = %field(from), "renamed");
@@ -64,7 +63,7 @@ impl Session<'_> {
     }
 }
 
-/// What was not closed was broken off.
+/// Logs files that were not closed, whose transfers were interrupted.
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         for (path, sent, received) in self.handles.files() {

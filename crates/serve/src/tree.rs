@@ -1,4 +1,4 @@
-//! Trees listed in one stream: list-tree@longhaul.
+//! list-tree@longhaul: lists a whole tree in one stream of answers.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -17,31 +17,32 @@ use crate::error::Refused;
 use crate::handles::{Handles, Taken};
 use crate::reply::Reply;
 
-/// Trees that a client lists at the same time, and directories of each that are open: each of them
-/// is a descriptor and 32 KiB of entries. What lies deeper, or where there are no descriptors left, the client lists
-/// by itself.
+/// Most trees that a client lists at a time, and most open directories of each; every directory
+/// costs a descriptor and 32 KiB of entries. The client lists deeper directories itself, and those
+/// for which no descriptor is left.
 const MOST: usize = 16;
 const DEEPEST: usize = 32;
-/// An answer ends behind this many bytes.
+/// Bytes at which an answer ends.
 const PART: usize = 64 * 1024;
-/// The first one; each is twice as long as the one before. What a connection in slow start carries of a
-/// listing it does not carry of files.
+/// Size of the first answer; each is twice as long as the one before. In slow start, bytes of the
+/// listing delay those of files.
 const FIRST_PART: usize = 4 * 1024;
 
-/// What a client waits at most for what there probably is.
+/// Longest time for estimating the size of a tree.
 const COUNTING: Duration = Duration::from_millis(15);
 
-/// The trees that a client is listing, by its numbers.
+/// Trees that a client is listing, by its numbers.
 pub(crate) type Trees = BTreeMap<u32, Walk>;
 
-/// A walk through a tree: the directories from its topmost to the one that is read.
+/// A walk through a tree: the open directories from the top to the one being read.
 #[derive(Debug)]
 pub(crate) struct Walk {
     levels: Vec<(Dir, Taken)>,
-    /// Where the next part ends.
+    /// Size of the next answer.
     part: usize,
-    /// Answers may be packed. Those that are short yet stay as they are: they open the window of TCP, which is in slow
-    /// start, for the files behind them. With the first ones packed 2,000 files took two round trips more.
+    /// Answers may be compressed. The short first ones are not: they open TCP's congestion window,
+    /// which is in slow start, for the files that follow. When the first answers were compressed,
+    /// 2,000 files took two round trips more.
     packs: bool,
 }
 
@@ -106,7 +107,7 @@ impl Session<'_> {
 }
 
 impl Walk {
-    /// Appends steps until there are enough for one answer, or no more.
+    /// Appends steps until an answer is full or the walk has ended.
     fn fill(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) {
         let end = self.part;
         self.part = (2 * end).min(PART);
@@ -122,7 +123,7 @@ impl Walk {
         }
     }
 
-    /// Appends what there probably is in all, where that was not told already.
+    /// Appends an estimate of the tree's size.
     fn count(&self, part: &mut Vec<u8>) {
         let Some(top) = self.levels.first().and_then(|(top, _)| top.fd().ok()) else {
             return;
@@ -136,7 +137,7 @@ impl Walk {
         TreeStep::Leave.write(part);
     }
 
-    /// The next entry of the directory that is read; false at its end.
+    /// Appends the next entry of the current directory; false at its end.
     fn step(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) -> Result<bool, Errno> {
         let depth = self.levels.len();
         let Some((dir, _)) = self.levels.last_mut() else {
@@ -150,7 +151,7 @@ impl Walk {
         if matches!(name.to_bytes(), b"." | b"..") {
             return Ok(true);
         }
-        // What vanished meanwhile is not there.
+        // The entry vanished meanwhile.
         let Ok(stat) = fs::statat(dir.fd()?, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(true);
         };
@@ -160,7 +161,7 @@ impl Walk {
         let enters = taken.is_some();
         TreeStep::write_entry(name.to_bytes(), &attributes(&stat, told), enters, part);
         if let Some(taken) = taken {
-            // A symlink that took its place meanwhile leads nowhere.
+            // O_NOFOLLOW: a symlink may have replaced the directory.
             let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let below = fs::openat(dir.fd()?, name, how, Mode::empty());
             match below.and_then(Dir::new) {

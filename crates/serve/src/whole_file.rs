@@ -1,4 +1,4 @@
-//! Small files in one request: put-file@longhaul and get-file@longhaul.
+//! put-file@longhaul and get-file@longhaul: small files in one request.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -20,7 +20,7 @@ use crate::set::set_open;
 use crate::temporary::{Parent, Written, create};
 use crate::transfers::tell_transfer;
 
-/// A file to be put, as put-file@longhaul has it, its data unpacked.
+/// Arguments of put-file@longhaul, with decompressed data.
 pub(crate) struct Put<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) flags: PutFlags,
@@ -30,11 +30,11 @@ pub(crate) struct Put<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Bits of a mode that stay when a file is replaced.
+/// Mode bits that stay when a file is replaced.
 pub(crate) const PERMISSIONS: u32 = 0o777;
 const OWNER_WRITE: u32 = 0o200;
 
-/// What the file that is replaced has, and the new one gets.
+/// Attributes of a replaced file that the new file gets.
 #[derive(Clone, Copy, Debug)]
 struct Replaced {
     mode: u32,
@@ -42,7 +42,7 @@ struct Replaced {
 }
 
 impl Session<'_> {
-    /// Where it is to be durable it is held, and answered at the end of its set.
+    /// Puts a file. If it is to be durable, it is held and answered at the end of its group.
     pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
@@ -80,7 +80,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Writes it under its temporary name.
+    /// Writes the file under its temporary name.
     fn write_beside(
         &mut self,
         parent: &Arc<Parent>,
@@ -90,7 +90,7 @@ impl Session<'_> {
         let replaced = self.stands(parent.fd.as_fd(), name, put.flags)?;
         let created = create(parent, name, put);
         let (file, temporary) = created.map_err(|e| match (e, replaced) {
-            // Written in place, where that is possible, with a warning.
+            // The client will write the file in place, if possible, with a warning.
             (Errno::ACCESS, Some(_)) => long_way(),
             (e, _) => failed("create the file", e),
         })?;
@@ -106,7 +106,7 @@ impl Session<'_> {
         })
     }
 
-    /// It stands under its name: counts it, and tells what went wrong without failing it.
+    /// Counts and logs a file that has its final name, and answers with a warning if there is one.
     pub(crate) fn has_come(
         &mut self,
         path: &[u8],
@@ -123,8 +123,8 @@ impl Session<'_> {
         }
     }
 
-    /// What the file has that is replaced, or nothing where none is. What takes more
-    /// than a rename is left to the client's other requests.
+    /// Attributes of the file that will be replaced; `None` if there is none. Cases that need more
+    /// than a rename are refused, so that the client uses other requests.
     fn stands(
         &self,
         dir: BorrowedFd<'_>,
@@ -134,7 +134,7 @@ impl Session<'_> {
         if flags.contains(PutFlags::FRESH) {
             return Ok(None);
         }
-        // What cannot be looked at the rename decides about.
+        // If the target cannot be examined, the rename decides.
         let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(None);
         };
@@ -142,7 +142,8 @@ impl Session<'_> {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
             _ if self.is_drop_box() && !self.is_own_in(dir, name) => Ok(None),
-            // The rename would not ask; an OPEN shows whether it may be written nevertheless.
+            // A rename ignores the file's mode; the client's OPEN shows whether the file may be
+            // written.
             FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => Err(long_way()),
             FileType::RegularFile => Ok(Some(Replaced {
                 mode: stat.st_mode & PERMISSIONS,
@@ -153,7 +154,7 @@ impl Session<'_> {
         }
     }
 
-    /// Where it `may_pack`, the answer may be packed.
+    /// Gets a file; with `may_pack`, the answer may be compressed.
     pub(crate) fn get_file(
         &mut self,
         path: &[u8],
@@ -171,7 +172,8 @@ impl Session<'_> {
             reply.file(&attrs, |_| Ok::<_, Errno>(false))?;
             return Ok(());
         }
-        // One more than it says, to see whether it has grown; files of /proc say 0 and have more.
+        // Read one byte more than the size, to detect growth. Files in /proc report size 0 and have
+        // contents.
         let asked = match size {
             0 => len,
             size => len.min(size + 1),
@@ -182,7 +184,7 @@ impl Session<'_> {
                 let most = (asked - got) as usize;
                 let n = sys::append_at(&file, out, most, got)?;
                 got += n as u64;
-                // A short read is the end, unless it stops before what was said.
+                // A short read is the end of the file, unless it ends before the reported size.
                 if n == 0 || n < most && size > 0 && got >= size {
                     return Ok::<_, Refused>(true);
                 }
@@ -214,7 +216,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Nothing waits for the other end of a FIFO, which is not read anyway.
+    /// Opens a file for reading without blocking on a FIFO, which is refused later.
     fn open_to_read(&mut self, path: &[u8]) -> Result<File, Refused> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (dir, name) = split(path);
@@ -223,7 +225,7 @@ impl Session<'_> {
             let opened = fs::openat(&parent.fd, name, flags | OFlags::NOFOLLOW, Mode::empty());
             self.parent = Some(parent);
             match opened {
-                // A symlink is followed from the root of what is served.
+                // Symlinks are resolved from the root of the export.
                 Err(Errno::LOOP) => {}
                 opened => return Ok(opened?.into()),
             }
@@ -231,7 +233,7 @@ impl Session<'_> {
         Ok(self.export.place.open(path, flags, Mode::empty())?.into())
     }
 
-    /// The directory `path`, which the caller gives back.
+    /// The directory `path`, which the caller puts back into `self.parent`.
     fn parent(&mut self, path: &[u8]) -> Result<Arc<Parent>, Errno> {
         match self.parent.take() {
             Some(parent) if parent.path == path => Ok(parent),
@@ -244,15 +246,15 @@ impl Session<'_> {
     }
 }
 
-/// Sets on the open file what the client keeps, or what the replaced file had; returns what it is to
-/// be told of that.
+/// Sets the attributes that the client sent or that the replaced file had; returns a warning if
+/// that failed.
 fn set(file: &File, put: &Put<'_>, replaced: Option<Replaced>) -> Option<String> {
     let owner = match (put.attrs.owner, replaced) {
         (Some(owner), _) => {
             let failed = set_owner(file, owner).err();
             failed.map(|e| format!("{OWNER_NOT_SET}{}", words(e)))
         }
-        // What is to run as its owner runs as whoever has put it there.
+        // A setuid or setgid file keeps the uploader as owner.
         (None, Some(_)) if put.attrs.permissions.is_some_and(|mode| mode & 0o6000 != 0) => None,
         (None, Some(replaced)) => keep_owner(file, replaced.owner),
         (None, None) => None,
@@ -279,8 +281,8 @@ fn set_owner(file: &File, owner: (u32, u32)) -> Result<(), Errno> {
     set_open(file, &owner)
 }
 
-/// Gives it the owner and group of the file that it replaces, or the group alone where no more is
-/// permitted; what the client is to be told where that is not all.
+/// Gives the file the owner and group of the replaced file, or only the group if no more is
+/// permitted; returns a warning unless both were set.
 fn keep_owner(file: &File, (user, group): (u32, u32)) -> Option<String> {
     let has = fs::fstat(file).ok()?;
     if (has.st_uid, has.st_gid) == (user, group) || set_owner(file, (user, group)).is_ok() {
@@ -294,12 +296,12 @@ fn keep_owner(file: &File, (user, group): (u32, u32)) -> Option<String> {
     ))
 }
 
-/// Whether it names something in a directory.
+/// True if the name can be an entry of a directory.
 fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
 }
 
-/// Nothing was done, and the client does it with the requests of stock SFTP.
+/// Refusal without any effect; the client then uses stock SFTP requests.
 fn long_way() -> Refused {
     Refused::new(
         StatusCode::OP_UNSUPPORTED,
@@ -307,7 +309,8 @@ fn long_way() -> Refused {
     )
 }
 
-/// What is held has to get its name first; then the request is carried out again.
+/// Error that ends the group of held files, whose files get their names first; then the request is
+/// repeated.
 fn behind_others() -> Refused {
     Refused::new(StatusCode::FAILURE, "another file goes there first")
 }

@@ -49,13 +49,14 @@ fn a_file_is_put_and_replaced_whole() {
         assert_eq!((stat.len(), stat.mtime(), stat.atime()), (4, 2222, 1111));
         assert_eq!(stat.permissions().mode() & 0o7777, 0o4755);
         assert_eq!(stat.mtime_nsec(), 4);
-        // Before the mode, which it would take setuid from; others are told that it is not theirs.
+        // The owner is set before the mode, since chown clears setuid; without root the owner
+        // cannot be set.
         assert_eq!(stat.uid() == 1, testkit::missing::is_root());
         assert_eq!(names(folder), ["a"]);
     });
 }
 
-/// It became the account's own.
+/// Bug: a replaced file became the account's own.
 #[test]
 fn a_file_that_is_replaced_stays_its_owners() {
     if !testkit::missing::is_root() {
@@ -88,7 +89,7 @@ fn what_is_more_than_a_rename_is_left_to_other_requests() {
         for (name, flags, expected) in [
             ("dir", PLAIN, StatusCode::FAILURE),
             ("dir", PutFlags::FRESH, StatusCode::FAILURE),
-            // An OPEN shows whether it may be written nevertheless, as root may.
+            // OPEN shows whether the file may be written, as root may.
             ("ro", PLAIN, long_way),
             ("link", PLAIN, long_way),
             ("dangling", PLAIN, long_way),
@@ -107,7 +108,7 @@ fn what_is_more_than_a_rename_is_left_to_other_requests() {
         }
         assert_eq!(names(folder), before_names, "nothing is left of them");
         assert_eq!(fs::read(folder.join("ro")).expect("it"), b"old");
-        // A symlink is replaced where that was asked for.
+        // A symlink is replaced if requested.
         let path = at(before, "link");
         let replaced = put(&path, PutFlags::REPLACE_LINK, b"new");
         assert_eq!(code(export, replaced), StatusCode::OK);
@@ -165,7 +166,7 @@ fn access_holds() {
         let len = 100;
         let request = Request::GetFile { path: &path, len };
         assert_eq!(code(export, request), StatusCode::PERMISSION_DENIED);
-        // A new one may be put, and what one has put oneself put again.
+        // A new file may be put, and the client's own file replaced.
         let new = at(before, "new");
         let twice = [put(&new, PLAIN, b"1"), put(&new, PLAIN, b"2")];
         let got = statuses(export, &twice);
@@ -206,7 +207,7 @@ fn nothing_leads_out_of_a_root() {
     }
 }
 
-/// What get-file tells: attributes and data.
+/// The answer of get-file: attributes and data.
 fn get(export: &Export, path: &[u8], len: u32) -> (Attrs, Option<Vec<u8>>) {
     let answer = answers(export, &[Request::GetFile { path, len }]).remove(0);
     let Ok((_, Response::ExtendedReply { body })) = Response::decode(&answer) else {
@@ -224,7 +225,7 @@ fn get(export: &Export, path: &[u8], len: u32) -> (Attrs, Option<Vec<u8>>) {
 fn a_file_comes_whole_or_not_at_all() {
     both(Access::Full, |export, before, folder| {
         for (size, len, whole) in [
-            // Nothing was asked for, so nothing is known to be all.
+            // Nothing was requested, so completeness is unknown.
             (0, 0, false),
             (0, 100, true),
             (1, 100, true),
@@ -267,7 +268,7 @@ fn only_regular_files_are_read_and_symlinks_are_followed() {
     });
 }
 
-/// What says it is empty and has content, and has no end that its size would tell.
+/// Files that report size 0 and have contents.
 #[test]
 fn files_of_proc_are_read_to_their_end() {
     let export = Export::everything(Access::Full);
@@ -277,7 +278,7 @@ fn files_of_proc_are_read_to_their_end() {
     assert_eq!(data, Some(expected));
 }
 
-/// The directory that is kept between small files is not kept over what may have moved it.
+/// The cached directory is not used after it may have been moved.
 #[test]
 fn a_directory_that_was_renamed_in_between_is_found_anew() {
     both(Access::Full, |export, before, folder| {

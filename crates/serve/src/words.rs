@@ -1,31 +1,32 @@
-//! The words of a command, which no shell has to take apart.
+//! Splits a command into words where a shell would do nothing else.
 
-/// What means something to a shell wherever it stands.
+/// Characters with a meaning to a shell anywhere.
 const SPECIAL: &[u8] = b"$`{}()<>;&|!\n";
-/// What does at the front of a word.
+/// Characters with a meaning at the start of a word.
 const SPECIAL_IN_FRONT: &[u8] = b"#";
-/// What makes a word a pattern of file names.
+/// Characters of file name patterns.
 const WILD: &[u8] = b"*?[]";
-/// What a backslash keeps between double quotes (POSIX, 2.2.3); before others it is itself.
+/// Characters that a backslash quotes between double quotes (POSIX, 2.2.3); before others it is
+/// literal.
 const KEPT_IN_DOUBLE: &[u8] = b"$`\"\\";
-/// No command has more.
+/// Most words of a command.
 const MOST: usize = 4096;
 
-/// A word.
+/// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// Without quotes.
+    /// The text without quotes.
     pub(crate) text: Vec<u8>,
-    /// Where in it something stands for other names, unquoted.
+    /// Offsets of unquoted pattern characters in the text.
     pub(crate) wild: Vec<usize>,
-    /// Its `~` stands for a home.
+    /// The word begins with an unquoted `~`.
     pub(crate) home: bool,
 }
 
-/// Splits at blanks, as [`split_command`] does, and keeps what is for file names: patterns and homes.
+/// Splits at blanks, as [`split_command`] does, and also marks patterns and home directories.
 ///
 /// # Errors
-/// A shell would do more; the reason is said of the command.
+/// A shell would do more; the reason continues a sentence about the command.
 pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, &'static str> {
     let mut words: Vec<Word> = Vec::new();
     let mut word: Option<Word> = None;
@@ -65,7 +66,7 @@ pub(crate) fn words(command: &[u8]) -> Result<Vec<Word>, &'static str> {
     Ok(words)
 }
 
-/// Appends what stands before the next `quote`.
+/// Appends the text up to the closing `quote`.
 fn quoted(
     quote: u8,
     bytes: &mut impl Iterator<Item = u8>,
@@ -89,11 +90,11 @@ fn quoted(
     }
 }
 
-/// Splits at blanks. A backslash and quotes keep what they keep in a shell (POSIX, 2.2), which is how
-/// rsync writes names.
+/// Splits a command at blanks. Backslashes and quotes work as in a shell (POSIX, 2.2), which is how
+/// rsync quotes names.
 ///
 /// # Errors
-/// A shell would do more than split; the reason is said of the command.
+/// A shell would do more than split; the reason continues a sentence about the command.
 pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
     let plain = |word: Word| match (word.wild.is_empty(), word.home) {
         (false, _) => Err("has a character that is for a shell"),

@@ -1,7 +1,7 @@
-//! Processes of accounts are copies of one template. What one of them draws from the generator of
-//! random numbers no other may draw, even if the template had drawn some before, which it does not.
+//! Tests that forked account processes draw different random numbers, even if the fork server had
+//! drawn some before, which it does not.
 //!
-//! Not under the library's test harness: only a process with one thread can be forked.
+//! The test has its own main, because only a process with a single thread can be forked.
 
 use std::collections::BTreeSet;
 use std::io::{self, PipeReader, Read as _, Write as _};
@@ -12,8 +12,8 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 
 const COPIES: usize = 8;
 
-/// What a copy tells: what its original has had before, what it draws, and a signature, whose nonce
-/// would tell the key if another signature had the same.
+/// Bytes that a copy reports: numbers that its original drew before, numbers of its own, and a
+/// signature, whose nonce would reveal the key if another signature shared it.
 const LEN: usize = 32 + 64 + 64;
 
 fn main() -> io::Result<ExitCode> {
@@ -41,7 +41,7 @@ fn main() -> io::Result<ExitCode> {
         copy.read_to_end(&mut told)?;
         all.push(told);
     }
-    // The original draws as well, after its copies.
+    // The original draws too, after its copies.
     let mut told = Vec::new();
     said(&mut told)?;
     all.push(told);
@@ -50,7 +50,7 @@ fn main() -> io::Result<ExitCode> {
         let parts = all.iter().map(|told| &told[from..to]);
         parts.collect::<BTreeSet<_>>().len()
     };
-    // They are copies, or nothing is shown below.
+    // The processes are copies; otherwise the test shows nothing.
     assert_eq!(different(0, 32), 1);
     assert_eq!(different(32, 96), COPIES + 1, "random numbers were shared");
     assert_eq!(different(96, 128), COPIES + 1, "nonces were shared");

@@ -1,4 +1,4 @@
-//! The process of an account: it says whose keys may enter it, and serves whoever did.
+//! The account process: authorizes keys for one account and serves the client that logs in.
 
 use std::env;
 use std::io;
@@ -21,61 +21,61 @@ use super::message::{Answer, Begin, Check, Ended, Over, Tell};
 use super::{ServedFiles, StopSignal, confine, engine};
 use crate::TransferCounters;
 
-/// Bytes of a reason for the log.
+/// Longest reason that goes to the log, in bytes.
 const MAX_WHY: usize = 4096;
 
-/// What it has to know before anybody has logged in.
+/// Settings of an account process, sent by the monitor before anybody has logged in.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct AccountTask {
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// All of them. Whatever names users on this machine has told the monitor.
+    /// All groups of the account, looked up by the monitor through the system's user database.
     pub(super) groups: Vec<u32>,
     pub(super) home: PathBuf,
     pub(super) authorized_keys: PathBuf,
-    /// Keys whose certificates are let in beside those of authorized_keys.
+    /// File of certificate authorities accepted in addition to authorized_keys.
     pub(super) authorities: Option<PathBuf>,
     pub(super) from: IpAddr,
-    /// Blobs of the host keys, the preferred first.
+    /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
-    /// It may run programs once somebody has logged in.
+    /// The process may run programs after the login.
     pub(super) runs_programs: bool,
-    /// It stands for an account that does not exist.
+    /// The process stands in for an account that does not exist and refuses every key.
     pub(super) nobody: bool,
 }
 
-/// Where the lines of an account's process go: to the monitor, which writes them down.
+/// Sends the log lines of an account process to the monitor, which writes them.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<OnceLock<Arc<Link>>>);
 
 impl Log {
-    /// A line; level 0 is a warning, 1 is always told, 2 and 3 are more.
+    /// Logs a line; level 0 is a warning, 1 is always logged, 2 and 3 need more `-v`.
     pub fn tell(&self, level: u8, text: &[u8]) {
         let text = text.get(..4096).unwrap_or(text);
-        // Whoever has nobody to tell goes on.
+        // Before the link is set, lines are dropped.
         if let Some(link) = self.0.get() {
             let _ = link.send(&Tell { level, text }.to_bytes());
         }
     }
 }
 
-/// An account's process, before it has read anything.
+/// An account process that has not read anything yet.
 #[derive(Debug)]
 pub struct AccountProcess {
     pub(super) link: Arc<Link>,
     pub(super) client: OwnedFd,
     pub(super) stopping: StopSignal,
-    /// Whose copy it is.
+    /// Process ID of the fork server that forked this process.
     pub(super) template: Pid,
 }
 
 impl AccountProcess {
-    /// Becomes the account, answers for it, and serves whoever has logged in. Its lines go to `log`,
-    /// which leads nowhere before.
+    /// Becomes the account, answers questions about its keys, and serves the client that logs in.
+    /// Log lines go to `log`, which drops everything until this call sets its link.
     pub fn run(self, log: &Log) -> ExitCode {
-        // It is said once.
+        // The link is set only once.
         let _ = log.0.set(Arc::clone(&self.link));
         let link = Arc::clone(&self.link);
         let done = run(self);
@@ -100,7 +100,8 @@ fn run(process: AccountProcess) -> io::Result<()> {
     serve(process, &task, begin)
 }
 
-/// Answers for the account until somebody has logged in; `None` once the monitor needs it no more.
+/// Answers key questions for the account until a client logs in; `None` once the monitor closes the
+/// link.
 fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>> {
     let keys = Keys::new(task.authorized_keys.clone(), task.authorities.clone());
     loop {
@@ -119,19 +120,20 @@ fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>
     }
 }
 
-/// From here on nothing has more rights than the account.
+/// Drops to the account's rights. Nothing after this call has more rights than the account.
 fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
     confine::become_user(task.uid, task.gid, &task.groups)?;
-    // Whoever becomes somebody else has to say it again. The filter is the template's.
+    // A change of user resets these settings, so they are set again. The seccomp filter is
+    // inherited from the fork server.
     confine::seal_off(confine::SERVES)?;
     if !task.runs_programs {
         confine::run_nothing()?;
     }
-    // Had it ended before that, nothing would end this one.
+    // If the fork server ended before the death signal was set, nothing would end this process.
     if getppid() != Some(template) {
         return Err(io::Error::other("what it was made of is gone"));
     }
-    // As sshd: whoever is not at home is at the root.
+    // As sshd does: use `/` if the home directory cannot be entered.
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))
 }
 
@@ -150,7 +152,7 @@ fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io
     let allowed = entrant.is_some();
     let answer = Answer {
         allowed,
-        // It may have names in it that are as long as a line or a certificate.
+        // The reason may contain a name as long as a line or a certificate.
         why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
         entrant: &json.map_err(io::Error::other)?.unwrap_or_default(),
     };
@@ -168,7 +170,7 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
             sent: moved.sent,
             received: moved.received,
         };
-        // The monitor counts it; without one there is nothing to be counted.
+        // The monitor counts sessions; without a monitor there is no count.
         let _ = link.send(&over.to_bytes());
     };
     let handed = LoggedInConnection {
@@ -178,7 +180,7 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
         unread: begin.unread.to_vec(),
     };
     drop(message);
-    // It has this connection alone.
+    // This process serves only this connection.
     let losses = LossDetector::default();
     let done = connection::serve((&served, &losses), stream, handed, &over, &process.stopping);
     done.map_err(io::Error::other)

@@ -1,4 +1,5 @@
-//! Who may enter: the user of this process, or, where it is root's, every account of the machine.
+//! The access policy: admits the user of this process or, for a server run by root, every account
+//! of the machine.
 
 use std::ffi::{CString, OsString};
 use std::io;
@@ -25,44 +26,45 @@ use super::process::ForkedAccount;
 use super::rules::{Account, Rules};
 use crate::error::ListenError;
 
-/// Whom a server lets in.
+/// Decides which accounts and keys a server admits.
 #[derive(Debug)]
 pub struct AccessPolicy {
-    /// As sshd's AuthorizedKeysFile: %h, %u and %% stand for something, and what is not absolute
-    /// is at home.
+    /// Path pattern as in sshd's AuthorizedKeysFile: %h, %u and %% are expanded, and a relative
+    /// path starts at the account's home.
     authorized_keys: PathBuf,
-    /// A list of keys whose certificates let into every account that they name.
+    /// File of certificate authorities whose certificates may log in to every account that they
+    /// name.
     authorities: Option<PathBuf>,
     whom: Whom,
 }
 
 #[derive(Debug)]
 enum Whom {
-    /// The user of this process.
+    /// Admits the user of this process.
     This(Account),
-    /// The same, with keys that were told for one login each. What is sent before a login is read
-    /// by this user, where there is another.
+    /// Admits the user of this process with keys that are valid for one login each. Input before
+    /// the login is read by the `preauth` user if there is one.
     Once {
         account: Account,
         keys: Arc<OnceKeys>,
         preauth: Option<(u32, u32)>,
     },
-    /// All accounts. What is sent before a login is read by this user.
+    /// Admits all accounts. Input before the login is read by the `preauth` user.
     All { rules: Rules, preauth: (u32, u32) },
 }
 
-/// A home on another machine may not be there.
+/// Time limit for reading authorized_keys; a home directory on the network may not respond.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where keys are authorized when nobody says otherwise.
+/// Default location of authorized_keys.
 const USUAL: &str = ".ssh/authorized_keys";
-/// Accounts for what is sent before a login, the preferred first.
+/// Accounts that may run preauth processes, the preferred one first.
 const PREAUTH: [&str; 3] = ["longhaul-preauth", "sshd", "nobody"];
 
 impl AccessPolicy {
-    /// All accounts where this process is root's, else the user of this process.
+    /// Admits all accounts if this process is root's, otherwise the user of this process.
     ///
     /// # Errors
-    /// The user of this process has no name; nobody is there, as root, to be before a login.
+    /// The user of this process has no name, or root finds no account for preauth processes.
     pub fn open(
         authorized_keys: Option<PathBuf>,
         authorities: Option<PathBuf>,
@@ -86,7 +88,7 @@ impl AccessPolicy {
         })
     }
 
-    /// The user of this process alone, whoever that is.
+    /// Admits only the user of this process.
     #[cfg(test)]
     pub(super) fn this(authorized_keys: PathBuf) -> Self {
         Self {
@@ -96,10 +98,10 @@ impl AccessPolicy {
         }
     }
 
-    /// The user of this process alone, with any of `keys`.
+    /// Admits only the user of this process, with any of `keys`.
     ///
     /// # Errors
-    /// It has no name; nobody is there, as root, to be before a login.
+    /// The user has no name, or root finds no account for preauth processes.
     pub(super) fn once(keys: Arc<OnceKeys>) -> Result<Self, ListenError> {
         let preauth = match is_root_of_all() {
             true => Some(preauth_user().ok_or(ListenError::NoPreauthUser)?),
@@ -116,7 +118,7 @@ impl AccessPolicy {
         })
     }
 
-    /// Whether anybody could be let in now, with whatever key.
+    /// True if some key could be accepted now.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         match &self.whom {
             Whom::Once { keys, .. } => keys.any(now),
@@ -124,7 +126,7 @@ impl AccessPolicy {
         }
     }
 
-    /// Where the only user is at home.
+    /// Home directory of the only admitted user; `None` if all accounts are admitted.
     pub fn home(&self) -> Option<&Path> {
         match &self.whom {
             Whom::This(account) | Whom::Once { account, .. } => Some(&account.home),
@@ -132,7 +134,7 @@ impl AccessPolicy {
         }
     }
 
-    /// The file whose keys are let in, where it is one for all.
+    /// The file of authorized keys, if all logins use a single file.
     pub fn listed(&self) -> Option<PathBuf> {
         match &self.whom {
             Whom::This(account) => Some(self.keys_of(account)),
@@ -145,7 +147,7 @@ impl AccessPolicy {
         }
     }
 
-    /// The name of the only user.
+    /// Name of the only admitted user; `None` if all accounts are admitted.
     pub fn name(&self) -> Option<&str> {
         match &self.whom {
             Whom::This(account) | Whom::Once { account, .. } => Some(&account.name),
@@ -153,7 +155,7 @@ impl AccessPolicy {
         }
     }
 
-    /// Whom a preauth process becomes.
+    /// User and group ID that a preauth process switches to.
     pub(super) fn preauth_user(&self) -> Option<(u32, u32)> {
         match &self.whom {
             Whom::This(_) => None,
@@ -162,22 +164,22 @@ impl AccessPolicy {
         }
     }
 
-    /// The root of a preauth process, which has become somebody else.
+    /// Directory that a preauth process uses as its root (chroot), if it switches users.
     pub(super) fn preauth_folder(&self) -> Option<PathBuf> {
         match &self.whom {
             Whom::This(_) => None,
             Whom::All { .. } => Some(EMPTY.into()),
-            // None is made for a copy: it would be left behind.
+            // No folder is created for a single copy, because it would be left behind.
             Whom::Once { preauth, .. } => preauth.and_then(|_| found_empty()),
         }
     }
 
-    /// Whether each login has a process of its account.
+    /// True if each login gets a process of its account.
     pub(super) fn has_accounts(&self) -> bool {
         matches!(self.whom, Whom::All { .. })
     }
 
-    /// Who decides about the keys that are shown for an account.
+    /// Returns the authorizer that decides about the keys offered for an account.
     pub(super) fn judge(
         &self,
         user: &[u8],
@@ -204,7 +206,8 @@ impl AccessPolicy {
         };
         let (account, wrong) = match rules.account(user) {
             Ok(account) => (account, None),
-            // The same work for whom nobody is.
+            // A missing account costs as much work as an existing one, so that timing does not tell
+            // them apart.
             Err(why) => {
                 let nobody = Account {
                     name: "nobody".to_owned(),
@@ -252,7 +255,8 @@ impl AccessPolicy {
     }
 }
 
-/// Root in a user namespace that maps root alone is root by name: it can become nobody else.
+/// True if this process is root and can become other users. Root in a user namespace that maps only
+/// root cannot.
 fn is_root_of_all() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let groups = std::fs::read_to_string("/proc/self/setgroups").unwrap_or_default();
@@ -260,7 +264,7 @@ fn is_root_of_all() -> bool {
     Uid::effective().is_root() && !one && groups.trim() != "deny"
 }
 
-/// With %h, %u and %% replaced (sshd_config(5), TOKENS).
+/// Replaces %h, %u and %% in `pattern` (sshd_config(5), TOKENS).
 pub(super) fn expand(pattern: &Path, account: &Account) -> PathBuf {
     let mut out = Vec::new();
     let mut bytes = pattern.as_os_str().as_bytes().iter();
@@ -278,7 +282,8 @@ pub(super) fn expand(pattern: &Path, account: &Account) -> PathBuf {
     OsString::from_vec(out).into()
 }
 
-/// What a pattern has in it that [`expand`] knows nothing of: `%` with one character behind it.
+/// Returns the first token of a pattern that [`expand`] does not know: `%` with the character
+/// behind it.
 pub fn unknown_token(pattern: &Path) -> Option<String> {
     let pattern = pattern.to_string_lossy();
     let mut chars = pattern.chars();
@@ -302,7 +307,7 @@ fn this_user() -> Result<Account, ListenError> {
     })
 }
 
-/// All that the account is in.
+/// All group IDs that the account belongs to.
 fn groups(account: &Account) -> io::Result<Vec<u32>> {
     let name = CString::new(account.name.as_str())?;
     let groups = getgrouplist(&name, Gid::from_raw(account.gid))?;
@@ -317,7 +322,7 @@ fn preauth_user() -> Option<(u32, u32)> {
     Some((user.uid.as_raw(), user.gid.as_raw()))
 }
 
-/// Nobody but root can put anything there.
+/// Creates [`EMPTY`], a directory that only root can write to.
 fn make_empty() -> io::Result<()> {
     let made = std::fs::DirBuilder::new()
         .recursive(true)
@@ -335,7 +340,7 @@ fn make_empty() -> io::Result<()> {
     }
 }
 
-/// Where distributions have sshd's own processes before a login.
+/// Empty directories that distributions provide for sshd's preauth processes.
 const OF_SSHD: [&str; 4] = [
     EMPTY,
     "/run/sshd",
@@ -343,7 +348,7 @@ const OF_SSHD: [&str; 4] = [
     "/var/empty/sshd",
 ];
 
-/// A folder in which there is nothing, and where nobody but root puts anything.
+/// Finds an empty directory that only root can write to.
 fn found_empty() -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt as _;
     let empty = |path: &&Path| {
@@ -358,9 +363,9 @@ fn found_empty() -> Option<PathBuf> {
 /// Decides about the keys of one account for one connection.
 #[derive(Debug)]
 pub(super) enum KeyAuthorizer {
-    /// This process has no more rights than the account.
+    /// Checks the keys in this process, which has no more rights than the account.
     Here(Box<Here>),
-    /// The account's own.
+    /// Asks the account process.
     Process(AccountKeyAuthorizer),
 }
 
@@ -372,7 +377,7 @@ pub(super) struct Here {
     wrong: Option<String>,
 }
 
-/// The keys that are let in.
+/// Keys that are accepted for a login.
 #[derive(Debug)]
 enum AuthorizedKeys {
     Listed(Keys),
@@ -383,7 +388,7 @@ enum AuthorizedKeys {
 pub(super) struct AccountKeyAuthorizer {
     pub(super) process: ForkedAccount,
     account: Account,
-    /// Why nobody gets in with any key.
+    /// Reason for refusing every key.
     wrong: Option<String>,
 }
 
@@ -398,8 +403,7 @@ impl KeyAuthorizer {
         }))
     }
 
-    /// Whose keys it decides about.
-    /// Which claim a login of the account has to a place.
+    /// Returns the kind of account that logs in, which decides how many connections it may have.
     pub(super) fn claim(&self) -> Claim {
         match self {
             Self::Process(judge) if judge.account.uid == 0 => Claim::Root,
@@ -415,14 +419,14 @@ impl KeyAuthorizer {
         }
     }
 
-    /// Who may enter with a key; the reason why nobody may is for the log.
+    /// Decides about a key; the inner error is the reason for the refusal, for the log.
     ///
     /// # Errors
-    /// There is no answer.
+    /// The account process does not answer.
     pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<LoginRequest, String>> {
         match self {
             Self::Here(here) => {
-                // A key for one login is not used up by whoever names another user.
+                // A one-login key is not used up by a client that names another user.
                 if let (AuthorizedKeys::Once(_), Some(wrong)) = (&here.keys, &here.wrong) {
                     return Ok(Err(wrong.clone()));
                 }
@@ -445,7 +449,7 @@ impl KeyAuthorizer {
                 link.send(&check.to_bytes())?;
                 let [said] = readable([link.as_fd()], Some(Instant::now() + PATIENCE))?;
                 if !said {
-                    // An answer that came later would be taken for that to the next question.
+                    // A later answer would be taken as the answer to the next question.
                     let late = "the account's authorized_keys cannot be read in time";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, late));
                 }

@@ -1,4 +1,4 @@
-//! Lines of authorized_keys (sshd(8)), and of a list of authorities.
+//! Parses lines of authorized_keys (sshd(8)) and of a list of certificate authorities.
 
 use std::net::IpAddr;
 
@@ -10,22 +10,22 @@ use ssh::key::{CertificateError, PublicKey, SecurityKeyTouch};
 use super::options::Options;
 use super::patterns;
 
-/// From where and when a key is shown.
+/// Address and time of a login attempt, against which the options of a key are checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AuthContext {
     pub(super) from: IpAddr,
     pub(super) now: Timestamp,
 }
 
-/// What is shown, as it came: nothing of it is read before a key that is written down here has been
-/// found to be the one, or to have signed it.
+/// Key or certificate that a client offers, as received. Nothing in it is parsed until a listed key
+/// matches it or is found to have signed it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown<'s> {
-    /// A key's or a certificate's.
+    /// Blob of the key or certificate.
     pub(super) blob: &'s [u8],
-    /// That of the key which has signed the certificate; empty for a plain key.
+    /// Blob of the key that signed the certificate; empty for a plain key.
     pub(super) authority: &'s [u8],
-    /// How many bytes of the blob it has signed.
+    /// Number of bytes of `blob` that the authority's signature covers.
     pub(super) signed_len: usize,
 }
 
@@ -35,31 +35,32 @@ impl Shown<'_> {
     }
 }
 
-/// A file with a key on each line.
+/// A file with one key per line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines<'t> {
     pub(super) text: &'t str,
-    /// For the log.
+    /// Name of the file for log messages.
     pub(super) name: &'t str,
     /// Every key is an authority, and no line has options (TrustedUserCAKeys of sshd).
     pub(super) authorities: bool,
 }
 
-/// What was let in, as far as nobody has to prove anything.
+/// Key or certificate that a line accepts, before the client has proved that it holds the private
+/// key.
 #[derive(Debug)]
 pub(super) struct Authorized {
-    /// A key or a certificate.
+    /// The accepted key or certificate.
     pub(super) key: PublicKey,
     no_touch_required: bool,
     verify_required: bool,
 }
 
 impl Authorized {
-    /// Checks what a security key has said with its signature: by itself somebody must have touched
-    /// it (auth2-pubkey.c).
+    /// Checks the flags of a security key's signature. By default the key must have been touched
+    /// (auth2-pubkey.c).
     ///
     /// # Errors
-    /// It is not enough, one sentence.
+    /// The flags do not suffice; one sentence.
     pub(super) fn check_touch(&self, touch: Option<SecurityKeyTouch>) -> Result<(), String> {
         let wrong = match touch {
             Some(touch) if !touch.present && !self.no_touch_required => {
@@ -77,10 +78,11 @@ impl Authorized {
     }
 }
 
-/// What is `shown`, if these lines let it into the account of `user` under these circumstances.
+/// Finds a line that accepts `shown` for the account of `user` in this context.
 ///
 /// # Errors
-/// Why not, one sentence: it is not there, or each of its lines wants something else.
+/// The reason for the refusal, one sentence: no line has the key, or the options of each line rule
+/// it out.
 pub(super) fn lets_in(
     lines: Lines<'_>,
     shown: Shown<'_>,
@@ -108,7 +110,7 @@ pub(super) fn lets_in(
     Err(why)
 }
 
-/// By a line with this key; the reason continues a sentence about the line.
+/// Checks one line whose key matches; the error continues a sentence about the line.
 fn enter(
     lines: Lines<'_>,
     options: &str,
@@ -170,14 +172,14 @@ fn certified(
         }
     }
     Ok(Authorized {
-        // As auth-options.c merges them: what is stricter holds.
+        // Merged as in auth-options.c: the stricter option applies.
         no_touch_required: options.no_touch_required && terms.no_touch_required,
         verify_required: options.verify_required || terms.verify_required,
         key,
     })
 }
 
-/// Options and key of a line; `None` for a comment and for what is no key.
+/// Splits a line into options and key; `None` for comments and for lines without a key.
 fn split(line: &str) -> Option<(&str, PublicKey)> {
     if line.is_empty() || line.starts_with('#') {
         return None;
@@ -190,16 +192,17 @@ fn split(line: &str) -> Option<(&str, PublicKey)> {
     Some((options, read_key(rest.trim_start())?))
 }
 
-/// `type base64 comment`.
+/// Parses `type base64 comment`.
 fn read_key(text: &str) -> Option<PublicKey> {
     let mut words = text.split_ascii_whitespace();
     let (key_type, encoded) = (words.next()?, words.next()?);
     let key = PublicKey::from_blob(&STANDARD.decode(encoded).ok()?).ok()?;
-    // A certificate is let in by its authority's line, whatever else is written down.
+    // A certificate is accepted only through its authority's line, even if the file lists the
+    // certificate itself.
     (key.key_type() == key_type && key.certificate().is_none()).then_some(key)
 }
 
-/// The first blank that no quotes are around.
+/// Offset of the first blank outside quotes, or the length of the line.
 fn end_of_options(line: &str) -> usize {
     let mut quoted = false;
     let mut before = 0;

@@ -33,7 +33,7 @@ fn plain_key(key: &PublicKey) -> Shown<'_> {
     }
 }
 
-/// A certificate as the process that reads it says it is; of what is no certificate, nothing.
+/// A certificate as the preauth process reports it; a plain key otherwise.
 fn certificate(key: &PublicKey) -> Shown<'_> {
     let Some(certificate) = key.certificate() else {
         return plain_key(key);
@@ -97,7 +97,7 @@ fn the_reason_names_line_and_option() {
     );
 }
 
-/// A key, an authority, and a certificate of the one by the other.
+/// A key and the authority that signs its certificate.
 struct Signed {
     key: PrivateKey,
     ca: PrivateKey,
@@ -115,7 +115,7 @@ impl Signed {
         PublicKey::from_blob(&terms.sign(self.key.public(), &self.ca)).unwrap()
     }
 
-    /// What becomes of it with these options in front of the authority's key.
+    /// Offers the certificate to a file with these options before the authority's key.
     fn shown(&self, options: &str, terms: &Terms) -> Result<(), String> {
         let key = self.certificate(terms);
         let text = format!("{options} {}", line(self.ca.public()));
@@ -160,7 +160,7 @@ fn a_certificate_is_let_in_where_all_it_says_and_its_line_are_met() {
             hers.clone(),
             Err("does not name staff or admins"),
         ),
-        // CVE-2026-35414: commas divide the line's names, and none of the certificate's.
+        // CVE-2026-35414: commas separate the names of the line, and not those of a certificate.
         (
             "cert-authority,principals=\"staff,admins\"",
             Terms::user(&["staff,admins"]),
@@ -222,7 +222,7 @@ fn a_certificate_is_let_in_where_all_it_says_and_its_line_are_met() {
             critical("verify-required", "x"),
             Err("has the option verify-required, which cannot be read"),
         ),
-        // Before anything is signed with the key it would do; see the test of touches.
+        // Accepted before a signature exists; see the test of touches.
         (ca, bare("verify-required"), Ok(())),
     ] {
         let wanted = wanted.map_err(|why| {
@@ -273,15 +273,15 @@ fn keys_and_certificates_do_not_stand_for_each_other() {
     let refused = |text: &str, shown: Shown<'_>| {
         enter(text, shown).map(drop).unwrap_err();
     };
-    // The key of a certificate, and the key of an authority, are not let in by its line.
+    // An authority's line accepts neither the key inside a certificate nor the authority's own key.
     let authority = format!("cert-authority {}", line(signed.ca.public()));
     refused(&authority, plain_key(signed.key.public()));
     refused(&authority, plain_key(signed.ca.public()));
-    // Nor is a certificate by the line of its key, or by one that has it whole.
+    // A certificate is not accepted through its key's line, or through a line that contains it.
     for text in [line(signed.key.public()), line(&key)] {
         for text in [text.clone(), format!("cert-authority {text}")] {
             refused(&text, certificate(&key));
-            // Whatever the process says that has read it.
+            // The result is independent of the preauth process's report.
             refused(&text, plain_key(&key));
             let authority = signed.key.public_blob();
             refused(
@@ -293,7 +293,7 @@ fn keys_and_certificates_do_not_stand_for_each_other() {
             );
         }
     }
-    // Of several lines one is enough, and each is asked with its own options.
+    // One line suffices, and each is checked with its own options.
     let ca = line(signed.ca.public());
     let several = format!(
         "{ca}\ncert-authority,principals=\"x\" {ca}\ncert-authority,from=\"192.0.2.1\" {ca}"
@@ -327,7 +327,7 @@ fn nothing_is_read_that_the_authority_has_not_signed() {
     }
     assert!(enter(&sound, usize::MAX).is_err());
     assert!(enter(&[&sound[..], b"x"].concat(), signed_len).is_err());
-    // Signed by another, whom it names or does not name.
+    // Signed by another key, which the certificate names or does not name.
     let other = PrivateKey::generate_ed25519().unwrap();
     for named in [authority, other.public_blob()] {
         let front = hers.to_be_signed(signed.key.public(), named);
@@ -335,12 +335,12 @@ fn nothing_is_read_that_the_authority_has_not_signed() {
         let forged = with_signature(front.clone(), &signature);
         assert!(enter(&forged, front.len()).is_err());
     }
-    // By the authority, but it says that another one has signed it.
+    // Signed by the authority, and naming another key as its signer.
     let front = hers.to_be_signed(signed.key.public(), other.public_blob());
     let signature = signed.ca.sign("ecdsa-sha2-nistp256", &front).unwrap();
     let astray = with_signature(front.clone(), &signature);
     assert!(enter(&astray, front.len()).is_err());
-    // What the authority has signed that is no certificate.
+    // Signed by the authority, and not a certificate.
     let signature = signed.ca.sign("ecdsa-sha2-nistp256", b"something").unwrap();
     let no_certificate = with_signature(b"something".to_vec(), &signature);
     assert!(enter(&no_certificate, 9).is_err());
@@ -424,7 +424,7 @@ fn a_security_key_is_touched_unless_line_and_certificate_say_otherwise() {
     };
     let (ca, both) = ("cert-authority", "cert-authority,no-touch-required");
     for (admitted, touches) in [
-        // No security key, not touched, touched, touched by its owner.
+        // No security key; not touched; touched; touched with user verification.
         (plain("restrict"), [true, false, true, true]),
         (plain("no-touch-required"), [true, true, true, true]),
         (plain("verify-required"), [false, false, false, true]),

@@ -1,4 +1,4 @@
-//! Bytes of a file that somebody wrote, and of a process that was taken over, do no harm.
+//! Fuzzes the parsers of authorized_keys and of messages from other processes.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ fn run(property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
     }
 }
 
-/// Words of such files, joined, doubled and cut.
+/// Builds a text from the words of such files, joined, doubled and cut.
 fn text(u: &mut Unstructured<'_>, words: &[&str]) -> Result<String> {
     let mut text = String::new();
     for _ in 0..u.int_in_range(0..=20)? {
@@ -86,7 +86,7 @@ fn options_of_a_key_in_any_form() {
     run(|u| {
         let (text, at) = (text(u, &OPTIONS)?, circumstances(u)?);
         if Options::read(&text, at).is_ok() {
-            // What could not be honoured is nowhere in it but between quotes.
+            // A rejected option appears at most between quotes.
             assert!(text.contains('"') || !text.contains("command"), "{text}");
         }
         Ok(())
@@ -98,9 +98,9 @@ fn patterns_and_times_in_any_form() {
     run(|u| {
         let (text, address) = (text(u, &OPTIONS)?, address(u)?);
         let taken = patterns::takes(&text, address);
-        // A list that forbids everything besides takes nothing.
+        // A list that ends with a pattern against everything matches nothing.
         assert!(!patterns::takes(&format!("{text},!*"), address), "{text}");
-        // A list of networks alone means the same in both places.
+        // A list of networks gives equal results in both functions.
         if let Some(found) = patterns::in_networks(&text, address) {
             assert_eq!(taken, found, "{text}");
         }
@@ -134,7 +134,7 @@ fn lines_of_authorized_keys_in_any_form_let_nobody_else_in() {
         for (blob, authority) in [
             (other.as_slice(), [].as_slice()),
             (&some, &[]),
-            // A certificate that says who has signed it, and was not signed.
+            // Claims to be a certificate, and is not signed.
             (&some, &theirs),
             (&theirs, &theirs),
         ] {
@@ -162,7 +162,7 @@ fn messages_between_processes_in_any_form() {
     macro_rules! each {
         ($bytes:expr, $($message:ident)*) => {
             $(if let Ok(message) = $message::decode($bytes) {
-                // But for the number of a bool, of which there are many.
+                // The encoding is equal except for bools, which have many encodings.
                 let again = message.to_bytes();
                 assert_eq!(again.len(), $bytes.len(), stringify!($message));
                 assert!($message::decode(&again).is_ok_and(|same| same.to_bytes() == again));
@@ -170,7 +170,7 @@ fn messages_between_processes_in_any_form() {
         };
     }
     run(|u| {
-        // Strings with their lengths, so that some are whole.
+        // Strings with their lengths, so that some messages are valid.
         let mut bytes = vec![*u.choose(&[1, 2, 3, 4, 5, 6, 7, 8, 17, 18, 19, 20, 21])?];
         for _ in 0..u.int_in_range(0..=9)? {
             match u.int_in_range(0..=4)? {

@@ -10,13 +10,13 @@ use rustix::process::{
     set_parent_process_death_signal, setrlimit, setsid,
 };
 
-/// Root's, empty, and where no preauth process finds anything.
+/// Directory that is empty and root's; preauth processes use it as their root.
 pub(super) const EMPTY: &str = "/run/longhaul";
 
-/// Becomes this user, for good.
+/// Switches to this user and these groups permanently.
 ///
 /// # Errors
-/// The process is not root's, or could be root again: it must not go on.
+/// The process is not root's, or could become root again; the caller must not continue.
 pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
     let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
@@ -34,21 +34,22 @@ pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
     Ok(())
 }
 
-/// What a process is called that waits for its client, ...
+/// Process name while it waits for a client.
 pub(super) const STANDS_READY: &CStr = c"longhaul:ready";
-/// ... and what it is called from then on. Or it would be "exe".
+/// Process name once it serves a client; without it, ps(1) would show "exe".
 pub(super) const SERVES: &CStr = c"longhaul";
 
-/// Gives this process one of these names.
+/// Sets the name of this process, shown by ps(1).
 pub(super) fn set_name(name: &CStr) -> io::Result<()> {
     Ok(rustix::thread::set_name(name)?)
 }
 
-/// What no process that reads what clients send may: be looked into by others of its user, survive
-/// the monitor, leave a core with keys in it, or gain rights by what it starts.
+/// Applies the restrictions of every process that reads client input: no tracing by other processes
+/// of its user, death with its parent, no core file with keys in it, and no new privileges through
+/// exec.
 pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
-    // Whoever started the server in a terminal is not written to there by those who log in. It fails for a
-    // process that leads a group, which is one that has none.
+    // A new session keeps clients from writing to the terminal in which the server was started.
+    // setsid fails only for a process group leader, which already has no terminal.
     let _ = setsid();
     set_name(name)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -58,15 +59,15 @@ pub(super) fn seal_off(name: &CStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `empty` the root of this process.
+/// Makes `empty` the root directory of this process (chroot).
 pub(super) fn leave_files(empty: &Path) -> io::Result<()> {
     chroot(empty)?;
     chdir("/")?;
     Ok(())
 }
 
-/// Clients whose rights are those of this process shall not write to its memory, which the file
-/// system shows them as /proc/self/mem (as sftp-server.c, platform_disable_tracing).
+/// Hides the memory of this process from clients that have its rights and could otherwise write to
+/// /proc/self/mem through the file system (as sftp-server.c, platform_disable_tracing).
 ///
 /// # Errors
 /// The kernel refuses.
@@ -74,7 +75,7 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Leaves no memory of this process behind when it dies.
+/// Disables core files of this process.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -90,16 +91,16 @@ fn no_more(what: Resource) -> io::Result<()> {
     Ok(setrlimit(what, none)?)
 }
 
-/// What a preauth process still has to give up.
+/// Restrictions that a preauth process applies once it has a client.
 pub(super) struct PendingConfinement {
     filter: filters::Filter,
     lacking: Vec<&'static str>,
 }
 
-/// Leaves a preauth process no file and no port. What is left to be given up is made ready.
+/// Denies a preauth process all files and ports (Landlock) and compiles the filter for later.
 ///
 /// # Errors
-/// The kernel refuses what it has.
+/// The kernel refuses a feature that it has.
 pub(super) fn prepare_preauth() -> io::Result<PendingConfinement> {
     let mut lacking = Vec::new();
     if !filters::landlock()? {
@@ -109,10 +110,11 @@ pub(super) fn prepare_preauth() -> io::Result<PendingConfinement> {
     Ok(PendingConfinement { filter, lacking })
 }
 
-/// Leaves a preauth process nothing but the descriptors it has. Tells what of it this kernel lacks.
+/// Leaves a preauth process nothing but its open descriptors. Returns the names of the features
+/// that this kernel lacks.
 ///
 /// # Errors
-/// The kernel refuses what it has.
+/// The kernel refuses a feature that it has.
 pub(super) fn confine_preauth(left: PendingConfinement) -> io::Result<Vec<&'static str>> {
     let PendingConfinement {
         filter,
@@ -120,7 +122,7 @@ pub(super) fn confine_preauth(left: PendingConfinement) -> io::Result<Vec<&'stat
     } = left;
     no_more(Resource::Fsize)?;
     no_more(Resource::Nproc)?;
-    // One, or poll(2) takes none.
+    // The limit is 1 because poll(2) fails with a limit of 0.
     let one = Rlimit {
         current: Some(1),
         maximum: Some(1),
@@ -132,20 +134,20 @@ pub(super) fn confine_preauth(left: PendingConfinement) -> io::Result<Vec<&'stat
     Ok(lacking)
 }
 
-/// Keeps an account's process, and what it runs, from what no file transfer needs. Programs are not
-/// among that: where none are allowed, [`run_nothing`] keeps it from those too.
+/// Denies an account process and its programs the system calls that no file transfer needs. Running
+/// programs stays possible; [`run_nothing`] forbids it for servers that allow none.
 ///
 /// # Errors
-/// The kernel refuses what it has.
+/// The kernel refuses a feature that it has.
 pub(super) fn confine_account() -> io::Result<()> {
     filters::apply(&filters::no_clone3()?)?;
     filters::apply(&filters::account()?).map(drop)
 }
 
-/// Keeps an account's process from running a program.
+/// Forbids an account process to run programs.
 ///
 /// # Errors
-/// The kernel refuses what it has.
+/// The kernel refuses a feature that it has.
 pub(super) fn run_nothing() -> io::Result<()> {
     filters::apply(&filters::programs()?).map(drop)
 }

@@ -1,4 +1,5 @@
-//! One connection: bytes between its socket, the engine and the sessions on its channels.
+//! Serves one connection: moves bytes between its socket, the SSH engine and the sessions on its
+//! channels.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,43 +29,43 @@ use crate::error::ConnectionError;
 use crate::handles::Allowance;
 use crate::{Export, TransferCounters};
 
-/// A connection on which nothing has been under way for so long keeps no memory for more.
+/// Idle time after which a connection gives back its buffer memory.
 const KEEPS_MEMORY: Duration = Duration::from_secs(5);
-/// Channels of a connection (MaxSessions of sshd).
+/// Most session channels of a connection (MaxSessions of sshd).
 pub(super) const MOST_SESSIONS: usize = 10;
-/// When the server stops, a connection on which nothing has been under way for so long ends: a
-/// copy of many files is between two of them now and then.
+/// Idle time after which a connection ends while the server shuts down. A copy of many files is
+/// briefly idle between two files.
 const DRAIN_IDLE: Duration = Duration::from_secs(2);
-/// The same where a file is open: its client may wait for what it sends, or may have forgotten it, as a mounted
-/// file system does.
+/// Idle time at shutdown while a file is open: the client may be waiting for its own source, or may
+/// have forgotten the file, as a mounted file system does.
 const DRAIN_OPEN: Duration = Duration::from_secs(60);
-/// Sealed bytes that wait for the socket: one large writev.
+/// Most sealed bytes that wait for the socket, enough for one large writev.
 const BATCH: usize = 256 << 10;
-/// Bytes read or written in a turn, so that neither direction starves the other.
+/// Most bytes read or written in one turn, so that neither direction starves the other.
 const TURN: usize = 1 << 20;
-/// How often the kernel is asked for the round trip, which windows follow.
+/// Interval at which the kernel is asked for the round trip, which windows follow.
 const RTT_INTERVAL: Duration = Duration::from_millis(50);
-/// What the windows of a connection may grow to where the client's buffers bear it: 2.5 Gbit/s at
-/// 200 ms.
+/// Largest channel window towards clients whose buffers can hold it: 2.5 Gbit/s at 200 ms.
 const LARGE_WINDOW: u32 = 64 << 20;
-/// Packets whose memory is kept for further ones: 2 MiB.
+/// Number of packet buffers kept for reuse: 2 MiB.
 const KEPT: usize = 8;
 
-/// A connection whose client is logged in.
+/// A connection whose client is logged in, as the preauth process hands it over.
 pub(super) struct LoggedInConnection<'h> {
     pub(super) host_keys: Vec<Arc<dyn HostKey>>,
     pub(super) algorithms: &'h Algorithms,
-    /// Of [`ssh::Connection::hand_over`]. It holds keys, and is gone once they are used.
+    /// State from [`ssh::Connection::hand_over`]. It contains keys and is dropped once they are
+    /// used.
     pub(super) state: Zeroizing<Vec<u8>>,
-    /// Received and not handled.
+    /// Bytes received and not handled yet.
     pub(super) unread: Vec<u8>,
 }
 
-/// Serves it until the client goes, or until nothing is under way once `stopping` is readable. What
-/// its sessions have moved goes to `over`.
+/// Serves `stream` until the client leaves, or until the connection is idle once `stopping` is
+/// readable. Passes the transfer counters of its sessions to `over`.
 ///
 /// # Errors
-/// Why it ended otherwise, which the client is told where it can be.
+/// The reason for an abnormal end, which the client is also told if possible.
 pub(super) fn serve(
     (served, losses): (&ServedFiles, &LossDetector),
     stream: TcpStream,
@@ -99,7 +100,7 @@ pub(super) fn serve(
                 conn.disconnect(reason, &words)?;
             }
             last.fill(&mut conn, BATCH)?;
-            // The log knows as well.
+            // The reason is in the log as well.
             if sys::write_parts(&stream, last.parts()).is_ok() {
                 hear_out(&stream);
             }
@@ -108,7 +109,7 @@ pub(super) fn serve(
     }
 }
 
-/// One connection.
+/// One connection and the sessions on its channels.
 pub(super) struct Connection<'s> {
     export: &'s Export,
     served: &'s ServedFiles,
@@ -121,19 +122,19 @@ pub(super) struct Connection<'s> {
     pub(super) sessions: BTreeMap<ChannelId, Session<'s>>,
     allowance: Allowance,
     departed: OrphanedSessions<'s>,
-    /// It was said that nothing is encrypted.
+    /// The log already says that nothing is encrypted.
     told_clear: bool,
     rtt_asked: Option<Instant>,
     losses: &'s LossDetector,
-    /// What it has told of them; nothing once they are borne.
+    /// Counters last reported to `losses`; `None` once the socket uses a loss-tolerant algorithm.
     lost: Option<Told>,
-    /// The last time that something was under way.
+    /// Last time at which a request or transfer was active.
     pub(super) busy: Instant,
-    /// Its memory was given back since then.
+    /// The buffer memory was given back since `busy`.
     trimmed: bool,
-    /// The last time that the client took something, or that nothing waited for it.
+    /// Last time at which the client took bytes, or at which no bytes waited for it.
     moved: Instant,
-    /// The socket may be read, or written, without waiting.
+    /// The socket can be read, or written, without blocking.
     pub(super) readable: bool,
     writable: bool,
 }
@@ -177,10 +178,10 @@ impl<'s> Connection<'s> {
         new
     }
 
-    /// Serves until the client goes, or until nothing is under way once `stopping` is readable.
+    /// Serves until the client leaves, or until the connection is idle once `stopping` is readable.
     ///
     /// # Errors
-    /// Why it ended otherwise, which the client is told where it can be.
+    /// The reason for an abnormal end, which the client is also told if possible.
     fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
         let farewell = done.as_ref().err().map(ConnectionError::farewell);
@@ -192,7 +193,7 @@ impl<'s> Connection<'s> {
         if let Some((reason, words)) = farewell.flatten()
             && self.conn.disconnect(reason, &words).is_ok()
         {
-            // The client need not be there any more.
+            // The client may already be gone.
             let _ = self.write();
             if self.sending.is_empty() {
                 hear_out(&self.stream);
@@ -207,7 +208,7 @@ impl<'s> Connection<'s> {
 
     fn serve(&mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let mut draining = false;
-        // What came behind the login.
+        // Handle the bytes that arrived behind the login.
         self.handle(Instant::now())?;
         loop {
             let now = Instant::now();
@@ -218,7 +219,7 @@ impl<'s> Connection<'s> {
             }
             self.departed.turn(now, self.conn.channels());
             more |= self.write()?;
-            // What was written has made room for more answers.
+            // Written bytes have made room for more answers.
             let channels = self.conn.channels();
             more |= self.sessions.values().any(|s| s.has_work(channels));
             self.check_time(now, draining)?;
@@ -227,7 +228,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// Gives back the memory of what was under way.
+    /// Gives back buffer memory after [`KEEPS_MEMORY`] without activity.
     fn trim(&mut self, now: Instant) {
         let due = now >= self.busy + KEEPS_MEMORY;
         if due && !self.trimmed {
@@ -240,13 +241,13 @@ impl<'s> Connection<'s> {
         self.trimmed = due;
     }
 
-    /// When nothing has been under way for long enough to end with the server.
+    /// Time at which the connection has been idle long enough to end with the server.
     fn drained(&self) -> Instant {
         let open = self.sessions.values().any(Session::has_open);
         self.busy + if open { DRAIN_OPEN } else { DRAIN_IDLE }
     }
 
-    /// Ends what has lasted too long.
+    /// Ends the connection after a timeout.
     fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
         let channels = self.conn.channels();
         let busy = |s: &Session<'_>| s.is_busy(channels);
@@ -270,8 +271,8 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// Waits for the socket, the next deadline or the end of the server, which it tells; not at
-    /// all when there is `more` to do.
+    /// Waits for the socket, the next deadline or the shutdown of the server; returns true for the
+    /// shutdown. Does not wait if there is `more` to do.
     fn wait(
         &mut self,
         now: Instant,
@@ -305,7 +306,7 @@ impl<'s> Connection<'s> {
         let mut wanted = PollFlags::IN;
         wanted.set(PollFlags::OUT, !self.sending.is_empty());
         let mut fds = vec![PollFd::new(&self.stream, wanted)];
-        // The end of the server is seen once.
+        // The shutdown is reported only once.
         if !draining {
             fds.push(PollFd::new(&*stopping.0, PollFlags::IN));
         }
@@ -323,7 +324,7 @@ impl<'s> Connection<'s> {
         Ok(!draining && !fds[1].revents().is_empty())
     }
 
-    /// Reads and handles what has come, within a bound; true when there may be more.
+    /// Reads and handles received bytes, at most [`TURN`]; true if there may be more.
     fn read(&mut self, now: Instant) -> Result<bool, ConnectionError> {
         let mut total = 0;
         while self.readable && total < TURN && !self.is_behind() {
@@ -360,14 +361,14 @@ impl<'s> Connection<'s> {
                     self.let_files_lie();
                     self.tell_clear();
                 }
-                // A client's, or of the login.
+                // Events of a client or of the login do not concern this side.
                 _ => {}
             }
         }
         Ok(handled?)
     }
 
-    /// Files are sent from where they are, as far as the keys bear it.
+    /// Sets how packets may borrow file data from mappings, as the current keys allow.
     fn let_files_lie(&mut self) {
         let outlying = self.conn.outlying();
         self.conn.channels().pool().set_outlying(outlying);
@@ -387,7 +388,7 @@ impl<'s> Connection<'s> {
         }
     }
 
-    /// Packets and windows beyond what OpenSSH takes, for those who take more.
+    /// Allows larger packets and windows than OpenSSH's for clients that support them.
     fn suit(&mut self) {
         let peer = self.conn.peer();
         let large_packets = peer.is_some_and(Ident::is_longhaul);
@@ -441,26 +442,27 @@ impl<'s> Connection<'s> {
             }
             ChannelEvent::Closed(id) => {
                 if let Some(mut session) = self.sessions.remove(&id) {
-                    // What it has answered is not to be what it does now.
+                    // Seal this session's answers before the session is detached.
                     self.sending.settle(&mut self.conn)?;
                     session.finish(true);
                     session.tell(self.over);
                     self.departed.add(Instant::now(), session);
                 }
             }
-            // Of channels that we would have opened.
+            // Events of channels that the server would have opened; it opens none.
             _ => {}
         }
         Ok(())
     }
 
-    /// Writes what the socket takes, within a bound; true when it may take more of what there is.
+    /// Writes until the socket is full, at most [`TURN`]; true if it may take more of the remaining
+    /// bytes.
     fn write(&mut self) -> Result<bool, ConnectionError> {
         let mut total = 0;
         while self.writable && total < TURN {
             self.sending.fill(&mut self.conn, BATCH)?;
             if self.sending.is_empty() {
-                // Windows keep what there still is.
+                // The remaining data wait for a window.
                 self.sending.settle(&mut self.conn)?;
                 return Ok(false);
             }
@@ -511,7 +513,7 @@ impl<'s> Connection<'s> {
     }
 }
 
-/// Threads that this process has for all connections.
+/// Crypto helper threads, shared by all connections of this process.
 fn helper() -> Helper {
     let workers = Workers::shared();
     Helper::new(|| workers.are_idle(), |work| workers.help(work))

@@ -7,17 +7,17 @@ use super::Limits;
 use super::limits::Claim;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Whoever leaves without having logged in keeps the place of its source for so long. Otherwise one that
-/// comes and goes would have a key exchange made each time, as many as there is processor for (DHEat,
-/// CVE-2002-20001); with 20 places they are ten in a second.
+/// Time for which a connection that ended without a login still counts for its source. Without it,
+/// a client that reconnects in a loop could cause as many key exchanges as the processor can make
+/// (DHEat, CVE-2002-20001); with 20 places per source they are ten per second.
 const LINGER: Duration = Duration::from_secs(2);
-/// Where all places are taken by as many sources, whoever has not logged in for so long gives way: longer than
-/// keys and agents take.
+/// Time after which an unauthenticated connection may be dropped for a newcomer if all sources hold
+/// equally many places. A login with keys or an agent takes less.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So many who have left are remembered at most.
+/// Most ended connections that are remembered for [`LINGER`].
 const MOST_LEFT: usize = 4096;
 
-/// Those who are connected.
+/// Counts all connections and enforces [`Limits`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionLimiter(Arc<Inner>);
 
@@ -30,14 +30,14 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Count {
     all: usize,
-    /// Whoever has not logged in yet, by number.
+    /// Connections that have not logged in yet, by number.
     strangers: BTreeMap<u64, Unauthenticated>,
     next: u64,
     by_source: BTreeMap<IpAddr, usize>,
-    /// Who has left without having logged in, and when; they count for their source.
+    /// Connections that ended without a login, and when; they still count for their source.
     left: VecDeque<(Instant, IpAddr)>,
     by_user: BTreeMap<String, usize>,
-    /// Since when, and how many have come in that second.
+    /// Start of the current second and the number of connections accepted in it.
     second: Option<(Instant, usize)>,
 }
 
@@ -45,13 +45,14 @@ struct Count {
 struct Unauthenticated {
     since: Instant,
     source: IpAddr,
-    /// What it hears and says goes through this.
+    /// Socket to shut down if this connection has to make room.
     stream: Option<TcpStream>,
 }
 
 impl Count {
-    /// Who gives way to somebody from `source`, where there is no room for more strangers: whoever has waited
-    /// longest of those from where most are. 100 silent connections would keep everybody out otherwise.
+    /// Chooses the connection to drop for a newcomer from `source` if there is no room for more
+    /// unauthenticated ones: the oldest one of the source that has the most. Otherwise 100 silent
+    /// connections would keep everybody out.
     fn gives_way(&self, source: IpAddr, now: Instant) -> Option<u64> {
         let mut from = BTreeMap::<IpAddr, usize>::new();
         for stranger in self.strangers.values() {
@@ -63,12 +64,13 @@ impl Count {
             true => from.get(&stranger.source) == Some(&most),
             false => now.saturating_duration_since(stranger.since) >= PATIENCE,
         };
-        // They are in the order in which they came.
+        // Numbers follow the order of arrival.
         let first = self.strangers.iter().find(|(_, stranger)| may(stranger));
         first.map(|(number, _)| *number)
     }
 
-    /// Somebody who has not logged in leaves, or has to.
+    /// Removes an unauthenticated connection that ended or has to make room, and remembers its
+    /// source.
     fn leave(&mut self, number: u64, now: Instant) -> Option<Unauthenticated> {
         let stranger = self.strangers.remove(&number)?;
         self.left.push_back((now, stranger.source));
@@ -76,7 +78,7 @@ impl Count {
         Some(stranger)
     }
 
-    /// A place of a source is free again.
+    /// Releases a place of a source.
     fn free(&mut self, source: IpAddr) {
         if let Some(from_one) = self.by_source.get_mut(&source) {
             *from_one -= 1;
@@ -86,7 +88,7 @@ impl Count {
         }
     }
 
-    /// The places of those who have left long ago are free.
+    /// Releases the places of connections that ended longer than [`LINGER`] ago.
     fn forget(&mut self, now: Instant) {
         while let Some(&(since, source)) = self.left.front()
             && (now.saturating_duration_since(since) >= LINGER || self.left.len() > MOST_LEFT)
@@ -97,18 +99,19 @@ impl Count {
     }
 }
 
-/// One of them, until it is dropped.
+/// A permit for one connection; dropping it releases the place.
 #[derive(Debug)]
 pub(super) struct Place {
     crowd: ConnectionLimiter,
-    /// Until it is known who it is.
+    /// Number of the connection until it has logged in.
     stranger: Option<u64>,
-    /// The account it counts for.
+    /// The account that the connection counts for.
     user: Option<String>,
 }
 
 impl ConnectionLimiter {
-    /// A place for somebody, and the connection that has to end for it; or why there is none.
+    /// Admits a connection from `address` and returns its permit, with the connection that must end
+    /// to make room; or the reason for the refusal.
     pub(super) fn enter(
         &self,
         address: IpAddr,
@@ -159,13 +162,13 @@ impl ConnectionLimiter {
         Ok((place, gone))
     }
 
-    /// How many are there, and how many of them nobody knows.
+    /// Number of connections, and how many of them have not logged in.
     pub(super) fn counted(&self) -> (usize, usize) {
         let count = self.lock();
         (count.all, count.strangers.len())
     }
 
-    /// Waits until the last one has gone.
+    /// Waits until the last connection has ended.
     pub(super) fn wait_until_empty(&self) {
         let count = self.lock();
         let waited = self.0.changed.wait_while(count, |count| count.all > 0);
@@ -178,7 +181,7 @@ impl ConnectionLimiter {
 }
 
 impl Place {
-    /// Counts it for an account, or tells why that has no room.
+    /// Counts the connection for an account, or returns the reason why the account has no room.
     pub(super) fn count_for(
         &mut self,
         user: &str,
@@ -189,7 +192,7 @@ impl Place {
             return Ok(());
         }
         let mut count = self.crowd.lock();
-        // Those that are about to be told that they are logged in count already.
+        // Logins that are about to succeed are already counted.
         let logged_in = count.by_user.values().sum();
         let own = count.by_user.get(user).copied().unwrap_or(0);
         limits.has_room(claim, own, logged_in)?;
@@ -198,7 +201,7 @@ impl Place {
         Ok(())
     }
 
-    /// What to end where it has to give way to somebody else.
+    /// Sets the socket to shut down if this connection has to make room.
     pub(super) fn is_at(&self, stream: TcpStream) {
         let mut count = self.crowd.lock();
         let stranger = self
@@ -209,7 +212,7 @@ impl Place {
         }
     }
 
-    /// Who it is is known.
+    /// Marks the connection as logged in.
     pub(super) fn known(&mut self) {
         let Some(number) = self.stranger.take() else {
             return;
@@ -256,7 +259,8 @@ mod tests {
         entered.map(|(place, _)| place)
     }
 
-    /// Five sources with 20 silent connections each had all 100 places, and nobody else could log in.
+    /// Bug: five sources with 20 silent connections each held all 100 places, and nobody else could
+    /// log in.
     #[test]
     fn who_has_many_places_gives_way() {
         let (crowd, now, limits) = (
@@ -272,12 +276,13 @@ mod tests {
             let mut good = enter(here(1, n), now).expect("somebody gives way");
             assert_eq!(crowd.counted().1, 100);
             good.known();
-            // They come again, and have no more than they had.
+            // The bad sources reconnect, and get no more places than before.
             bad.extend((0..5).filter_map(|m| enter(here(0, m), now).ok()));
         }
         assert!(crowd.counted().1 <= 100);
         drop(bad);
-        // From a hundred sources one each: whoever takes longer than logins do.
+        // A hundred sources hold one place each: a connection that takes longer than a login makes
+        // room.
         let later = Instant::now() + LINGER;
         let held: Vec<Place> = (0..100)
             .map(|n| enter(here(2, n), later).unwrap())
@@ -302,7 +307,7 @@ mod tests {
         assert!(enter(bad(99)).is_err());
         let good = IpAddr::from([192, 0, 2, 1]);
         assert!(enter(good).is_ok());
-        // Whoever has logged in is no stranger.
+        // A connection that has logged in no longer counts as unauthenticated.
         held[0].known();
         assert!(enter(bad(99)).is_ok());
         held.clear();
@@ -371,7 +376,7 @@ mod tests {
         assert!(enter(limits.connections).is_err());
     }
 
-    /// 30 connections of one account left no place in which root could log in.
+    /// Bug: 30 connections of one account left no place in which root could log in.
     #[test]
     fn whoever_has_filled_the_server_keeps_nobody_from_logging_in() {
         let limits = Limits {
@@ -391,7 +396,7 @@ mod tests {
             }
         }
         assert!((10..23).contains(&held.len()), "{}", held.len());
-        // Silent ones take the rest, and make room.
+        // Silent connections take the rest, and make room.
         let strangers: Vec<Place> = (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
         assert!(strangers.len() >= 7);
         let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);

@@ -1,4 +1,4 @@
-//! The last that a client hears.
+//! Delivers the reason of a disconnect to the client before its socket is closed.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// For so long a client may take its time to go that was told to.
+/// Time that a client has to close the connection after it was told to.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Reads what a client still sends that was told why it has to go, until it has gone or for a moment.
-/// A socket that is closed with something unread is reset, and what was said last is lost with that
-/// (RFC 2525 section 2.17): who was in the middle of sending would not know why.
+/// Reads and discards input of a client that was told to leave, until it closes or [`MOMENT`] has
+/// passed. Closing a socket with unread input resets the connection (RFC 2525 section 2.17), and a
+/// client that is still sending would lose the reason.
 pub(super) fn hear_out(stream: &TcpStream) {
     let until = Instant::now() + MOMENT;
     let mut unheard = [0; 16 << 10];
@@ -30,18 +30,18 @@ pub(super) fn hear_out(stream: &TcpStream) {
     }
 }
 
-/// So long a client that was turned away may take to read why.
+/// Time that a refused client has to read the reason.
 const READING: Duration = Duration::from_secs(2);
-/// Clients that are told a reason in one second; the others see a reset. ssh-audit takes a server that
-/// answers 20 connections a second for one that does not slow a flood of key exchanges down
-/// (CVE-2002-20001), and each client that is waited for holds a descriptor.
+/// Clients that are sent a reason within one second; the others see a reset. ssh-audit takes a server
+/// that answers 20 connections a second for one that does not slow a flood of key exchanges down
+/// (CVE-2002-20001), and each client that is kept open holds a descriptor.
 const MOST_TOLD: u32 = 4;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Clients that were turned away and told why, until they have read it.
+/// Refused clients that were sent the reason, kept open until they have read it.
 ///
-/// A socket that is closed while something of the client's is unread is reset, and the client sees a
-/// reset in place of the reason: its identification is on its way by then.
+/// A socket that is closed with unread input is reset, and the client would see a reset in place of
+/// the reason, because its identification is already on the way.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     /// Clients that were told, the first one first.
@@ -51,9 +51,9 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Tells a client why it is turned away: an identification and a DISCONNECT, which is the way in
-    /// which clients show it (OpenSSH: `Received disconnect from ...: too many connections`). Lines in
-    /// front of the identification (RFC 4253 section 4.2) it shows with -v alone.
+    /// Sends a client the reason for the refusal: an identification and a DISCONNECT, which clients
+    /// display (OpenSSH: `Received disconnect from ...: too many connections`). OpenSSH shows lines
+    /// before the identification (RFC 4253 section 4.2) only with -v.
     pub(super) fn tell(&mut self, stream: TcpStream, why: &str, now: Instant) {
         let second = self.second.filter(|(since, _)| *since + SECOND > now);
         let (since, told) = second.unwrap_or((now, 0));
@@ -61,7 +61,7 @@ impl Refused {
             return;
         }
         self.second = Some((since, told + 1));
-        // A client that takes nothing is not waited for.
+        // A client that accepts no bytes is not waited for.
         let sent = rustix::net::send(&stream, &disconnect(why), rustix::net::SendFlags::DONTWAIT);
         if sent.is_err() || stream.shutdown(Shutdown::Write).is_err() {
             return;
@@ -69,7 +69,7 @@ impl Refused {
         self.reading.push_back((now, stream));
     }
 
-    /// Closes those whose time is over; when the next one's is.
+    /// Closes connections older than [`READING`]; returns the time until the next one is due.
     pub(super) fn forget(&mut self, now: Instant) -> Option<Duration> {
         while let Some((since, _)) = self.reading.front() {
             let left = (*since + READING).saturating_duration_since(now);
@@ -82,8 +82,8 @@ impl Refused {
     }
 }
 
-/// An identification, and a packet with SSH_MSG_DISCONNECT before any key exchange (RFC 4253 section 6,
-/// 11.1).
+/// Builds an identification and a packet with SSH_MSG_DISCONNECT before any key exchange (RFC 4253
+/// sections 6 and 11.1).
 fn disconnect(why: &str) -> Vec<u8> {
     const TOO_MANY_CONNECTIONS: u32 = 12;
     let mut payload = vec![1];
@@ -92,7 +92,8 @@ fn disconnect(why: &str) -> Vec<u8> {
         payload.extend((text.len() as u32).to_be_bytes());
         payload.extend(text.as_bytes());
     }
-    // Length, padding length, payload and padding make blocks of eight bytes; four of padding at least.
+    // Length, padding length, payload and padding fill blocks of eight bytes, with at least four
+    // bytes of padding.
     let padding = 4 + (8 - (5 + payload.len() + 4) % 8) % 8;
     let mut all = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"), "\r\n")
         .as_bytes()

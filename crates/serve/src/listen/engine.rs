@@ -1,5 +1,4 @@
-//! The SSH engine as this server sets it up, in the process that logs a client in and in the one
-//! that serves it.
+//! Configures the SSH engine for the process that logs a client in and for the one that serves it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,15 +15,15 @@ use wire::Pool;
 use super::link::Link;
 use super::message::{ProveHost, Sign, Signature};
 
-/// A client that has said nothing for so long is asked whether it is there, ...
+/// Silence after which the server sends the client a keepalive request.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
-/// ... and is given up after so many questions without an answer.
+/// Unanswered keepalive requests after which the server gives the client up.
 const ALIVE_COUNT: u32 = 3;
-/// New keys after so long at the latest, as OpenSSH recommends for RekeyLimit; ciphers have limits
-/// of bytes of their own.
+/// Longest time between key exchanges, as OpenSSH recommends for RekeyLimit; ciphers have byte
+/// limits of their own.
 const REKEY_TIME: Duration = Duration::from_secs(3600);
 
-/// What is offered, the preferred first; which of them is used is the client's to say.
+/// Offered algorithms, in the server's order; the client's order decides which one is used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Algorithms {
     /// Key exchange methods.
@@ -36,15 +35,15 @@ pub struct Algorithms {
 }
 
 impl Default for Algorithms {
-    /// What ssh-audit has nothing to say about: key exchanges that hold against a quantum computer
-    /// of later on, all ciphers, and MACs of what is encrypted.
+    /// Algorithms that pass ssh-audit without warnings: post-quantum key exchanges, all ciphers,
+    /// and encrypt-then-MAC MACs.
     fn default() -> Self {
         Self::those(KexMethod::is_post_quantum, |mac| mac.etm)
     }
 }
 
 impl Algorithms {
-    /// All there are.
+    /// All supported algorithms.
     pub fn all() -> Self {
         Self::those(|_| true, |_| true)
     }
@@ -60,10 +59,10 @@ impl Algorithms {
         }
     }
 
-    /// Checks that there is something of each kind and that all of it is known.
+    /// Checks that each list has an entry and that all names are known.
     ///
     /// # Errors
-    /// One sentence.
+    /// The list or name that is wrong, one sentence.
     pub fn check(&self) -> Result<(), String> {
         let proposal = self.proposal(vec!["ssh-ed25519".to_owned()]);
         proposal.check().map_err(|e| e.to_string())
@@ -80,7 +79,8 @@ impl Algorithms {
     }
 }
 
-/// All that could be offered.
+/// Everything that the server could offer with other settings, to tell a refused client's
+/// administrator which setting would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Key exchange methods, ciphers and MACs.
@@ -126,14 +126,14 @@ pub(super) fn random() -> Random {
     })
 }
 
-/// A host key that the monitor signs with.
+/// A host key whose private half is in the monitor.
 pub(super) struct MonitorHostKey {
     public: PublicKey,
-    /// One question at a time.
+    /// The link to the monitor; the lock allows one question at a time.
     link: Arc<Mutex<Arc<Link>>>,
 }
 
-/// The keys with these blobs, which the monitor at the other end has.
+/// Host keys with these blobs, which the monitor signs with.
 pub(super) fn monitors_keys(
     blobs: &[Vec<u8>],
     link: &Arc<Link>,
@@ -163,7 +163,7 @@ impl HostKey for MonitorHostKey {
         self.ask(&sign.to_bytes())
     }
 
-    /// Of which session, the monitor knows by itself.
+    /// The monitor knows the session identifier itself.
     fn prove(&self, algorithm: &str, _: &[u8]) -> Result<Vec<u8>, KeyError> {
         let prove = ProveHost {
             host_key: self.public.blob(),
@@ -174,7 +174,7 @@ impl HostKey for MonitorHostKey {
 }
 
 impl MonitorHostKey {
-    /// The signature that the monitor answers with.
+    /// Sends a question to the monitor and returns the signature from its answer.
     fn ask(&self, question: &[u8]) -> Result<Vec<u8>, KeyError> {
         let link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = link.send(question).and_then(|()| link.receive());

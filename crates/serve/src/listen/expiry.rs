@@ -1,11 +1,11 @@
-//! `expiry-time=` of authorized_keys (sshd(8)).
+//! Parses `expiry-time=` of authorized_keys (sshd(8)).
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// `YYYYMMDD`, `YYYYMMDDHHMM` or `YYYYMMDDHHMMSS` in the time of `zone`, or in UTC with a `Z`
-/// behind it. `None` for anything else.
+/// Parses `YYYYMMDD`, `YYYYMMDDHHMM` or `YYYYMMDDHHMMSS` as time in `zone`, or in UTC if a `Z`
+/// follows. `None` for anything else.
 pub(super) fn read(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     let (digits, zone) = match text.strip_suffix(['Z', 'z']) {
         Some(digits) => (digits, &TimeZone::UTC),

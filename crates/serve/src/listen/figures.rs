@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::TransferCounters;
 
-/// What a server has done since it was started.
+/// Counters of a server since its start.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     pub(super) connections: AtomicU64,
@@ -16,7 +16,7 @@ pub(super) struct Figures {
     received: AtomicU64,
 }
 
-/// One more.
+/// Adds one to a counter.
 pub(super) fn count(figure: &AtomicU64) {
     figure.fetch_add(1, Ordering::Relaxed);
 }
@@ -29,12 +29,12 @@ impl Figures {
         self.received.fetch_add(moved.received, Ordering::Relaxed);
     }
 
-    /// As Prometheus reads them (text format 0.0.4), with how many are there now and how many of
-    /// them have not logged in.
+    /// Formats the counters for Prometheus (text format 0.0.4), with the numbers of current
+    /// connections and of those that have not logged in.
     pub(super) fn text(&self, connected: usize, strangers: usize) -> String {
         let mut text = String::new();
         let mut row = |name: &str, kind: &str, help: &str, value: u64| {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(
                 text,
                 "# HELP longhaul_{name} {help}\n# TYPE longhaul_{name} {kind}\n\

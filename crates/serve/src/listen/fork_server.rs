@@ -1,5 +1,5 @@
-//! What processes of accounts are made of: a process that has read nothing and knows no secret,
-//! and is copied for each (docs/design/0007-accounts.md).
+//! The fork server: a process that has read no input, holds no secret, and is forked for each
+//! account process (docs/design/0007-accounts.md).
 
 use std::fs::File;
 use std::io;
@@ -14,22 +14,22 @@ use super::account::AccountProcess;
 use super::link::Link;
 use super::{StopSignal, confine};
 
-/// The template.
+/// The fork server, before its first fork.
 #[derive(Debug)]
 pub struct ForkServer {
-    /// To the monitor.
+    /// Link to the monitor.
     link: Link,
     stopping: StopSignal,
 }
 
 impl ForkServer {
-    /// With the monitor at standard output, and what ends when the server does at standard input.
+    /// Takes the monitor's link from standard output and the shutdown pipe from standard input.
     ///
-    /// Neither stays there: a copy must not have the template's link to the monitor, by which the
-    /// clients of others come.
+    /// Both are replaced by /dev/null: a forked copy must not have the fork server's link to the
+    /// monitor, over which other clients' sockets arrive.
     ///
     /// # Errors
-    /// They are not there, or rights cannot be given up.
+    /// A descriptor is missing, or rights cannot be dropped.
     pub fn inherited() -> io::Result<Self> {
         let stopping = io::stdin().as_fd().try_clone_to_owned()?;
         let link = Link::inherited()?;
@@ -45,11 +45,11 @@ impl ForkServer {
         })
     }
 
-    /// Copies itself for each client that the monitor hands it. It returns in the copies, and with
-    /// `None` once the monitor is gone.
+    /// Forks for each client that the monitor passes. Returns an [`AccountProcess`] in the child,
+    /// and `None` in the parent once the monitor is gone.
     ///
     /// # Errors
-    /// The monitor says what it does not say.
+    /// The monitor sends an invalid message.
     pub fn run(self) -> io::Result<Option<AccountProcess>> {
         while let Some([client, theirs]) = self.link.take()? {
             let theirs = Link::from(theirs);
@@ -62,7 +62,7 @@ impl ForkServer {
                         template,
                     }));
                 }
-                // Whoever waits for it sees that there is none.
+                // If the message is lost, the monitor sees the end of the link.
                 Ok(Forked::Parent(child)) => drop(tell(&theirs, child)),
                 Err(_) => {}
             }
@@ -71,8 +71,8 @@ impl ForkServer {
     }
 }
 
-/// The monitor gets a hold of the new process. That has its number still: it waits for what the
-/// monitor says then.
+/// Sends the monitor a pidfd of the child. The process ID is still valid, because the child waits
+/// for the monitor's task.
 fn tell(link: &Link, child: Pid) -> io::Result<()> {
     let process: OwnedFd = pidfd_open(child, PidfdFlags::empty())?;
     link.hand(&[process.as_fd()])

@@ -8,7 +8,7 @@ use ssh_key::LineEnding;
 use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey, KeypairData};
 use zeroize::Zeroizing;
 
-/// Makes an ed25519 host key as the file `path`, in OpenSSH's format, as [`keep_new`] does.
+/// Creates an ed25519 host key at `path` in OpenSSH's format, as [`keep_new`] does.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -16,8 +16,8 @@ pub fn generate(path: &Path) -> io::Result<()> {
     keep_new(path, new_key()?.as_bytes())
 }
 
-/// Makes the file `path` of a new key, for its owner only. The directories that are missing are
-/// made for their owner only as well. A key that somebody else puts there meanwhile stays.
+/// Creates `path` with a new key, with missing directories, all readable only by their owner. A key
+/// that another process creates there in the meantime stays.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -35,12 +35,13 @@ pub fn keep_new(path: &Path, key: &[u8]) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
     });
-    // Where it was not made there is nothing to remove.
+    // If the temporary was not created there is nothing to remove.
     let _ = fs::remove_file(&temporary);
     linked
 }
 
-/// The same, with the public half in a file beside it, as ssh-keygen(1) has it.
+/// Creates a host key at `path` and its public half in a `.pub` file beside it, as ssh-keygen(1)
+/// does.
 ///
 /// # Errors
 /// The files cannot be written.

@@ -1,4 +1,4 @@
-//! The keys that may enter an account, read with its rights.
+//! Reads the keys that may log in to an account, with the rights of that account.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -15,38 +15,38 @@ use ssh::auth::{Claim, Proof};
 use super::authorized::{self, AuthContext, Authorized, Lines, Shown};
 use super::message::Check;
 
-/// No list of keys is larger.
+/// Largest list of keys in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-/// Letters of a certificate's name in the log.
+/// Most characters of a certificate's key ID that are logged.
 const MAX_ID: usize = 256;
 
-/// An account's authorized_keys, which is read anew for each question.
+/// An account's authorized_keys file, which is read again for each question.
 #[derive(Debug)]
 pub(super) struct Keys {
     file: PathBuf,
-    /// Whose certificates let into any account that they name.
+    /// File of authorities whose certificates may log in to any account that they name.
     authorities: Option<PathBuf>,
 }
 
-/// Who may enter.
+/// Key or certificate that may log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoginRequest {
-    /// The key's fingerprint; for a certificate that of the key inside.
+    /// Fingerprint of the key; for a certificate, of the key inside it.
     pub(super) key: String,
     pub(super) certificate: Option<Certified>,
 }
 
-/// What a certificate says of itself, for the log.
+/// Contents of a certificate, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Certified {
-    /// The fingerprint of the key that has signed it.
+    /// Fingerprint of the key that signed the certificate.
     pub(super) authority: String,
     pub(super) id: String,
     pub(super) serial: u64,
 }
 
-/// May this account be entered?
+/// A key offered for an account, to be checked against authorized_keys.
 #[derive(Debug)]
 pub(super) struct Question<'q> {
     pub(super) user: &'q str,
@@ -59,10 +59,10 @@ impl Keys {
         Self { file, authorities }
     }
 
-    /// Who may enter it.
+    /// Checks a key and, if the client has signed, its signature.
     ///
     /// # Errors
-    /// Why nobody may, one sentence for the log.
+    /// The reason for the refusal, one sentence for the log.
     pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, String> {
         let Question { user, from, check } = *question;
         let shown = Shown {
@@ -130,14 +130,14 @@ impl Keys {
     }
 }
 
-/// Whether it may be a key's fingerprint, as `ssh-keygen -l` tells it.
+/// True if `text` has the form of a key's fingerprint as `ssh-keygen -l` prints it.
 pub fn is_fingerprint(text: &str) -> bool {
     let hash = text.strip_prefix("SHA256:");
     let hash = hash.and_then(|hash| STANDARD_NO_PAD.decode(hash).ok());
     hash.is_some_and(|hash| hash.len() == 32)
 }
 
-/// A file that nobody else may write to.
+/// Reads a file that no other user can write to.
 fn read(path: &Path) -> Result<String, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let file = File::open(path).map_err(|e| wrong(&e))?;
@@ -146,7 +146,7 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(wrong(&"it is no file"));
     }
     only_ours(&meta).map_err(|why| wrong(&why))?;
-    // Whoever may rename one of the directories may put another file there.
+    // Anybody who can rename one of the directories could substitute another file.
     let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
     for dir in whole.ancestors().skip(1) {
         let meta = dir.metadata().map_err(|e| wrong(&e))?;
@@ -161,8 +161,8 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// As safe_path of sshd (misc.c, StrictModes), but that a directory which everybody may write to
-/// is no danger with the sticky bit: nobody renames what is not theirs there.
+/// Checks owner and mode like safe_path of sshd (misc.c, StrictModes). Unlike sshd it accepts a
+/// world-writable directory with the sticky bit, in which users can rename only their own files.
 fn only_ours(meta: &std::fs::Metadata) -> Result<(), &'static str> {
     const STICKY: u32 = 0o1000;
     let sticky = meta.is_dir() && meta.mode() & STICKY != 0;

@@ -1,24 +1,24 @@
 use sys::SourceBlock;
 
-/// How many may be there at once.
+/// Limits on simultaneous connections.
 ///
-/// A part of all places is kept for connections that have not logged in, so that whoever has filled the
-/// server with logged-in ones keeps nobody from logging in; of the others one account has a share
-/// ([`Self::has_room`]), so that it keeps no other account out.
+/// A part of all places is reserved for connections that have not logged in, so that logged-in
+/// connections cannot block new logins. Each account has a share of the other places
+/// ([`Self::has_room`]), so that it cannot lock out other accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections.
+    /// Most connections in total.
     pub connections: usize,
-    /// Of those, how many may not have logged in yet (as MaxStartups of sshd, without its dice).
+    /// Most connections that have not logged in (as MaxStartups of sshd, without its random drops).
     pub strangers: usize,
-    /// And how many of those from one source: whoever holds them open keeps nobody else out. A copy
-    /// of ours logs in with eight at a time at most.
+    /// Most connections from one source that have not logged in, so that one source cannot lock out
+    /// others. A copy by longhaul logs in with at most eight at a time.
     pub strangers_per_source: usize,
-    /// Which addresses are one source.
+    /// Prefix lengths by which addresses count as one source.
     pub source_block: SourceBlock,
-    /// Connections of one account; a share of all, if not set.
+    /// Most connections of one account; if `None`, a share of all places.
     pub per_user: Option<usize>,
-    /// New connections in a second.
+    /// Most new connections per second.
     pub per_second: usize,
 }
 
@@ -35,28 +35,29 @@ impl Default for Limits {
     }
 }
 
-/// An account's share: it may have four times as many connections as it leaves free for others. One
-/// account alone has four fifths of the places, two have four ninths each, and some are always free.
+/// Share of an account: it may have four times as many connections as it leaves free. One account
+/// alone gets four fifths of the places, two get four ninths each, and some are always free.
 const SHARE: usize = 4;
 
-/// Who logs in, as far as it matters for how many may.
+/// Kind of account that logs in, which decides how many connections it may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     /// One account among others.
     Account,
-    /// The only account that there is.
+    /// The only account that the server admits.
     OnlyAccount,
-    /// root, who comes to see what is wrong.
+    /// root, which must be able to log in to find out what is wrong.
     Root,
 }
 
 impl Limits {
-    /// Places for connections that have logged in.
+    /// Number of places for connections that have logged in.
     pub(super) fn logged_in(&self) -> usize {
         self.connections - self.strangers.min(self.connections / 4)
     }
 
-    /// Whether an account with `own` connections may have one more, of `logged_in` by all accounts.
+    /// Checks that an account with `own` connections may have one more while all accounts have
+    /// `logged_in`.
     pub(super) fn has_room(
         &self,
         claim: Claim,
@@ -100,7 +101,8 @@ mod tests {
         }
     }
 
-    /// 30 logins of one account were all that `connections = 30` had room for, and root stayed outside.
+    /// Bug: 30 logins of one account took all places of `connections = 30`, and root could not log
+    /// in.
     #[test]
     fn an_account_has_a_share_and_leaves_some() {
         for connections in 1..200 {
@@ -118,7 +120,7 @@ mod tests {
             }
             assert!(limits.has_room(Claim::Root, 0, places).is_ok());
             assert!(limits.has_room(Claim::Account, 0, places).is_err());
-            // A server of one account has nobody else to keep out.
+            // The only account cannot lock out other accounts, so it may take all places.
             let only = (0..places).all(|n| limits.has_room(Claim::OnlyAccount, n, n).is_ok());
             assert!(only && limits.has_room(Claim::OnlyAccount, places, places).is_err());
         }

@@ -1,4 +1,4 @@
-//! The socket between the monitor and a process it has started.
+//! The socket between the monitor and a process that it has started.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,19 +20,19 @@ use zeroize::Zeroizing;
 
 use super::message::{LONGEST, Task};
 
-/// Whoever does not read what it is told is not waited for.
+/// Send timeout towards a process that does not read its messages.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The message that descriptors come with.
+/// Contents of the message that carries descriptors.
 const HANDED: &[u8] = &[22];
-/// Descriptors that come with one message.
+/// Most descriptors in one message.
 const MOST_HANDED: usize = 2;
 
-/// One end. A message is written and read whole, and its length is bounded.
+/// One end of the socket. Messages are sent and received whole, and their length is bounded.
 #[derive(Debug)]
 pub(super) struct Link(OwnedFd);
 
-/// A message, with its number in front. It may hold keys.
+/// A message, beginning with its number. It may contain keys and is wiped when dropped.
 pub(super) type Message = Zeroizing<Vec<u8>>;
 
 impl Link {
@@ -45,7 +45,7 @@ impl Link {
         Ok((Self(ours), theirs))
     }
 
-    /// The end that a process was started with as its standard output.
+    /// The end that this process has as its standard output.
     pub(super) fn inherited() -> io::Result<Self> {
         io::stdout().as_fd().try_clone_to_owned().map(Self)
     }
@@ -58,12 +58,12 @@ impl Link {
         }
     }
 
-    /// The next message; empty once the other end is gone.
+    /// Receives the next message; empty once the other end is closed.
     ///
     /// # Errors
-    /// It is longer than any message.
+    /// The message is longer than [`LONGEST`], or the socket fails.
     pub(super) fn receive(&self) -> io::Result<Message> {
-        // No more memory than it needs: whoever has it stays for hours.
+        // Allocate only what the message needs: the caller may keep it for hours.
         let len = self.receive_into(&mut [], RecvFlags::PEEK)?;
         if len > LONGEST {
             self.receive_into(&mut [], RecvFlags::empty())?;
@@ -76,18 +76,18 @@ impl Link {
         Ok(message)
     }
 
-    /// How long it is; 0 once the other end is gone.
+    /// Receives or peeks; returns the length of the message, or 0 once the other end is closed.
     fn receive_into(&self, message: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
         let received = retry_on_intr(|| recv(&self.0, &mut *message, flags | RecvFlags::TRUNC));
         match received {
             Ok((_, len)) => Ok(len),
-            // It has died with something of ours unread.
+            // The other process died with unread input.
             Err(Errno::CONNRESET) => Ok(0),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// Hands on descriptors, at most [`MOST_HANDED`]; the other end has its own then.
+    /// Passes at most [`MOST_HANDED`] descriptors; the other end receives duplicates.
     pub(super) fn hand(&self, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_HANDED))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -99,10 +99,11 @@ impl Link {
         Ok(())
     }
 
-    /// What [`Link::hand`] of the other end has handed on; `None` once that is gone.
+    /// Receives descriptors that the other end passed with [`Link::hand`]; `None` once that end is
+    /// closed.
     ///
     /// # Errors
-    /// It is something else, or not so many.
+    /// The message is another one, or has another number of descriptors.
     pub(super) fn take<const N: usize>(&self) -> io::Result<Option<[OwnedFd; N]>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_HANDED))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -116,7 +117,7 @@ impl Link {
             Err(Errno::CONNRESET) => 0,
             Err(e) => return Err(e.into()),
         };
-        // Whatever it is: what is not kept is closed.
+        // Collect every descriptor, so that those not returned are closed.
         let fds = control.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
             _ => None,
@@ -144,7 +145,7 @@ impl Link {
     }
 }
 
-/// The other end of [`Link::pair`].
+/// Makes a link from the other end of [`Link::pair`].
 impl From<OwnedFd> for Link {
     fn from(end: OwnedFd) -> Self {
         Self(end)
@@ -157,12 +158,13 @@ impl AsFd for Link {
     }
 }
 
-/// A process that says what it may not say is treated as one that was taken over.
+/// Error for an invalid message; its sender is treated as compromised.
 pub(super) fn nonsense(e: WireError) -> io::Error {
     io::Error::other(format!("a message between processes makes no sense: {e}"))
 }
 
-/// Waits for any of these to be readable, or gone, until `deadline`; which of them are.
+/// Waits until one of the descriptors is readable or closed, at most until `deadline`; returns
+/// which of them are.
 pub(super) fn readable<const N: usize>(
     fds: [BorrowedFd<'_>; N],
     deadline: Option<Instant>,
@@ -170,7 +172,7 @@ pub(super) fn readable<const N: usize>(
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let wait = deadline.map(|at| {
         let left = at.saturating_duration_since(Instant::now());
-        // Not a little too early.
+        // Round up, so that poll does not return before the deadline.
         left + Duration::from_millis(1)
     });
     let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());

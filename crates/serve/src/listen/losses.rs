@@ -3,20 +3,21 @@ use std::time::{Duration, Instant};
 
 use sys::TcpInfo;
 
-/// How long packets are counted before anything is made of them, ...
+/// Shortest time over which packets are counted before losses are judged.
 const SPAN: Duration = Duration::from_millis(500);
-/// ... and how many there must be at least.
+/// Smallest number of packets over which losses are judged.
 const SEGMENTS: u32 = 500;
-/// The share of packets that have to be lost (as `plan`'s growth has it for the other direction).
+/// Share of lost packets above which the path counts as lossy (the client uses the same value for
+/// its direction).
 const SHARE: f64 = 0.0005;
-/// Below this round trip a lost packet costs next to nothing.
+/// Round trip below which a lost packet costs next to nothing.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// Whether packets are lost on the way, and not because the connections of a client fill a queue:
-/// CUBIC takes each for congestion, at 1 % and 100 ms it moves 0.15 MB/s.
+/// Detects packet losses that are not caused by a queue that the client's own connections fill.
+/// CUBIC takes each loss for congestion: with 1 % loss and 100 ms it moves 0.15 MB/s.
 ///
-/// One for all connections of a client: each alone has sent too few to say anything while it starts
-/// slowly, and one that comes later need not lose a packet of its own first.
+/// All connections of a client share one detector: during slow start each alone has sent too little
+/// for a verdict, and a later connection need not lose a packet of its own first.
 #[derive(Debug, Default)]
 pub(super) struct LossDetector(Mutex<Counted>);
 
@@ -28,7 +29,7 @@ struct Counted {
     told: bool,
 }
 
-/// What one of the connections has told.
+/// Counters that one connection reported last, to compute the difference.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     sent: u32,
@@ -36,7 +37,8 @@ pub(super) struct Told {
 }
 
 impl LossDetector {
-    /// Whether it is so, from the first time on that it was.
+    /// Adds the counters of one connection; returns true once losses not caused by congestion were
+    /// detected, and from then on.
     pub(super) fn tell(&self, now: Instant, before: &mut Told, tcp: &TcpInfo) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.told {
@@ -87,12 +89,12 @@ mod tests {
     #[test]
     fn losses_on_a_long_path_without_a_queue_tell() {
         assert!(after(1000, 10, 102, 100));
-        // A few, or too few to say.
+        // Few losses, or too few packets for a verdict.
         assert!(!after(10_000, 4, 102, 100));
         assert!(!after(100, 10, 102, 100));
-        // The queue is full of ours.
+        // The queue is full of this client's packets.
         assert!(!after(1000, 10, 150, 100));
-        // Next door.
+        // The path is too short for losses to matter.
         assert!(!after(1000, 10, 1, 1));
     }
 
@@ -103,13 +105,13 @@ mod tests {
         for told in &mut told {
             assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));
         }
-        // None of them alone has sent enough.
+        // No connection alone has sent enough.
         let later = told.each_mut().map(|told| {
             let share = SEGMENTS / 4 + 10;
             losses.tell(now + SPAN, told, &tcp(share, 3, 101, 100))
         });
         assert_eq!(later, [false, false, false, true]);
-        // From then on all know, and who comes.
+        // Afterwards every connection knows, including a new one.
         assert!(losses.tell(now + SPAN, &mut told[0], &tcp(200, 3, 101, 100)));
         assert!(losses.tell(now + SPAN, &mut Told::default(), &tcp(0, 0, 0, 0)));
     }

@@ -1,16 +1,16 @@
-//! What the monitor and the processes it has started tell each other: docs/design/0007-accounts.md.
+//! Messages between the monitor and the processes it has started: docs/design/0007-accounts.md.
 
 use wire::message;
 
-/// The longest message: the state of a connection and a read of the client's behind it.
+/// Longest message in bytes: the state of a connection and one read of client input behind it.
 pub(super) const LONGEST: usize = 64 << 10;
-/// The longest exchange hash: SHA-512.
+/// Longest exchange hash in bytes: SHA-512.
 pub(super) const LONGEST_HASH: usize = 64;
 
 message! {
-    /// Sign this exchange hash with a host key. Answered by [`Signature`].
+    /// Asks the monitor to sign an exchange hash with a host key. Answered by [`Signature`].
     pub(super) struct Sign<'a> = 1 {
-        /// The key's blob.
+        /// Blob of the host key.
         pub(super) host_key: &'a [u8],
         pub(super) algorithm: &'a [u8],
         pub(super) hash: &'a [u8],
@@ -18,26 +18,26 @@ message! {
 }
 
 message! {
-    /// Would this key do for this account? Answered by [`Verdict`].
+    /// Asks whether a key could log in to an account. Answered by [`Verdict`].
     pub(super) struct Ask<'a> = 2 {
         pub(super) user: &'a [u8],
-        /// The key's.
+        /// Blob of the offered key or certificate.
         pub(super) blob: &'a [u8],
-        /// Of a certificate: the blob of the key that has signed it, ...
+        /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// ... and how many bytes at its front. Nobody believes either.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
     }
 }
 
 message! {
-    /// May this account be entered with this proof? Answered by [`Verdict`].
+    /// Asks whether a key with this signature may log in to an account. Answered by [`Verdict`].
     pub(super) struct Prove<'a> = 3 {
         pub(super) user: &'a [u8],
         pub(super) blob: &'a [u8],
-        /// Of a certificate: the blob of the key that has signed it, ...
+        /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// ... and how many bytes at its front. Nobody believes either.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
         pub(super) algorithm: &'a [u8],
         pub(super) host_bound: bool,
@@ -46,48 +46,49 @@ message! {
 }
 
 message! {
-    /// The client is logged in: here is the connection. The last message of a preauth process.
+    /// Hands over the connection of a client that is logged in; the last message of a preauth
+    /// process.
     pub(super) struct LoggedIn<'a> = 4 {
-        /// What the client's half is protected by, for the log: names, ...
+        /// Algorithm names of the client's direction, for the log.
         pub(super) kex: &'a [u8],
         pub(super) cipher: &'a [u8],
-        /// ... and nothing where the cipher has a MAC of its own.
+        /// Empty if the cipher authenticates by itself.
         pub(super) mac: &'a [u8],
         pub(super) state: &'a [u8],
-        /// Received and not handled.
+        /// Bytes received and not handled yet.
         pub(super) unread: &'a [u8],
     }
 }
 
 message! {
-    /// There will be no login. The last message of a preauth process.
+    /// Reports the end of a connection without a login; the last message of a preauth process.
     pub(super) struct Ended<'a> = 5 {
         pub(super) why: &'a [u8],
     }
 }
 
 message! {
-    /// For the log.
+    /// A line for the log.
     pub(super) struct Tell<'a> = 6 {
-        /// 0 for a warning, 1 for what is always told, 2 and 3 for more.
+        /// 0 for a warning, 1 for lines that are always logged, 2 and 3 for more detail.
         pub(super) level: u8,
         pub(super) text: &'a [u8],
     }
 }
 
 message! {
-    /// Of an account's process, to [`Check`].
+    /// An account process's answer to [`Check`].
     pub(super) struct Answer<'a> = 7 {
         pub(super) allowed: bool,
-        /// For the log.
+        /// Reason for the log.
         pub(super) why: &'a [u8],
-        /// Who may enter, as JSON; empty for nobody.
+        /// The accepted `LoginRequest` as JSON; empty if refused.
         pub(super) entrant: &'a [u8],
     }
 }
 
 message! {
-    /// A session has ended.
+    /// Reports the counters of a session that has ended.
     pub(super) struct Over = 8 {
         pub(super) files: u64,
         pub(super) sent: u64,
@@ -96,16 +97,17 @@ message! {
 }
 
 message! {
-    /// Prove to the client of this connection that a host key is here. Answered by [`Signature`].
+    /// Asks the monitor to prove a host key to the client of this connection. Answered by
+    /// [`Signature`].
     pub(super) struct ProveHost<'a> = 9 {
-        /// The key's blob.
+        /// Blob of the host key.
         pub(super) host_key: &'a [u8],
         pub(super) algorithm: &'a [u8],
     }
 }
 
 message! {
-    /// Empty where nothing is signed.
+    /// Answers a request to sign; empty if nothing was signed.
     pub(super) struct Signature<'a> = 17 {
         pub(super) blob: &'a [u8],
     }
@@ -114,20 +116,20 @@ message! {
 message! {
     pub(super) struct Verdict = 18 {
         pub(super) allowed: bool,
-        /// It would be, if the account had fewer connections.
+        /// The key would be accepted if the account had fewer connections.
         pub(super) full: bool,
     }
 }
 
 message! {
-    /// To an account's process: may it be entered with this key?
+    /// Asks an account process whether a key may log in.
     pub(super) struct Check<'a> = 19 {
         pub(super) blob: &'a [u8],
-        /// Of a certificate: the blob of the key that has signed it, ...
+        /// For a certificate: blob of the key that signed it.
         pub(super) authority: &'a [u8],
-        /// ... and how many bytes at its front. Nobody believes either.
+        /// Number of leading bytes of `blob` that it signed; like `authority` only a hint.
         pub(super) signed_len: u32,
-        /// Without it the rest says nothing.
+        /// The client has signed; otherwise the fields below are empty or unused.
         pub(super) proved: bool,
         pub(super) session_id: &'a [u8],
         pub(super) host_key: &'a [u8],
@@ -138,9 +140,9 @@ message! {
 }
 
 message! {
-    /// To an account's process: the client is logged in.
+    /// Tells an account process that the client is logged in.
     pub(super) struct Begin<'a> = 20 {
-        /// What it is served, as JSON.
+        /// The `ServedFiles` of this login as JSON.
         pub(super) served: &'a [u8],
         pub(super) state: &'a [u8],
         pub(super) unread: &'a [u8],
@@ -148,7 +150,7 @@ message! {
 }
 
 message! {
-    /// What a process is for, as JSON: the first message it gets.
+    /// Settings of a process as JSON, the first message that it receives.
     pub(super) struct Task<'a> = 21 {
         pub(super) json: &'a [u8],
     }

@@ -1,13 +1,11 @@
-//! An SSH server for file transfers: it listens, lets users in with the keys of their
-//! authorized_keys, and serves nothing but the SFTP subsystem, scp's old protocol, and programs
-//! where they are allowed.
+//! An SSH server for file transfers: it accepts connections, authorizes keys by authorized_keys,
+//! and serves only the SFTP subsystem, scp's old protocol and allowed programs.
 //!
-//! What a client sends before it is logged in is read by a confined process ([`preauth`]); behind
-//! the login by a process of the account ([`account`]), or by a thread of this one, where that has
-//! no more rights. Between them stands a [`monitor`]: docs/design/0007-accounts.md.
+//! A confined process ([`preauth`]) reads client input before the login. After the login a process
+//! of the account ([`account`]) does, or a thread of this process if that has no more rights than
+//! the account. A [`monitor`] stands between them: docs/design/0007-accounts.md.
 //!
-//! Each connection has a thread of its own: how many there may be is bounded, and file systems
-//! block anyway.
+//! Each connection has its own thread: their number is bounded, and file systems block anyway.
 
 mod account;
 mod accounts;
@@ -89,39 +87,39 @@ pub use served::ServedFiles;
 
 pub use crate::words::split_command;
 
-/// When the process has no descriptor left for a connection, it looks again after so long.
+/// Time after which accepting is tried again when the process has no descriptor left.
 const EXHAUSTED: Duration = Duration::from_millis(100);
-/// Connections that wait to be taken, or as many as the system allows. With the 128 of the standard
-/// library it happened every two hundred connections of a flood that an honest client was not heard and
-/// tried again a second later.
+/// Backlog of the listening socket; the system may allow less. With the standard library's 128 an
+/// honest client's SYN was dropped once per two hundred connections of a flood, and the client
+/// retried a second later.
 const QUEUE: i32 = 4096;
 
-/// What is served to whom, and as which host.
+/// Settings of a server: files, access policy, algorithms, limits and host keys.
 #[derive(Debug)]
 pub struct Settings {
-    /// What whoever has logged in is served.
+    /// Files and programs that logged-in clients are served.
     pub served: ServedFiles,
-    /// Who may log in.
+    /// Accounts and keys that may log in.
     pub entrance: AccessPolicy,
-    /// What is different for a key, by its fingerprint.
+    /// Settings that replace `served` for a key, by its fingerprint.
     pub keys: BTreeMap<String, ServedFiles>,
-    /// What is offered to clients.
+    /// Algorithms offered to clients.
     pub algorithms: Algorithms,
-    /// What `--old-clients` would have offered, where that was not said: a client that has nothing in
-    /// common with what is offered is told whether it would have been let in.
+    /// Algorithms that `--old-clients` would have offered, if the flag is not set. A client without
+    /// a common algorithm is told whether the flag would admit it.
     pub to_old_clients: Option<Offer>,
-    /// How many may be there.
+    /// Limits on the number of connections.
     pub limits: Limits,
-    /// From accept(2) to the end of the login (LoginGraceTime of sshd has 120 s).
+    /// Time from accept(2) to the end of the login (LoginGraceTime of sshd is 120 s).
     pub login_time: Duration,
-    /// What proves that it is this host, the preferred first: with the first of a type a key exchange is signed, and all
-    /// are told to whoever is logged in.
+    /// Host keys, the preferred one first: the first of each type signs key exchanges, and all are
+    /// announced to logged-in clients.
     pub host_keys: Vec<Arc<PrivateKey>>,
 }
 
 impl Settings {
-    /// What whoever has entered an account is served: what there is for the key, else for the
-    /// authority of its certificate, else what there is for all.
+    /// Files for a login: the settings for its key, else for the authority of its certificate, else
+    /// the general ones.
     fn served(&self, entrant: &LoginRequest, account: &Account) -> ServedFiles {
         let of = |fingerprint: &String| self.keys.get(fingerprint);
         let authority = || of(&entrant.certificate.as_ref()?.authority);
@@ -129,7 +127,7 @@ impl Settings {
         served.unwrap_or(&self.served).for_account(account)
     }
 
-    /// What a process has to know before a client has said anything.
+    /// Settings that a preauth process needs before its client connects.
     fn preauth_task(&self) -> PreauthTask {
         PreauthTask {
             host_keys: self.host_key_blobs(),
@@ -147,8 +145,8 @@ impl Settings {
     }
 }
 
-/// Settings that can be replaced: who comes from then on meets the new ones, who is there keeps
-/// those it came to.
+/// Settings that can be replaced at runtime: new connections use the new ones, and existing
+/// connections keep theirs.
 #[derive(Clone, Debug)]
 pub struct LiveSettings(Arc<RwLock<Arc<Settings>>>);
 
@@ -157,74 +155,74 @@ impl LiveSettings {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces them.
+    /// Replaces the settings.
     pub fn replace(&self, settings: Settings) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 }
 
-/// A server that listens.
+/// A server that is bound to its addresses.
 #[derive(Debug)]
 pub struct Server {
-    /// The first is the one that is told of.
+    /// Listening sockets; the first one is reported by [`Server::address`].
     listeners: Vec<TcpListener>,
     settings: LiveSettings,
     crowd: ConnectionLimiter,
     shared: Arc<Shared>,
 }
 
-/// What all connections of a server have in common.
+/// Data shared by all connections of a server.
 #[derive(Debug, Default)]
 struct Shared {
     figures: Figures,
-    /// Only where all are one client's.
+    /// Used only if all connections belong to one client.
     losses: LossDetector,
 }
 
-/// Ends a [`Server`] when it is dropped: nobody is let in any more, and whoever transfers
-/// something is served to the end.
+/// Ends a [`Server`] when dropped: no new connections, running transfers finish.
 #[derive(Debug)]
 pub struct Running(#[allow(dead_code, reason = "its end is seen at the other end")] OwnedFd);
 
-/// Readable, at its end, once the [`Running`] of the same pair is gone.
+/// Becomes readable (end of file) once the [`Running`] of the same pair is dropped.
 #[derive(Clone, Debug)]
 pub struct StopSignal(Arc<OwnedFd>);
 
-/// Both ends of what stops a server.
+/// Creates the pair of handles that stops a server.
 ///
 /// # Errors
-/// There are no descriptors left.
+/// No descriptors are left.
 pub fn stopping() -> io::Result<(Running, StopSignal)> {
     let (read, write) = io::pipe()?;
     Ok((Running(write.into()), StopSignal(Arc::new(read.into()))))
 }
 
 impl Server {
-    /// Listens at the first of `addresses` that can be had.
+    /// Listens on the first of `addresses` that can be bound.
     ///
-    /// The process may have as many descriptors from now on as it can ask for without a right to
-    /// it: each connection has one, and each file that is open.
+    /// Raises the process's limit of open descriptors to the hard limit: each connection and each
+    /// open file needs one.
     ///
     /// # Errors
-    /// The port is taken, or is not this user's to listen at.
+    /// The port is in use, or this user may not listen on it.
     pub fn bind(addresses: &[SocketAddr], settings: Settings) -> io::Result<Self> {
         let listener = TcpListener::bind(addresses)?;
         rustix::net::listen(&listener, QUEUE)?;
         Self::with_listener(listener, settings)
     }
 
-    /// Serves at a socket that listens already: somebody has handed it on.
+    /// Serves on a socket that is already listening, passed by another process.
     ///
     /// # Errors
-    /// It is not that.
+    /// The socket cannot be set up.
     pub fn with_listener(listener: TcpListener, settings: Settings) -> io::Result<Self> {
-        // Processes of connections get what they are given. An old kernel has no way to say so.
+        // Descriptors must not leak into the processes of connections. An old kernel cannot close
+        // them at exec.
         let _ = sys::keep_descriptors();
         hide_memory()?;
         listener.set_nonblocking(true)?;
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
-        // Without it there is less room, and nothing else is wrong.
+        // A lower limit means less room and nothing else.
         let _ = setrlimit(Resource::Nofile, limit);
         Ok(Self {
             listeners: vec![listener],
@@ -234,10 +232,10 @@ impl Server {
         })
     }
 
-    /// Listens at a further address, if the machine has it.
+    /// Listens on a further address, if the machine has it.
     ///
     /// # Errors
-    /// The port is taken there, or is not this user's to listen at.
+    /// The port is in use, or this user may not listen on it.
     pub fn listen_beside(&mut self, address: SocketAddr) -> io::Result<()> {
         let listener = match TcpListener::bind(address) {
             Err(e) if is_missing(&e) => return Ok(()),
@@ -249,12 +247,12 @@ impl Server {
         Ok(())
     }
 
-    /// What can be replaced while it serves.
+    /// Handle to the settings that can be replaced while the server runs.
     pub fn settings(&self) -> LiveSettings {
         self.settings.clone()
     }
 
-    /// Tells what it has done so far, for Prometheus.
+    /// Function that formats the counters for Prometheus.
     pub fn metrics(&self) -> impl Fn() -> String + Send + 'static {
         let (shared, crowd) = (Arc::clone(&self.shared), self.crowd.clone());
         move || {
@@ -263,10 +261,10 @@ impl Server {
         }
     }
 
-    /// Where it listens: the port that the system chose, where it was to.
+    /// Address of the first listening socket, with the port that the system chose for port 0.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         let first = self.listeners.first();
         first.map_or_else(
@@ -275,10 +273,10 @@ impl Server {
         )
     }
 
-    /// Serves until `stopping`, and then whoever transfers something to the end.
+    /// Serves until `stopping` is readable, then finishes running transfers.
     ///
     /// # Errors
-    /// The listening socket has broken.
+    /// The listening socket fails.
     pub fn run(self, stopping: &StopSignal) -> io::Result<()> {
         let mut ready = SpareProcesses::new(stopping, &self.settings.get());
         let mut refused = Refused::default();
@@ -360,7 +358,7 @@ impl Server {
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
                 warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
             }
-            // The process before the login hears that, and ends.
+            // The preauth process sees the end of the connection and exits.
             let _ = gone.shutdown(Shutdown::Both);
         }
         if let Ok(stream) = stream.try_clone() {
@@ -407,7 +405,8 @@ fn serve(
     }
 }
 
-/// A socket for both has IPv4 as ::ffff:192.0.2.1, which no reader of the log looks for.
+/// Converts ::ffff:192.0.2.1, which a dual-stack socket reports for IPv4, to the form that readers
+/// of the log search for.
 fn as_ipv4(peer: SocketAddr) -> SocketAddr {
     match peer.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, peer.port()),
@@ -415,13 +414,14 @@ fn as_ipv4(peer: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A machine without IPv6 has no such address.
+/// True for the errors of an address that this machine does not have, as IPv6 without an IPv6
+/// stack.
 fn is_missing(e: &io::Error) -> bool {
     let errno = Errno::from_io_error(e);
     matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
 }
 
-/// Errors of one connection, which is gone then (accept(2)).
+/// True for errors of one connection, which is gone then (accept(2)).
 fn is_passing(e: &io::Error) -> bool {
     use io::ErrorKind as Kind;
     matches!(

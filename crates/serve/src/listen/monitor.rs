@@ -1,5 +1,5 @@
-//! The privileged side of one connection: it reads nothing of the client's, and believes nothing of
-//! the process that does.
+//! The privileged side of one connection: it reads no client input and does not trust the process
+//! that does.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -28,19 +28,20 @@ use super::{ServedFiles, Settings, Shared, StopSignal};
 use crate::TransferCounters;
 use crate::error::ConnectionError;
 
-/// The preauth process tells the client about its time by itself.
+/// Extra time before the monitor enforces the login time; the preauth process tells the client in
+/// time by itself.
 const SLACK: Duration = Duration::from_secs(2);
-/// Key exchanges before the login: the first one, and what clients may want for more.
+/// Most key exchanges before the login: the first one and repeated ones.
 const MOST_SIGNATURES: u32 = 8;
-/// Questions about keys: six refusals, and an allowed one may be asked about twice.
+/// Most questions about keys: six refusals, and an accepted key may be asked about twice.
 const MOST_QUESTIONS: u32 = 32;
-/// Lines for the log before the login.
+/// Most log lines before the login.
 const MOST_LINES: u32 = 64;
-/// Refusals leave on this beat since the question, so that the time does not tell for which of
-/// the reasons.
+/// Refusals are sent at multiples of this time after the question, so that timing does not tell the
+/// reason.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// One connection.
+/// State of one connection in the monitor.
 pub(super) struct Monitor<'s> {
     settings: &'s Settings,
     peer: SocketAddr,
@@ -52,13 +53,13 @@ pub(super) struct Monitor<'s> {
     signatures: u32,
     questions: u32,
     lines: u32,
-    /// The account that was asked for, and who judges about its keys.
+    /// The requested account and the authorizer for its keys.
     asked: Option<(Vec<u8>, KeyAuthorizer)>,
-    /// Whom the account's judge has let in.
+    /// The key that the authorizer accepted with a signature.
     proved: Option<LoginRequest>,
 }
 
-/// The first key exchange.
+/// The first key exchange, which sets the session identifier.
 struct Exchange {
     session_id: Vec<u8>,
     host_key: Arc<PrivateKey>,
@@ -87,10 +88,10 @@ impl<'s> Monitor<'s> {
         }
     }
 
-    /// Lets the client log in and has it served, until it goes.
+    /// Lets the client log in and serves it until it leaves.
     ///
     /// # Errors
-    /// Why it ended otherwise.
+    /// The reason for an abnormal end.
     pub(super) fn run(
         mut self,
         ready: Taken,
@@ -101,7 +102,7 @@ impl<'s> Monitor<'s> {
         self.template = template;
         preauth.link().hand(&[self.client.as_fd()])?;
         let message = self.log_in(preauth.link(), until, stopping);
-        // Whatever was made of it, it is gone before its client is served.
+        // The preauth process, even if compromised, is gone before the client is served.
         drop(preauth);
         let message = message?;
         let nobody = || io::Error::other("a connection was handed over that nobody has entered");
@@ -121,7 +122,7 @@ impl<'s> Monitor<'s> {
         self.serve(&served, judge, message, stopping)
     }
 
-    /// Answers the preauth process until its client is logged in.
+    /// Answers the preauth process until the client is logged in.
     fn log_in(
         &mut self,
         link: &Link,
@@ -175,7 +176,7 @@ impl<'s> Monitor<'s> {
         }
     }
 
-    /// Signs for a key exchange before the login. The first one gives the connection its id.
+    /// Signs for a key exchange before the login. The first one sets the session identifier.
     fn sign_early(&mut self, message: &[u8]) -> io::Result<Vec<u8>> {
         self.signatures += 1;
         if self.signatures > MOST_SIGNATURES {
@@ -192,7 +193,7 @@ impl<'s> Monitor<'s> {
         Ok(blob)
     }
 
-    /// Whether a key may enter an account, or has.
+    /// Decides whether a key could log in to an account, or does with this signature.
     fn decide(&mut self, message: &[u8]) -> io::Result<Verdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
@@ -269,7 +270,7 @@ impl<'s> Monitor<'s> {
                 count(&self.shared.figures.refusals);
                 let user = escape::field(user);
                 let why = escaped(why.as_bytes());
-                // What is in a certificate is not read before its authority is known.
+                // Fields of a certificate are not parsed before its authority is known.
                 match prove.authority {
                     b"" => info!(%user, key = fingerprint(prove.blob), "refused: {why}"),
                     ca => info!(%user, ca = fingerprint(ca), "certificate refused: {why}"),
@@ -279,7 +280,7 @@ impl<'s> Monitor<'s> {
         Ok(Verdict { allowed, full })
     }
 
-    /// Has a client served who is logged in.
+    /// Serves a logged-in client, in an account process or in this thread.
     fn serve(
         self,
         served: &ServedFiles,
@@ -293,7 +294,7 @@ impl<'s> Monitor<'s> {
             shared,
             client,
             exchange,
-            // It counts until the connection is gone.
+            // The permit is held until the connection ends.
             place: _place,
             ..
         } = self;
@@ -328,7 +329,7 @@ impl<'s> Monitor<'s> {
             unread: logged_in.unread,
         };
         account.link().send(&begin.to_bytes())?;
-        // From here on the connection and its keys are the account's alone.
+        // From here on only the account process holds the connection and its keys.
         drop((message, client));
         let mut ended = false;
         loop {
@@ -347,7 +348,7 @@ impl<'s> Monitor<'s> {
                     account.link().send(&Signature { blob: &blob }.to_bytes())?;
                 }
                 Some(&Tell::NUMBER) => tell(&message)?,
-                // What went wrong it has told.
+                // The process has already logged the reason.
                 Some(&Ended::NUMBER) => ended = true,
                 Some(&Over::NUMBER) => {
                     let Over {

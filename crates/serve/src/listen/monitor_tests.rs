@@ -1,4 +1,4 @@
-//! What a preauth process may say that was taken over, and what comes of it.
+//! Tests the messages of a compromised preauth process and the monitor's reaction.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ struct Scene {
     _folder: TempDir,
 }
 
-/// What the preauth process of a test says, and what it reads then.
+/// A message of the test's preauth process, and the answer that it expects.
 type Said = (Vec<u8>, Option<Vec<u8>>);
 
 impl Scene {
@@ -87,7 +87,7 @@ impl Scene {
         .to_bytes()
     }
 
-    /// Lets in what this authority has signed, too.
+    /// Adds an authority to authorized_keys.
     fn trust(&self, ca: &PrivateKey) {
         let mut text = std::fs::read_to_string(&self.authorized_keys).unwrap();
         let blob = STANDARD.encode(ca.public_blob());
@@ -95,7 +95,7 @@ impl Scene {
         std::fs::write(&self.authorized_keys, text).unwrap();
     }
 
-    /// A proof of the client's for the connection with this id.
+    /// A client's signature for the connection with this session identifier.
     fn prove(&self, session_id: &[u8], user: &[u8]) -> Vec<u8> {
         let algorithm = b"ssh-ed25519".as_slice();
         self.prove_with(
@@ -106,7 +106,7 @@ impl Scene {
         )
     }
 
-    /// The same with a certificate of its key.
+    /// Like `prove`, with a certificate of the key.
     fn prove_with(
         &self,
         (algorithm, blob): (&[u8], &[u8]),
@@ -127,8 +127,8 @@ impl Scene {
         .to_bytes()
     }
 
-    /// Says all of it and then that the client is logged in; whether the monitor went along, and
-    /// whether somebody has entered.
+    /// Sends all messages and then LoggedIn; returns the monitor's result, and true if a client was
+    /// served.
     fn say(&self, said: Vec<Said>) -> (Result<(), String>, bool) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -143,7 +143,7 @@ impl Scene {
         let preauth = thread::spawn(move || {
             let theirs = Link::from(theirs);
             for (message, answer) in said {
-                // The monitor may have hung up, which the test asks it about.
+                // The monitor may have closed the link, which the test examines.
                 if theirs.send(&message).is_err() {
                     return;
                 }
@@ -173,7 +173,7 @@ impl Scene {
     }
 }
 
-/// What a client signs.
+/// The bytes that a client signs.
 fn covered((algorithm, blob): (&[u8], &[u8]), session_id: &[u8], user: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
     true.write(&mut data);
@@ -204,12 +204,12 @@ fn whoever_has_proved_nothing_has_not_entered() {
     for (said, entered) in [
         (vec![], false),
         (vec![(scene.sign(&id), None)], false),
-        // A key that would do is not a key that was shown.
+        // A key that would be accepted has not been proved.
         (
             vec![(scene.sign(&id), None), (scene.ask(&user), verdict(true))],
             false,
         ),
-        // The proof of another connection: the first signature says which one this is.
+        // A signature for another connection: the first exchange sets the session identifier.
         (
             vec![
                 (scene.sign(&id), None),
@@ -218,7 +218,7 @@ fn whoever_has_proved_nothing_has_not_entered() {
             ],
             false,
         ),
-        // Of another account.
+        // A signature for another account.
         (
             vec![
                 (scene.sign(&id), None),
@@ -260,7 +260,7 @@ fn what_no_preauth_process_says_ends_the_connection() {
         vec![(scene.ask(&user), None)],
         vec![(scene.prove(&id, &user), None)],
         vec![(scene.sign(&[1; 31]), None)],
-        // Nothing but hashes is signed.
+        // Only hashes are signed.
         vec![(scene.sign(&[1; 65]), None)],
         vec![(other_key.to_bytes(), None)],
         vec![(other_algorithm.to_bytes(), None)],
@@ -276,7 +276,7 @@ fn what_no_preauth_process_says_ends_the_connection() {
             .chain((0..=MOST_QUESTIONS).map(|_| (scene.ask(&user), None)))
             .collect(),
         vec![(vec![Verdict::NUMBER, 1, 0], None)],
-        // Host keys are proven to whoever is logged in.
+        // Host keys are proved only to logged-in clients.
         vec![signed(), (scene.prove_host().to_bytes(), None)],
         vec![(vec![99], None)],
     ] {
@@ -351,7 +351,7 @@ fn what_it_says_of_a_certificate_is_not_believed() {
     }
 }
 
-/// Its signature has flags and a counter behind it (OpenSSH PROTOCOL.u2f).
+/// A security key's signature is followed by flags and a counter (OpenSSH PROTOCOL.u2f).
 #[test]
 fn a_security_key_that_nobody_has_touched_lets_nobody_in() {
     let scene = Scene::new();

@@ -1,6 +1,6 @@
-//! A server for one copy (`serve --once`): started over somebody's login, it waits for connections
-//! of the same client beside it, lets each in with a key that was told for it, and ends with what
-//! has started it. Nothing of it is ever in a file: docs/design/0010-direct.md.
+//! A server for one copy (`serve --once`): started over the user's own login, it accepts further
+//! connections of that client, each with a key announced over that login, and ends with the login.
+//! It stores nothing in files: docs/design/0010-direct.md.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,17 +24,17 @@ use super::link::readable;
 use super::once_keys::OnceKeys;
 use super::{Limits, ServedFiles, Server, Settings, confine, hide_memory, stopping};
 
-/// Who has started it says at once what is wanted.
+/// Time in which the client that started the server must send its request.
 const BEGIN: Duration = Duration::from_secs(30);
-/// From the connection to the end of the login: as long as a key lives.
+/// Time from the connection to the end of the login; equal to the life of a key.
 const LOGIN: Duration = Duration::from_secs(30);
-/// Whoever has been without a connection for so long has been forgotten: an sshd that does not ask
-/// whether its client is there keeps what it has started for hours.
+/// Time without connections after which the server ends. An sshd without keepalives keeps the
+/// programs of a vanished client for hours.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// How often that is looked at.
+/// Interval at which [`FORGOTTEN`] is checked.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// One copy has eight logins under way at most; strangers may find the port too.
+/// Limits for one copy, which has at most eight logins under way; strangers may find the port too.
 const LIMITS: Limits = Limits {
     connections: 64,
     strangers: 16,
@@ -44,33 +44,33 @@ const LIMITS: Limits = Limits {
     per_second: 64,
 };
 
-/// What is served, and where connections may come.
+/// Settings of a server for one copy: the files, the port range and the address.
 #[derive(Debug)]
 pub struct Once {
-    /// What whoever has logged in is served.
+    /// Files that logged-in clients are served.
     pub served: ServedFiles,
-    /// Ports that may be listened at; any, if there are none.
+    /// Port range in which to listen; any port if `None`.
     pub ports: Option<(u16, u16)>,
-    /// SSH_CONNECTION, as sshd has set it.
+    /// SSH_CONNECTION as set by sshd.
     pub connection: Option<String>,
 }
 
-/// Why there was no server, or is none any more. The client was told where it could be.
+/// Reason why the server did not start or has ended. The client was told if possible.
 #[derive(Debug)]
 pub enum OnceEnd {
-    /// What the client says makes no sense.
+    /// The client's request is invalid.
     Client(OnceError),
-    /// It has said nothing.
+    /// The client sent no request in time.
     Silence,
-    /// It is not known where to wait for connections.
+    /// SSH_CONNECTION does not yield an address to listen on.
     Address(String),
-    /// None of the ports can be listened at.
+    /// No port can be bound at this address.
     Port(IpAddr, io::Error),
-    /// Ports that this end allows, and none of those that are asked for.
+    /// The allowed port range and the requested one do not overlap.
     Range((u16, u16), (u16, u16)),
-    /// Too many keys wait to be used.
+    /// Too many keys are waiting to be used.
     Keys(&'static str),
-    /// The machine does not give what is needed.
+    /// A local resource is missing.
     Local(String),
 }
 
@@ -98,11 +98,11 @@ impl fmt::Display for OnceEnd {
 impl std::error::Error for OnceEnd {}
 
 impl Once {
-    /// Serves until `input` ends, or `output` is gone. The process is to end at once then: the
-    /// threads of connections do not.
+    /// Serves until `input` ends or `output` is closed. The caller must exit then, because the
+    /// threads of connections keep running.
     ///
     /// # Errors
-    /// Why nothing came of it.
+    /// The reason why the server did not start or ended early.
     pub fn serve(self, input: File, output: File) -> Result<(), OnceEnd> {
         let mut control = Control {
             input,
@@ -117,7 +117,7 @@ impl Once {
                     version: VERSION,
                     why: words.as_bytes(),
                 };
-                // Whoever does not listen any more is not told.
+                // The client may have stopped reading.
                 let _ = control.say(&refused.to_bytes());
                 Err(why)
             }
@@ -149,7 +149,7 @@ impl Once {
             )));
         };
         self.served.bear_losses = bear_losses;
-        // What is wrong with it is told now, and not to each connection.
+        // Report a root that cannot be opened now, and not to each connection.
         let opened = self.served.open();
         drop(opened.map_err(|e| OnceEnd::Local(e.to_string()))?);
         let address = address(self.connection.as_deref()).map_err(OnceEnd::Address)?;
@@ -178,7 +178,7 @@ impl Once {
     }
 }
 
-/// Accepts connections in a thread; the pipe ends when that does.
+/// Accepts connections in a thread; the returned pipe closes when that thread ends.
 fn accept(server: Server) -> io::Result<OwnedFd> {
     let (ended, ends) = io::pipe()?;
     let (running, never) = stopping()?;
@@ -194,7 +194,7 @@ fn accept(server: Server) -> io::Result<OwnedFd> {
 
 fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, OnceEnd> {
     let local = |e: &dyn fmt::Display| OnceEnd::Local(e.to_string());
-    // It is no pattern here.
+    // The root is a literal path here, so `%` is escaped.
     let plain = |root: PathBuf| {
         let bytes = root.into_os_string().into_encoded_bytes();
         let doubled = bytes.iter().flat_map(|b| match b {
@@ -210,8 +210,8 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
         served,
         entrance: AccessPolicy::once(Arc::clone(keys)).map_err(|e| local(&e))?,
         keys: BTreeMap::new(),
-        // Its client is ours, names the best first, and may have been told to name nothing else but
-        // something else.
+        // The client is a longhaul, which names the best algorithms first, and may have been told
+        // to name only others.
         algorithms: Algorithms::all(),
         to_old_clients: None,
         limits: LIMITS,
@@ -220,25 +220,26 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
     })
 }
 
-/// The channel that the client has started this over.
+/// The channel over which the client started this process.
 struct Control {
     input: File,
     output: File,
     frames: Frames,
-    /// The marker was written.
+    /// The marker has been written.
     marked: bool,
 }
 
 enum Next {
     Asked(Asked),
-    /// Nothing came in time, or not all of it.
+    /// The deadline passed before a whole message arrived.
     Time,
     /// The channel has ended.
     Over,
 }
 
 impl Control {
-    /// What the client says next, until `deadline`; `beside` is looked at too, which ends it.
+    /// Receives the client's next message, until `deadline`; ends early if `beside` becomes
+    /// readable.
     fn next(
         &mut self,
         beside: Option<&OwnedFd>,
@@ -285,7 +286,7 @@ impl Control {
         self.output.write_all(&bytes)
     }
 
-    /// Takes further keys until the channel ends.
+    /// Accepts further keys until the channel ends.
     fn follow(
         &mut self,
         ended: &OwnedFd,
@@ -321,7 +322,7 @@ impl Control {
     }
 }
 
-/// What this end allows of what is asked for.
+/// Intersects the port range that this end allows with the requested one.
 fn both(
     here: Option<(u16, u16)>,
     asked: Option<(u16, u16)>,
@@ -336,7 +337,7 @@ fn both(
     }
 }
 
-/// Listens at one of the ports; the system's choice, if there are none.
+/// Binds a random port of the range, or one that the system chooses if there is no range.
 fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEnd> {
     let with = |port: u16| {
         let mut at = at;
@@ -346,14 +347,14 @@ fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, Once
     let Some((first, last)) = ports else {
         return with(0).map_err(|e| OnceEnd::Port(at.ip(), e));
     };
-    // Two clients that come at once need not try the same ones.
+    // Start at a random port, so that two simultaneous clients do not try the same ones.
     let mut random = [0; 2];
     let _ = aws_lc_rs::rand::fill(&mut random);
     let count = u32::from(last - first) + 1;
     let start = u32::from(u16::from_ne_bytes(random)) % count;
     let mut why = io::Error::from(io::ErrorKind::AddrInUse);
     for offset in 0..count {
-        // No more than the range has.
+        // The result fits in 16 bits because it is below the size of the range.
         let port = first + ((start + offset) % count) as u16;
         match with(port) {
             Ok(listener) => return Ok(listener),
@@ -363,7 +364,7 @@ fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, Once
     Err(OnceEnd::Port(at.ip(), why))
 }
 
-/// Where sshd was connected to: the third word of SSH_CONNECTION (ssh(1)).
+/// Address that sshd was reached at: the third word of SSH_CONNECTION (ssh(1)).
 fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
     let connection = connection.ok_or(
         "there is no SSH_CONNECTION: serve --once is for a client to start through its sshd",
@@ -380,8 +381,8 @@ fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
     if let Ok(ip) = word.parse::<IpAddr>() {
         return Ok((ip, 0).into());
     }
-    // A link-local address comes with the name of its link. Nothing with a colon is asked of a
-    // name server.
+    // A link-local address has the name of its interface appended. A string with a colon is not
+    // sent to a name server.
     let (ip, link) = word.split_once('%').ok_or_else(wrong)?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if !ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) || !link.bytes().all(plain) {

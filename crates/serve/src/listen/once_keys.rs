@@ -1,4 +1,4 @@
-//! Keys that open one connection each, for a while.
+//! Keys that are valid for one login each, for a limited time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use ssh::key::PublicKey;
 
 use super::keys::{LoginRequest, Question};
 
-/// A key that has opened nothing for so long never will.
+/// Time after which an unused key is discarded.
 const LIFE: Duration = Duration::from_secs(30);
-/// Keys that wait at once.
+/// Most unused keys at a time.
 const MOST: usize = 64;
 
-/// Whoever has told them can take the place of each once. A clock that is set makes no difference.
+/// Unused one-login keys. Times are monotonic, so setting the clock has no effect.
 #[derive(Debug, Default)]
 pub(super) struct OnceKeys(Mutex<Vec<Waiting>>);
 
@@ -24,10 +24,10 @@ struct Waiting {
 }
 
 impl OnceKeys {
-    /// Takes keys in.
+    /// Adds keys.
     ///
     /// # Errors
-    /// Too many wait already.
+    /// Too many unused keys.
     pub(super) fn add(&self, now: Instant, keys: Vec<PublicKey>) -> Result<(), &'static str> {
         let mut waiting = self.waiting(now);
         if waiting.len() + keys.len() > MOST {
@@ -37,15 +37,16 @@ impl OnceKeys {
         Ok(())
     }
 
-    /// Whether anybody can log in now.
+    /// True if a key is waiting, so that a login is possible.
     pub(super) fn any(&self, now: Instant) -> bool {
         !self.waiting(now).is_empty()
     }
 
-    /// Who may enter; with a proof it is the only time that the key is taken.
+    /// Checks an offered key; if the client has signed with it, the key is removed and cannot be
+    /// used again.
     ///
     /// # Errors
-    /// Why nobody may, one sentence for the log.
+    /// The reason for the refusal, one sentence for the log.
     pub(super) fn answer(
         &self,
         now: Instant,
@@ -84,7 +85,7 @@ impl OnceKeys {
         Ok(entrant)
     }
 
-    /// Those that can still be used.
+    /// Discards expired keys and returns the others.
     fn waiting(&self, now: Instant) -> MutexGuard<'_, Vec<Waiting>> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|key| now.saturating_duration_since(key.since) < LIFE);
@@ -119,7 +120,7 @@ mod tests {
             Self { keys, key, now }
         }
 
-        /// RFC 4252 section 7.
+        /// Signature data of RFC 4252 section 7.
         fn signature(&self, session_id: &[u8]) -> Vec<u8> {
             let mut data = Vec::new();
             true.write(&mut data);
@@ -167,7 +168,7 @@ mod tests {
     fn a_key_opens_one_connection() {
         let scene = Scene::new();
         let signature = scene.signature(SESSION);
-        // To be asked about is not to be used.
+        // Asking about a key does not use it up.
         assert!(scene.answer(scene.now, None).is_ok());
         assert!(scene.answer(scene.now, Some(&signature)).is_ok());
         assert!(scene.answer(scene.now, Some(&signature)).is_err());
@@ -182,7 +183,7 @@ mod tests {
         let last = scene.now + LIFE - Duration::from_millis(1);
         assert!(scene.keys.any(last) && scene.answer(last, None).is_ok());
         assert!(scene.answer(scene.now + LIFE, Some(&signature)).is_err());
-        // And is gone for good, whatever the time is then.
+        // An expired key is gone for good, even if the time goes back.
         assert!(scene.answer(scene.now, Some(&signature)).is_err());
     }
 

@@ -1,12 +1,12 @@
-//! Options of a line of authorized_keys (sshd(8), AUTHORIZED_KEYS FILE FORMAT).
+//! Parses the options of a line of authorized_keys (sshd(8), AUTHORIZED_KEYS FILE FORMAT).
 
 use jiff::tz::TimeZone;
 
 use super::authorized::AuthContext;
 use super::{expiry, patterns};
 
-/// Options that forbid or allow what is never given here: terminals, forwarding, programs of the
-/// user's at login.
+/// Options about features that this server never provides: terminals, forwarding and the user's
+/// login script.
 const WITHOUT_EFFECT: [&str; 13] = [
     "restrict",
     "agent-forwarding",
@@ -23,21 +23,21 @@ const WITHOUT_EFFECT: [&str; 13] = [
     "no-X11-forwarding",
 ];
 
-/// What a line says of its key beyond from where and until when it is let in.
+/// Options of a line that remain to be checked; `from=` and `expiry-time=` are already checked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
-    /// The key is not let in itself: certificates that it has signed are.
+    /// The key is a certificate authority and cannot log in itself.
     pub(super) authority: bool,
-    /// Names of which a certificate has to have one, in place of the account's.
+    /// Principals of which a certificate must name one, in place of the account's name.
     pub(super) principals: Option<Vec<String>>,
-    /// Nobody need have touched the security key.
+    /// Signatures of a security key without touch are accepted.
     pub(super) no_touch_required: bool,
-    /// The security key must have known who touched it.
+    /// The security key must have verified its user by PIN or biometrics.
     pub(super) verify_required: bool,
 }
 
 impl Options {
-    /// Reads every option and checks those that can be checked now; the reason continues a sentence
+    /// Parses all options and checks those that can be checked now; the error continues a sentence
     /// about the line.
     pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, String> {
         let mut found = Self::default();
@@ -68,8 +68,8 @@ impl Options {
                 None if is("no-touch-required") => found.no_touch_required = true,
                 None if is("verify-required") => found.verify_required = true,
                 None if is("no-verify-required") => found.verify_required = false,
-                // What cannot be honoured must not be passed over: it may be the forced command
-                // that keeps the key from everything else.
+                // An unknown option must not be ignored: it may be a forced command that restricts
+                // the key.
                 _ => {
                     return Err(format!(
                         "has the option {}, which cannot be honoured here",
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-/// An option: its name, its value without quotes, and what is behind it.
+/// Splits off one option: its name, its value without quotes, and the rest.
 fn next(options: &str) -> Result<(&str, Option<String>, &str), String> {
     let end = options.find([',', '=']).unwrap_or(options.len());
     let (name, rest) = options.split_at(end);

@@ -1,4 +1,4 @@
-//! Programs whose channel the client has closed before they had ended.
+//! Programs whose channel the client has closed before they ended.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -8,15 +8,15 @@ use ssh::channel::Channels;
 
 use super::session::Session;
 
-/// They have so long to make something of what they were given. Whoever sends the last byte, EOF and CLOSE
-/// at once does not wait for them. sshd leaves them alone; here none outlives its connection.
+/// Time that such a program has to finish its work: a client that sends its last byte, EOF and
+/// CLOSE at once does not wait. sshd lets such programs run on; here none outlives its connection.
 const LAST: Duration = Duration::from_secs(2);
 
-/// As many of a connection as it may have with a channel: whoever opens and closes one after the other has no
-/// more processes here than who leaves them open.
+/// Most orphaned sessions of a connection, equal to the limit of channels: opening and closing
+/// channels gives a client no more processes than keeping them open.
 const MOST: usize = super::connection::MOST_SESSIONS;
 
-/// Sessions without a channel, each with its end.
+/// Sessions without a channel, each with the time at which it is ended.
 #[derive(Default)]
 pub(super) struct OrphanedSessions<'s>(Vec<(Instant, Session<'s>)>);
 
@@ -25,18 +25,18 @@ impl<'s> OrphanedSessions<'s> {
         self.0.is_empty()
     }
 
-    /// Takes one whose channel is gone, if it has a program that goes on without it.
+    /// Keeps a session whose channel is closed, if its program still has work.
     pub(super) fn add(&mut self, now: Instant, mut session: Session<'s>) {
         if session.goes_on_alone() {
             if self.0.len() >= MOST {
-                // The oldest, which has had the most time.
+                // Remove the oldest, which has had the most time.
                 self.0.remove(0);
             }
             self.0.push((now + LAST, session));
         }
     }
 
-    /// They are given what is left for them, and what they say is dropped.
+    /// Feeds the programs their remaining input and discards their output.
     pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) {
         self.0.retain_mut(|(end, session)| {
             session.turn(now, channels);
@@ -44,7 +44,7 @@ impl<'s> OrphanedSessions<'s> {
         });
     }
 
-    /// What has to be waited for.
+    /// Descriptors to poll for these sessions.
     pub(super) fn watch(
         &self,
         channels: &Channels,
@@ -52,7 +52,7 @@ impl<'s> OrphanedSessions<'s> {
         self.0.iter().flat_map(|(_, s)| s.watch(channels))
     }
 
-    /// When they have to be looked at though nothing of that happens.
+    /// Time at which the sessions need a turn without any event.
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         let times = self.0.iter();
         times

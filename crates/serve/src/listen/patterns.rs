@@ -1,10 +1,9 @@
-//! `from=` of authorized_keys: addresses, networks and wildcards, as sshd has it without DNS
-//! (UseDNS no), which is its default.
+//! Matches `from=` of authorized_keys: addresses, networks and wildcards, as sshd does without DNS
+//! (UseDNS no), its default.
 
 use std::net::IpAddr;
 
-/// Whether the list of patterns takes the address: one of them fits, and none that begins with
-/// `!` does.
+/// True if the address matches one of the patterns and none of those that begin with `!`.
 pub(super) fn takes(list: &str, address: IpAddr) -> bool {
     let address = address.to_canonical();
     let mut taken = false;
@@ -18,8 +17,8 @@ pub(super) fn takes(list: &str, address: IpAddr) -> bool {
     taken
 }
 
-/// Whether the address is in this list of addresses and networks, which has nothing else in it;
-/// `None` where it has (addr_match_cidr_list of OpenSSH's addrmatch.c).
+/// True if the address is in a list that contains only addresses and networks; `None` if the list
+/// contains anything else (addr_match_cidr_list of OpenSSH's addrmatch.c).
 pub(super) fn in_networks(list: &str, address: IpAddr) -> Option<bool> {
     let address = address.to_canonical();
     let mut found = false;
@@ -54,13 +53,13 @@ fn in_network(network: &str, bits: &str, address: IpAddr) -> Option<bool> {
         }
     };
     let differ = a ^ b;
-    // By 128 bits nothing can be shifted.
+    // A shift by the full width is an overflow, hence checked_shr.
     let host = all - u32::min(bits, all);
     (bits <= all).then(|| differ.checked_shr(host).unwrap_or(0) == 0)
 }
 
-/// `*` and `?` (match.c, match_pattern). With one place to go back to, so that no pattern takes
-/// long.
+/// Matches `*` and `?` (match.c, match_pattern). It backtracks only to the last star, so the time
+/// is bounded.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

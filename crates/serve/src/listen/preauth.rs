@@ -1,4 +1,4 @@
-//! The process that reads what a client sends until it is logged in, and may do nothing else.
+//! The preauth process, which reads client input until the login and may do nothing else.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,25 +21,26 @@ use super::message::{Ask, Ended, LoggedIn, Prove, Tell, Verdict};
 use super::{confine, engine};
 use crate::error::ConnectionError;
 
-/// Read from the client at once. What is read beyond its login goes to the monitor in one message.
+/// Largest read from the client in bytes. Input that follows the login goes to the monitor in one
+/// message.
 const SEGMENT: usize = 32 << 10;
 
-/// What it has to know.
+/// Settings of a preauth process, sent by the monitor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PreauthTask {
-    /// Blobs, the preferred first.
+    /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
     pub(super) to_old_clients: Option<Offer>,
-    /// Whom it becomes, where it is root's.
+    /// User and group to switch to, if the server is root's.
     pub(super) becomes: Option<(u32, u32)>,
-    /// Its root then, where there is such a folder.
+    /// Directory to use as root (chroot) before the switch, if there is one.
     pub(super) empty: Option<PathBuf>,
     pub(super) login_milliseconds: u64,
 }
 
-/// Runs a preauth process: it waits for its client, and reads what that sends until it is logged in,
-/// or gone. The monitor is at standard output.
+/// Runs a preauth process: it waits for its client and reads input until the client is logged in or
+/// gone. The monitor's link is its standard output.
 pub fn main() -> ExitCode {
     let Ok(link) = Link::inherited().map(Arc::new) else {
         return ExitCode::FAILURE;
@@ -52,14 +53,14 @@ pub fn main() -> ExitCode {
     let ended = Ended {
         why: why.as_bytes(),
     };
-    // The monitor may be gone as well.
+    // The monitor may be gone too.
     let _ = link.send(&ended.to_bytes());
     ExitCode::SUCCESS
 }
 
 fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     let task: PreauthTask = link.receive_task()?;
-    // The generator may want more of the system at the first time than later.
+    // Draw random bytes before the filter is installed: the first use may need more system calls.
     let mut random = engine::random();
     random(&mut [0; 16]);
     if let Some((uid, gid)) = task.becomes {
@@ -70,7 +71,7 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
     }
     confine::seal_off(confine::STANDS_READY)?;
     let left = confine::prepare_preauth()?;
-    // Nobody may come for long.
+    // The process may wait long for its client.
     let Some([stream]) = link.take()? else {
         return Ok(());
     };
@@ -108,11 +109,11 @@ fn tell(link: &Link, level: u8, text: &str) -> io::Result<()> {
     link.send(&Tell { level, text }.to_bytes())
 }
 
-/// Acknowledges what was read, if no answer has done so. OpenSSH's client has Nagle's algorithm on
-/// until it is logged in: its first request waits for that of its NEWKEYS, which has no answer, and
-/// would for the 40 ms that a system delays it.
+/// Acknowledges received data at once, if no answer has done so. OpenSSH's client uses Nagle's
+/// algorithm until the login: its first request waits for the acknowledgement of its NEWKEYS, which
+/// has no answer, and which the system would delay by 40 ms.
 fn acknowledge(stream: &OwnedFd) {
-    // Without it everything comes all the same.
+    // Without TCP_QUICKACK the login only takes longer.
     let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
 }
 
@@ -135,14 +136,14 @@ impl Preauth<'_> {
         if let Some((reason, words)) = why.farewell()
             && self.conn.disconnect(reason, &words).is_ok()
         {
-            // The client need not be there any more.
+            // The client may already be gone.
             let _ = self.write();
         }
         done
     }
 
-    /// Says of a client that has nothing in common with this server which one it is, and what would
-    /// let it in.
+    /// Adds to a failed negotiation the client's identification and whether `--old-clients` would
+    /// help.
     fn named(&self, e: ConnectionError) -> ConnectionError {
         match e {
             ConnectionError::Engine(ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon {
@@ -159,7 +160,7 @@ impl Preauth<'_> {
         }
     }
 
-    /// Until the client is logged in and has been told so.
+    /// Runs until the client is logged in and has been told so.
     fn serve(&mut self) -> Result<(), ConnectionError> {
         loop {
             let done = self.write()?;
@@ -178,7 +179,7 @@ impl Preauth<'_> {
         }
     }
 
-    /// Everything but what belongs to the connection is wiped with this process.
+    /// Sends the connection's state to the monitor; all other memory vanishes with this process.
     fn hand_over(&self) -> Result<(), ConnectionError> {
         let state = self.conn.hand_over(Instant::now());
         let state = state.ok_or_else(|| io::Error::other("a key exchange crosses the login"))?;
@@ -196,7 +197,7 @@ impl Preauth<'_> {
         Ok(self.link.send(&message.to_bytes())?)
     }
 
-    /// Waits for the client; true when there is something to read.
+    /// Waits for the client; true if there is something to read.
     fn wait(&self, writing: bool) -> io::Result<bool> {
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, !self.logged_in);
@@ -237,7 +238,7 @@ impl Preauth<'_> {
         Ok(())
     }
 
-    /// True when a key was decided about.
+    /// Handles an event; true if a key was decided about.
     fn handle_event(&mut self, event: Event) -> Result<bool, ConnectionError> {
         match event {
             Event::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
@@ -247,7 +248,7 @@ impl Preauth<'_> {
                 let (user, blob) = (user.as_slice(), key.blob());
                 let certificate = key.certificate();
                 let authority = certificate.map_or(&[][..], |c| c.authority().blob());
-                // A blob is shorter than a packet.
+                // The length fits: a blob is shorter than a packet.
                 let signed_len = certificate.map_or(0, |c| c.signed_len() as u32);
                 let question = match &proof {
                     None => Ask {
@@ -286,13 +287,13 @@ impl Preauth<'_> {
                     &format!("refused user={user} method={method}"),
                 )?;
             }
-            // There is no channel before the login, and the rest is a client's.
+            // There are no channels before the login; all other events are a client's.
             _ => {}
         }
         Ok(false)
     }
 
-    /// Writes what the socket takes; true when nothing is left.
+    /// Writes until the socket is full; true if nothing is left.
     fn write(&mut self) -> Result<bool, ConnectionError> {
         loop {
             self.sending.fill(&mut self.conn, SEGMENT)?;

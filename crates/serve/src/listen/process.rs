@@ -1,4 +1,4 @@
-//! Processes that the monitor has for a connection.
+//! Processes that the monitor starts for a connection.
 
 use std::env;
 use std::io;
@@ -13,20 +13,20 @@ use tracing::level_filters::LevelFilter;
 
 use super::link::{Link, readable};
 
-/// What a process that was started anew is.
+/// Role of a process that was started with exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It reads what a client sends until it is logged in.
+    /// Reads client input until the login.
     Preauth,
-    /// Processes of accounts are made of it.
+    /// Fork server, from which account processes are forked.
     Template,
 }
 
-/// Up to what such a process tells the server for its log.
+/// Environment variable with the log level of the server.
 const LOG_LEVEL: &str = "LONGHAUL_LOG_LEVEL";
 
 impl Role {
-    /// What the server would write down of the lines of a process that it has started.
+    /// Most detailed level that the server logs, as passed to a process that it starts.
     pub fn log_level() -> LevelFilter {
         let level = env::var(LOG_LEVEL).ok();
         level
@@ -34,12 +34,12 @@ impl Role {
             .unwrap_or(LevelFilter::INFO)
     }
 
-    /// As it is said behind `serve`. Those of accounts are listed with the name of what they were
-    /// made of.
+    /// Words after `serve` that select the role. In ps(1), forked account processes show the fork
+    /// server's word.
     const ALL: [(Self, &'static str); 2] =
         [(Self::Preauth, "--preauth"), (Self::Template, "--account")];
 
-    /// The role that a command line gives; `None` if it is a person's.
+    /// Parses a command line; `None` if it is not one of a role but a user's.
     pub fn of(words: &[std::ffi::OsString]) -> Option<Self> {
         let [_, serve, role] = words else {
             return None;
@@ -56,8 +56,8 @@ impl Role {
     }
 }
 
-/// A process of this program that was started anew, with nothing of this one's memory. Killed, at
-/// the latest, when it is dropped.
+/// A process of this program, started with exec so that it shares no memory with this one. It is
+/// killed when dropped.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -65,8 +65,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The program that runs now, even if its file was replaced meanwhile. It ends with the thread
-    /// that calls this.
+    /// Starts the program that is running now, even if its file was replaced meanwhile. The process
+    /// dies with the calling thread.
     pub(super) fn start(role: Role, stdin: Option<OwnedFd>) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
         let zone = env::var_os("TZ");
@@ -75,7 +75,7 @@ impl Process {
             .args(["serve", role.word()])
             .env_clear()
             .envs(zone.map(|zone| ("TZ", zone)))
-            // What nobody would write down need not be told.
+            // The child drops lines that the server would not log.
             .env(LOG_LEVEL, LevelFilter::current().to_string())
             .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
             .stdout(Stdio::from(theirs))
@@ -92,17 +92,16 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both do nothing where it was waited for.
+        // Neither does anything if the child was already reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A template that does not answer is none.
+/// Time in which the fork server must answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A process of an account: a copy of the template, whose child it is. Killed, at the latest, when
-/// it is dropped.
+/// An account process, forked by the fork server, whose child it is. It is killed when dropped.
 #[derive(Debug)]
 pub(super) struct ForkedAccount {
     process: OwnedFd,
@@ -110,7 +109,7 @@ pub(super) struct ForkedAccount {
 }
 
 impl ForkedAccount {
-    /// A copy of the template at the other end of `template`, for this client.
+    /// Asks the fork server at the other end of `template` for a process that serves this client.
     pub(super) fn of(template: &Link, client: impl std::os::fd::AsFd) -> io::Result<Self> {
         let (link, theirs) = Link::pair()?;
         template.hand(&[client.as_fd(), theirs.as_fd()])?;
@@ -131,9 +130,9 @@ impl ForkedAccount {
 
 impl Drop for ForkedAccount {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);
-        // Its place is free once it is gone.
+        // Wait for its end, because its connection permit is released afterwards.
         let _ = readable([self.process.as_fd()], None);
     }
 }

@@ -1,4 +1,4 @@
-//! A program that clients may have run (`--allow`), on a channel where otherwise files are served.
+//! Runs an allowed program (`--allow`) on a channel that otherwise serves files.
 
 use std::collections::VecDeque;
 use std::env;
@@ -23,35 +23,35 @@ use tracing::info;
 
 use crate::{TransferCounters, words};
 
-/// Where programs are looked for, by us and by those that we run, if nobody says otherwise.
+/// Default search path, for this server and for the programs that it runs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Bytes of its output that may wait for the client's window.
+/// Most bytes of output that wait for the client's window.
 const QUEUE: usize = 1 << 20;
-/// Bytes read in a turn, so that no channel keeps the others waiting.
+/// Most bytes read in a turn, so that other channels get theirs.
 const TURN: usize = 1 << 20;
-/// Read at once.
+/// Bytes per read.
 const PIECE: usize = 64 << 10;
-/// A piece of standard error, which waits for a window that has room for all of it.
+/// Bytes of standard error per message, which waits until the window has room for all of them.
 const ERROR_PIECE: usize = 2 << 10;
-/// A program whose output has ended is looked at again after so long until it has ended itself.
+/// Interval at which a program that closed its output is checked for its exit.
 const LOOK: Duration = Duration::from_millis(5);
-/// Whoever is asked to end has so long until it is killed.
+/// Time between SIGTERM and SIGKILL.
 const MERCY: Duration = Duration::from_millis(500);
 
-/// A program that may be run.
+/// A program that clients may run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowedProgram {
-    /// As clients call it.
+    /// Name that clients use.
     name: String,
     path: PathBuf,
 }
 
 impl AllowedProgram {
-    /// The program of that name: an absolute path, or one that is found along `path`, a list of
+    /// Finds a program by name: an absolute path, or a name to look up in `path`, a list of
     /// directories as in PATH.
     ///
     /// # Errors
-    /// There is none that can be run, one sentence.
+    /// No such program can be run; one sentence.
     pub fn find(name: &str, path: Option<&OsStr>) -> Result<Self, String> {
         let runs = |path: &Path| {
             let meta = fs::metadata(path);
@@ -80,10 +80,11 @@ impl AllowedProgram {
     }
 }
 
-/// What rsync may be run with: as the server of another one. As a client it runs what -e says, as a daemon
-/// what its configuration does, which may be any file, and with --secluded-args what it reads then. Its options may
-/// stand anywhere; `--` may be what one is set to, so that what is behind it counts too. Another rsync never says a
-/// path that begins with a dash.
+/// Accepts rsync's arguments only if it runs as the server of another rsync. As a client rsync runs
+/// the command of -e; as a daemon it follows a configuration, which can be any file; and with
+/// --secluded-args it reads its options later. Options may stand anywhere, and `--` may be an
+/// option's value, so words behind it are checked too. Another rsync never sends a path that begins
+/// with a dash.
 fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
     let serves = words.first().is_some_and(|word| word == b"--server");
     let bad = words.iter().map(Vec::as_slice).any(|word| match word {
@@ -101,7 +102,7 @@ fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
     }
 }
 
-/// One of rsync's options, without its dashes.
+/// True for a long option of rsync that is refused, given without its dashes.
 fn is_refused(option: &[u8]) -> bool {
     let never = [
         &b"config"[..],
@@ -116,30 +117,30 @@ fn is_refused(option: &[u8]) -> bool {
     name.is_some_and(|name| never.contains(&name))
 }
 
-/// Several that have a letter each.
+/// True for a group of one-letter options that is refused.
 fn are_refused(letters: &[u8]) -> bool {
-    // What follows these is what they are set to.
+    // The letters after these are the value of the option.
     let sets = |letter: &u8| b"efBMT@".contains(letter);
     let end = letters.iter().position(sets).unwrap_or(letters.len());
-    // A server says with -e what it can do, and always in one word with others.
+    // A server gives its capabilities with -e, always in one word with other letters.
     letters[..end].contains(&b's') || letters[end..] == *b"e"
 }
 
-/// Whose programs they are.
+/// The account that owns the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub(super) name: String,
     pub(super) home: PathBuf,
 }
 
-/// One that runs. It is ended when this is dropped.
+/// A running program. It is ended when dropped.
 pub(super) struct Program {
     name: String,
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    /// Not on the stack, of which every connection would have as much.
+    /// On the heap: on the stack every connection would need as much.
     piece: Box<[u8]>,
     over: bool,
     sent: u64,
@@ -147,10 +148,10 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Runs what the client asks for, if it is among those allowed.
+    /// Runs the client's command, if its program is allowed.
     ///
     /// # Errors
-    /// It is not, or cannot be run: a sentence for the client.
+    /// The program is not allowed or cannot be run; a sentence for the client.
     pub(super) fn start(
         allowed: &[AllowedProgram],
         owner: Option<&Owner>,
@@ -180,14 +181,14 @@ impl Program {
             .envs(env::var_os("TZ").map(|zone| ("TZ", zone)));
         if let Some(Owner { name, home }) = owner {
             run.envs([("USER", name), ("LOGNAME", name)]);
-            // There rsync finds what programs its options stand for (popt(3), .popt).
+            // rsync reads aliases for its options from the home directory (popt(3), .popt).
             if !is_rsync {
                 run.env("HOME", home);
             }
         }
         run.stdin(Stdio::piped());
         run.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // What it starts ends with it.
+        // Its own process group, so that its children end with it.
         run.process_group(0);
         let wrong = |e: &dyn std::fmt::Display| format!("{name} cannot be run: {e}");
         let mut child = run.spawn().map_err(|e| wrong(&e))?;
@@ -219,8 +220,8 @@ impl Program {
         Ok(())
     }
 
-    /// What has to be waited for: room for what it is told, and what it says, while there is room
-    /// for that.
+    /// Descriptors to poll: standard input while there are bytes for it, and its outputs while
+    /// there is room for them.
     pub(super) fn watch(
         &self,
         id: ChannelId,
@@ -240,13 +241,13 @@ impl Program {
         .flatten()
     }
 
-    /// When it has to be looked at though nothing of [`Program::watch`] happens.
+    /// Time at which the program needs a turn without any event of [`Program::watch`].
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         let silent = self.stdout.is_none() && self.stderr.is_none();
         (silent && !self.over).then(|| now + LOOK)
     }
 
-    /// What went through it.
+    /// Counters of the bytes that passed through.
     pub(super) fn moved(&self) -> TransferCounters {
         TransferCounters {
             files: 0,
@@ -255,8 +256,8 @@ impl Program {
         }
     }
 
-    /// Gives it what was received, as far as it takes it; how many bytes. `ended` when no more
-    /// will come.
+    /// Writes received bytes to the program's standard input; returns how many it took. With
+    /// `ended` set, no more will come.
     pub(super) fn feed(&mut self, received: &mut VecDeque<Bytes>, ended: bool) -> usize {
         let mut taken = 0;
         while let Some(bytes) = received.front_mut() {
@@ -264,7 +265,7 @@ impl Program {
                 Some(Ok(n)) => n,
                 Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => continue,
-                // It wants no more: as into a closed pipe.
+                // The program closed its input: discard, as into a closed pipe.
                 Some(Err(_)) => {
                     self.stdin = None;
                     continue;
@@ -284,7 +285,8 @@ impl Program {
         taken
     }
 
-    /// Passes on what it says, as far as there is room. Its exit status, once it is over.
+    /// Sends the program's output to the client while there is room; returns the exit status once
+    /// it has ended.
     pub(super) fn listen(&mut self, id: ChannelId, channels: &mut Channels) -> Option<u32> {
         let piece = &mut self.piece;
         let mut done = 0;
@@ -306,7 +308,7 @@ impl Program {
         }
         let status = self.child.try_wait().ok()??;
         self.over = true;
-        // As shells have it: a signal is 128 and its number.
+        // As in shells, a signal counts as 128 plus its number.
         let signal = || status.signal().map_or(255, |signal| 128 + signal);
         let code = status.code().unwrap_or_else(signal);
         let Self {
@@ -326,7 +328,7 @@ impl Program {
     }
 }
 
-/// What there is to be read now; nothing more once it has ended.
+/// Reads what is available now; drops the pipe once it has ended.
 fn read(from: &mut Option<impl Read>, piece: &mut [u8]) -> usize {
     loop {
         let Some(open) = from else { return 0 };
@@ -347,7 +349,7 @@ impl Drop for Program {
         }
         (self.stdin, self.stdout, self.stderr) = (None, None, None);
         let pid = Pid::from_child(&self.child);
-        // It may have ended; until it is waited for, its number is nobody else's.
+        // The process may have ended; its ID stays reserved until it is waited for.
         let _ = kill_process_group(pid, Signal::TERM);
         let until = Instant::now() + MERCY;
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -1,4 +1,4 @@
-//! Which accounts of this machine may be entered at all, where the server is root's.
+//! Rules about which accounts of this machine may log in to a server run by root.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use nix::unistd::User;
 use zeroize::Zeroizing;
 
-/// An account that may be entered with its keys.
+/// An account that may log in with its keys.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) name: String,
@@ -18,28 +18,28 @@ pub(super) struct Account {
     pub(super) home: PathBuf,
 }
 
-/// What is decided by the operator.
+/// Rules set by the administrator.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Accounts whose shell is called `nologin` or `false` may be entered.
+    /// Accounts whose shell is named `nologin` or `false` may log in.
     pub nologin_shells: bool,
-    /// Nobody but these.
+    /// The only accounts that may log in; all if `None`.
     pub users: Option<Vec<String>>,
 }
 
-/// The longest name of an account; Linux knows none over 256 (useradd).
+/// Longest name of an account in bytes; Linux allows no more than 256 (useradd).
 const LONGEST: usize = 256;
-/// Where it is said that nobody but root may log in (nologin(5), pam_nologin(8)).
+/// Files whose presence means that only root may log in (nologin(5), pam_nologin(8)).
 const NOLOGIN: [&str; 2] = ["/etc/nologin", "/run/nologin"];
-/// Shells that are there to end a session.
+/// Names of shells that only end the session.
 const ENDING: [&str; 2] = ["nologin", "false"];
 const SECONDS_OF_A_DAY: i64 = 86_400;
 
 impl Rules {
-    /// The account of that name.
+    /// Looks up an account by name and checks the rules.
     ///
     /// # Errors
-    /// It may not be entered, or does not exist: one sentence for the log.
+    /// The account may not log in or does not exist; one sentence for the log.
     pub(super) fn account(&self, name: &[u8]) -> Result<Account, String> {
         let name = plain(name).ok_or("no account has such a name")?;
         let found = User::from_name(name).map_err(|e| format!("accounts cannot be read: {e}"))?;
@@ -78,7 +78,7 @@ impl Rules {
     }
 
     fn check_shell(&self, shell: &Path) -> Result<(), String> {
-        // passwd(5): empty is /bin/sh.
+        // An empty field means /bin/sh (passwd(5)).
         let shell = match shell.as_os_str().is_empty() {
             true => Path::new("/bin/sh"),
             false => shell,
@@ -98,7 +98,7 @@ impl Rules {
     }
 }
 
-/// What can be the name of an account, and nothing that means something elsewhere.
+/// Accepts names that can be an account's and have no special meaning elsewhere.
 fn plain(name: &[u8]) -> Option<&str> {
     let fits = (1..=LONGEST).contains(&name.len())
         && name
@@ -109,10 +109,11 @@ fn plain(name: &[u8]) -> Option<&str> {
     std::str::from_utf8(name).ok().filter(|_| fits)
 }
 
-/// shadow(5), with sshd's idea of a lock (LOCKED_PASSWD_PREFIX). An account without a line, of a
-/// directory service, is neither locked nor expired here.
+/// Checks the account in shadow(5), with sshd's definition of a locked account
+/// (LOCKED_PASSWD_PREFIX). An account of a directory service has no line and counts as neither
+/// locked nor expired.
 fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), String> {
-    // Others' lines may be of any bytes.
+    // Other lines may contain arbitrary bytes.
     let mut lines = shadow
         .split(|byte| *byte == b'\n')
         .map(|line| line.split(|byte| *byte == b':'));
@@ -128,7 +129,7 @@ fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), String> {
         let cure = "usermod -p '*' lets keys in, and still no password";
         return Err(format!("it is locked: its password begins with ! ({cure})"));
     }
-    // Behind the password: last change, minimum, maximum, warning, inactivity, expiry.
+    // Fields after the password: last change, minimum, maximum, warning, inactivity, expiry.
     let expires = fields
         .nth(5)
         .and_then(|day| std::str::from_utf8(day).ok()?.parse::<i64>().ok());

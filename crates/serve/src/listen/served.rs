@@ -11,30 +11,31 @@ use crate::error::ExportError;
 use crate::export::LOG_FILES;
 use crate::{Access, Export};
 
-/// What whoever has logged in is served.
+/// Files and programs that a logged-in client is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedFiles {
-    /// Nothing but what lies beneath this directory.
+    /// Serve only this directory tree.
     pub root: Option<PathBuf>,
-    /// What may be done there.
+    /// Access that clients have to the files.
     pub access: Access,
-    /// Whoever does nothing for so long is asked to leave.
+    /// Time after which an idle client is disconnected.
     pub idle: Option<Duration>,
-    /// Whoever takes nothing of what waits for so long is given up.
+    /// Time after which a client that reads none of its waiting data is disconnected.
     pub slow: Duration,
-    /// No cipher behind the login, for clients that were told the same ...
+    /// Allow the `none` cipher after the login, for clients that ask for it as well.
     pub without_cipher: bool,
-    /// ... and no MAC then.
+    /// Allow the `none` MAC in addition to the `none` cipher.
     pub without_mac: bool,
-    /// Windows follow the round trip and the socket, of which the kernel is asked now and then.
+    /// Adjust windows to the round trip and the socket's window, which the kernel is asked for
+    /// periodically.
     pub window_poll: bool,
-    /// Where packets are lost, the socket may have a congestion control that bears it.
+    /// Allow a congestion control that tolerates packet loss on sockets that lose packets.
     pub bear_losses: bool,
-    /// Files of which so many bytes are moved have a line of the log each.
+    /// Number of transferred bytes from which a file gets its own log line.
     pub log_files: u64,
-    /// Programs that may be run, where everything the account may see is served.
+    /// Programs that may be run if everything that the account can see is served.
     pub allowed: Vec<AllowedProgram>,
-    /// Whose they are.
+    /// The account that owns the programs.
     pub owner: Option<Owner>,
 }
 
@@ -57,7 +58,7 @@ impl Default for ServedFiles {
 }
 
 impl ServedFiles {
-    /// What is done without behind the login.
+    /// Protection that a client may disable after the login.
     pub(super) fn renounced(&self) -> DisabledProtection {
         match (self.without_cipher, self.without_mac) {
             (false, _) => DisabledProtection::Nothing,
@@ -66,18 +67,18 @@ impl ServedFiles {
         }
     }
 
-    /// Whether there is a program to be run. One would see all that the account sees, and so there
-    /// is none beneath a root or where less than everything may be done.
+    /// True if clients may run programs. A program sees everything that the account sees, so none
+    /// runs with a root or with less than full access.
     pub fn runs_programs(&self) -> bool {
         !self.allowed.is_empty() && self.root.is_none() && self.access == Access::Full
     }
 
-    /// Whether that of this name is among them.
+    /// True if the program with this name may be run.
     pub(super) fn runs(&self, name: &str) -> bool {
         self.runs_programs() && self.allowed.iter().any(|allowed| allowed.is_called(name))
     }
 
-    /// The same with %h and %u of the root replaced for this account.
+    /// Copies the settings with %h and %u of the root expanded for this account.
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {
             root: self.root.as_ref().map(|root| expand(root, account)),
@@ -89,10 +90,10 @@ impl ServedFiles {
         }
     }
 
-    /// Opens it, with the rights of this process.
+    /// Opens the served tree with the rights of this process.
     ///
     /// # Errors
-    /// It is not there, or not to be entered.
+    /// The root does not exist or cannot be entered.
     pub fn open(&self) -> Result<Export, ExportError> {
         let export = match &self.root {
             Some(root) => Export::beneath(root, self.access)?,

@@ -1,4 +1,4 @@
-//! Who serves the files of a channel.
+//! Dispatches a channel to the SFTP server or to scp's old protocol.
 
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use ssh::channel::{ChannelId, Channels};
 use crate::scp::Scp;
 use crate::{Answer, Server, StreamError, TransferCounters};
 
-/// Who serves files on a channel.
+/// The file server of a channel.
 pub(super) enum Serving<'s> {
     Sftp(Box<Server<'s>>),
     Scp(Box<Scp<'s>>),
@@ -26,7 +26,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether it goes on without anything new of the client.
+    /// True if there is work that needs no new input.
     pub(super) fn has_more(&self) -> bool {
         match self {
             Self::Sftp(server) => server.goes_on(),
@@ -34,17 +34,17 @@ impl Serving<'_> {
         }
     }
 
-    /// Whether nothing goes on before what it has others do has ended.
+    /// True if all further work waits for the blocking pool.
     pub(super) fn is_stuck(&self) -> bool {
         matches!(self, Self::Sftp(server) if server.is_stuck())
     }
 
-    /// Whether it has others do something.
+    /// True if the blocking pool has work of this channel.
     pub(super) fn awaits(&self) -> bool {
         matches!(self, Self::Sftp(server) if server.awaits())
     }
 
-    /// What tells that this has ended.
+    /// Descriptor that becomes readable when the blocking pool has finished something.
     pub(super) fn bell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Sftp(server) => server.bell(),
@@ -58,7 +58,7 @@ impl Serving<'_> {
         }
     }
 
-    /// What it has to say goes to the client.
+    /// Sends the waiting answers to the client.
     pub(super) fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
         let say = |answer: Answer<'_>| {
             match answer {
@@ -80,7 +80,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Carries out what came before the client left, which hears no answers, and takes no files.
+    /// Handles input received before the client left. Answers are discarded, and an scp download is
+    /// skipped.
     pub(super) fn finish(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
         if matches!(self, Self::Scp(scp) if !scp.takes()) {
             received.clear();
@@ -91,7 +92,7 @@ impl Serving<'_> {
         handled
     }
 
-    /// Its exit status, where it has ended by itself.
+    /// Exit status, if the server ended by itself.
     pub(super) fn status(&self) -> Option<u32> {
         match self {
             Self::Sftp(_) => None,
@@ -99,7 +100,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Its exit status, now that the client sends no more.
+    /// Exit status, now that the client has sent everything.
     pub(super) fn end(&mut self) -> u32 {
         match self {
             Self::Sftp(_) => 0,

@@ -1,5 +1,5 @@
-//! A channel of a connection: an SFTP server, scp's old protocol, a program that is allowed, or a
-//! sentence about why there is nothing else.
+//! A session channel of a connection: an SFTP server, scp's old protocol, an allowed program, or an
+//! explanation that nothing else is available.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -22,35 +22,35 @@ use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
 use crate::{Export, Server, TransferCounters};
 
-/// What whoever wants a shell or a command is told, as internal-sftp of sshd does.
+/// Message for a client that requests a shell or a command, as from sshd's internal-sftp.
 const FILES_ONLY: &str =
     "This server moves files only: there is no shell, and no command is run.\r\n";
-/// Received bytes that are left where they came: what makes a session behind, and one read more.
+/// Received bytes that stay in their segments: the limit at which reading stops, plus one read.
 const WAITING: usize = 2 << 20;
-/// With so many nothing more is read, as long as they can be carried out.
+/// Waiting bytes at which no more is read, as long as they can be handled.
 const BEHIND: usize = 1 << 20;
-/// Copies of the others are this long, ...
+/// Length of the buffers into which further bytes are copied.
 const GATHERED: usize = 64 << 10;
-/// ... and what is shorter than this never stays alone.
+/// Slices shorter than this are always copied together.
 const SMALL: usize = 2 << 10;
-/// Requests carried out in a turn, and the time for it, so that no channel keeps the others waiting,
-/// and answers leave.
+/// Most bytes of requests handled in a turn, and the longest time, so that other channels get their
+/// turn and answers leave.
 const TURN: usize = 1 << 20;
 const TURN_TIME: Duration = Duration::from_millis(5);
 
-/// A session channel.
+/// A session channel (RFC 4254 section 6).
 pub(super) struct Session<'s> {
     id: ChannelId,
     allowance: Allowance,
     server: Option<Serving<'s>>,
     program: Option<Program>,
-    /// Received and not carried out: as much as the window allows.
+    /// Received and not yet handled bytes, bounded by the window.
     received: SegmentSlices,
-    /// Bytes of it.
+    /// Number of bytes in `received`.
     waiting: usize,
-    /// The client sends no more.
+    /// The client has sent EOF.
     ended: bool,
-    /// Nothing more is carried out.
+    /// The session has ended; nothing more is handled.
     over: bool,
 }
 
@@ -68,7 +68,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// A request of RFC 4254 section 6.
+    /// Handles a channel request (RFC 4254 section 6).
     pub(super) fn request(
         &mut self,
         channels: &mut Channels,
@@ -121,9 +121,9 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Data of the client. Those that wait for long are put together: a client that sends them in
-    /// small packets, each of which holds the segment it came in, must not make us keep many times
-    /// its window.
+    /// Queues client data. Beyond [`WAITING`] bytes they are copied together: a client that sends
+    /// small packets, each of which keeps its whole segment alive, must not make the server hold
+    /// many times its window.
     pub(super) fn data(&mut self, bytes: Bytes) {
         self.waiting += bytes.len();
         match self.waiting > WAITING {
@@ -132,70 +132,70 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// The client has sent everything.
+    /// Notes that the client has sent EOF.
     pub(super) fn eof(&mut self) {
         self.ended = true;
     }
 
-    /// Whether there is something to be said or to be done.
+    /// True if there is something to handle or to send.
     pub(super) fn is_busy(&self, channels: &Channels) -> bool {
         let runs = self.program.is_some() && !self.over;
         runs || self.awaits() || !self.received.is_empty() || channels.queued(self.id) > 0
     }
 
-    /// Whether a transfer is under way, as far as can be seen: a file or directory is open.
+    /// True if a file or directory is open, which suggests a running transfer.
     pub(super) fn has_open(&self) -> bool {
         !self.over && self.server.as_ref().is_some_and(Serving::has_open)
     }
 
-    /// Bytes that the client's window keeps.
+    /// Bytes that wait for the client's window.
     pub(super) fn waiting(&self, channels: &Channels) -> usize {
         channels.queued(self.id)
     }
 
-    /// Whether [`Session::turn`] has something to do.
+    /// True if [`Session::turn`] has something to do.
     pub(super) fn has_work(&self, channels: &Channels) -> bool {
-        // A program is waited for, see below.
+        // A program's descriptors are polled; see `watch`.
         let runs = self.program.is_some() && !self.over;
         let any = !self.received.is_empty() || self.goes_on();
         !runs && any && !self.is_stuck() && channels.queued(self.id) < ANSWERS
     }
 
-    /// Gives back what is kept for more to come.
+    /// Gives back memory that is kept for further requests.
     pub(super) fn trim(&mut self) {
         if let Some(Serving::Sftp(server)) = &mut self.server {
             server.trim();
         }
     }
 
-    /// Whether all that there is to do waits for what others do.
+    /// True if all remaining work waits for the blocking pool.
     fn is_stuck(&self) -> bool {
         !self.over && self.server.as_ref().is_some_and(Serving::is_stuck)
     }
 
-    /// Whether something is still to be answered.
+    /// True if the blocking pool has requests that are not answered yet.
     fn awaits(&self) -> bool {
         !self.over && self.server.as_ref().is_some_and(Serving::awaits)
     }
 
-    /// Whether there is something to be done without anything new of the client.
+    /// True if there is work that needs no new input.
     fn goes_on(&self) -> bool {
         !self.over && self.server.as_ref().is_some_and(Serving::has_more)
     }
 
-    /// Whether what it has is better carried out before there is more of it: where the disk or this
-    /// processor is slower than the client, all that the window allows would wait here, copied.
+    /// True if requests should be handled before more is read: if the disk or this processor is
+    /// slower than the client, a whole window would wait here, copied.
     pub(super) fn is_behind(&self, channels: &Channels) -> bool {
         self.waiting >= BEHIND && self.has_work(channels)
     }
 
-    /// What else than the client has to be waited for.
+    /// Descriptors to poll in addition to the client's socket.
     pub(super) fn watch(
         &self,
         channels: &Channels,
     ) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let runs = self.program.as_ref().filter(|_| !self.over);
-        // Of one that is over nobody hears what it rings for.
+        // After the end nobody handles the completions of the pool.
         let hears = self.server.as_ref().filter(|_| !self.over);
         let bell = hears.and_then(Serving::bell);
         runs.into_iter()
@@ -203,12 +203,12 @@ impl<'s> Session<'s> {
             .chain(bell.map(|bell| (bell, PollFlags::IN)))
     }
 
-    /// When there is something to be done though nothing of that happens.
+    /// Time at which the session needs a turn without any event of [`Session::watch`].
     pub(super) fn look(&self, now: Instant) -> Option<Instant> {
         self.program.as_ref()?.look(now)
     }
 
-    /// What a program says goes to the client, and what the client says to it.
+    /// Moves bytes between the client and the program.
     fn pass_on(&mut self, now: Instant, channels: &mut Channels) {
         let Some(program) = &mut self.program else {
             return;
@@ -221,7 +221,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Who serves SFTP here.
+    /// The SFTP server of this channel, if it is still running.
     fn sftp(&mut self) -> Option<&mut Server<'s>> {
         match self.server.as_mut().filter(|_| !self.over) {
             Some(Serving::Sftp(server)) => Some(server),
@@ -229,30 +229,30 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Whether what came last was a large WRITE.
+    /// True if a large WRITE came recently.
     pub(super) fn takes_large(&mut self) -> bool {
         self.sftp().is_some_and(|server| server.takes_large())
     }
 
-    /// Whether data of a WRITE come next of which none are in memory.
+    /// True if the next bytes are data of a WRITE that has begun.
     pub(super) fn is_within(&mut self) -> bool {
         self.sftp().is_some_and(|server| server.is_within())
     }
 
-    /// Where the data go that come next, where they need not come to memory.
+    /// Target of the next data, if they can go there without being copied to memory.
     pub(super) fn place(&mut self, channels: &Channels) -> Option<Place> {
         let ready = self.received.is_empty() && channels.queued(self.id) < ANSWERS;
         self.sftp().filter(|_| ready)?.place()
     }
 
-    /// `n` bytes more are on their way there, or what was has failed.
+    /// Records that `n` more bytes are on their way to the target, or that an earlier write failed.
     pub(super) fn placed(&mut self, n: usize, done: Result<(), Errno>) {
         if let Some(server) = self.sftp() {
             server.placed(n, done);
         }
     }
 
-    /// Carries out what was received, as far as the answers find room.
+    /// Handles received requests while there is room for answers.
     pub(super) fn turn(&mut self, now: Instant, channels: &mut Channels) {
         if self.program.is_some() && !self.over {
             self.pass_on(now, channels);
@@ -269,7 +269,7 @@ impl<'s> Session<'s> {
             let before = bytes.len();
             let served = match (&mut self.server, self.over) {
                 (Some(server), false) => server.handle(&mut bytes),
-                // Before there is a server there is nobody to hear it.
+                // Without a server, input is discarded.
                 _ => {
                     bytes.clear();
                     Ok(())
@@ -282,7 +282,7 @@ impl<'s> Session<'s> {
                 self.received.queue().push_front(bytes);
             }
             if let Some(server) = &mut self.server {
-                // What is behind it on the socket comes while these are made durable.
+                // More requests may arrive on the socket while these are made durable.
                 if self.received.is_empty() || served.is_err() {
                     server.end_set();
                 }
@@ -307,8 +307,8 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// The client has closed the channel, or is gone: what came whole before that is carried out, as
-    /// sshd does (nchan.c). libssh2 sends a file's last byte, EOF and CLOSE at once.
+    /// Handles the requests that were received in whole before the client closed the channel or
+    /// vanished, as sshd does (nchan.c). libssh2 sends a file's last byte, EOF and CLOSE at once.
     pub(super) fn finish(&mut self, closed: bool) {
         let Some(server) = self.server.as_mut().filter(|_| !self.over) else {
             return;
@@ -335,26 +335,26 @@ impl<'s> Session<'s> {
             }
         }
         server.end_set();
-        // Without either it may have been about to say that the file is none.
+        // Without EOF or CLOSE the client may have been about to declare the file invalid.
         if self.ended || closed {
             server.end();
         }
     }
 
-    /// Whether it has a program that has not ended, ...
+    /// True if a program is still running.
     pub(super) fn runs_program(&self) -> bool {
         self.program.is_some() && !self.over
     }
 
-    /// ... and that has something to do though the client has closed the channel: to read what came before
-    /// that, or to make something of all there is.
+    /// True if the program has work left after the client closed the channel: to read earlier
+    /// input, or to process all of it.
     pub(super) fn goes_on_alone(&mut self) -> bool {
         let goes_on = self.runs_program() && (self.ended || !self.received.is_empty());
         self.ended = true;
         goes_on
     }
 
-    /// Says what it has moved, once it is gone.
+    /// Reports the counters of the session after its end.
     pub(super) fn tell(&self, over: &dyn Fn(TransferCounters)) {
         if let Some(server) = &self.server {
             over(server.moved());

@@ -9,7 +9,7 @@ use super::*;
 use crate::testing::input;
 use crate::{Access, Export};
 
-/// A session that has received all of `said`, and no turn.
+/// A session that has received all of `said` and has had no turn.
 fn received<'s>(export: &'s Export, name: &str, command: &str, said: &[u8]) -> Session<'s> {
     let id = ChannelId(0);
     let pool = Pool::new(32 << 10, 2);
@@ -36,7 +36,7 @@ fn a_file_whose_channel_is_closed_at_once_is_kept() {
         ("d", b"C0644 3 x\nnew", false, true, true),
         ("e", b"C0644 3 x\nnew", true, false, true),
         ("f", b"C0644 3 x\nnew\0", false, false, true),
-        // It may have been about to say that it is no file.
+        // Without EOF the client may have been about to declare the file invalid.
         ("g", b"C0644 3 x\nnew", false, false, false),
         ("h", b"C0644 4 x\nnew", true, true, false),
         ("i", b"C0644 3 x\nnew\x01no", true, true, false),
@@ -70,7 +70,7 @@ fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
                 offset: 0,
                 data: b"all of it",
             },
-            // What is behind it has to wait for another thread.
+            // The requests behind it wait for the blocking pool.
             sftp::Request::Fsync { handle },
             sftp::Request::Close { handle },
             sftp::Request::PosixRename {
@@ -81,7 +81,7 @@ fn requests_that_came_before_a_channel_was_closed_are_carried_out() {
         true,
     )
     .to_vec();
-    // Not whole.
+    // An incomplete request.
     said.extend(&input(&[sftp::Request::Remove { path: b"it" }], false)[..9]);
     for closed in [true, false] {
         received(&export, "subsystem", "sftp", &said).finish(closed);
@@ -102,8 +102,8 @@ fn nothing_is_given_to_a_client_that_has_left() {
     assert_eq!(moved.map(|moved| moved.sent), Some(0));
 }
 
-/// The bell of what others had done for it stayed readable: the loop span until the client closed the
-/// channel.
+/// Bug: the pool's descriptor stayed readable after the session had ended, and the loop span until
+/// the client closed the channel.
 #[test]
 fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,7 +128,8 @@ fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     assert!(!session.has_work(&channels));
 }
 
-/// Answers that the client does not take, and then 2 KiB in each segment, kept 1.26 MiB for each.
+/// Bug: answers that the client did not read, followed by 2 KiB in each segment, kept 1.26 MiB per
+/// segment.
 #[test]
 fn little_that_waits_does_not_keep_all_it_lay_in() {
     let mut session = Session::new(ChannelId(0), 100.into());

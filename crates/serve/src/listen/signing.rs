@@ -1,4 +1,4 @@
-//! What the monitor signs with the host keys, and nothing else.
+//! Signs with the host keys in the monitor, and only the data that the protocol needs.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) fn sign_with(
     Ok((Arc::clone(key), signed.map_err(io::Error::other)?))
 }
 
-/// Proves that one of the host keys is here, in the session with this id.
+/// Signs a proof that this server has one of the host keys, for the session with this identifier.
 pub(super) fn prove_with(
     settings: &Settings,
     session_id: Option<&[u8]>,
@@ -32,7 +32,7 @@ pub(super) fn prove_with(
     HostKey::prove(&**key, algorithm, session_id).map_err(io::Error::other)
 }
 
-/// The host key with this blob, and the name of an algorithm as text.
+/// Finds the host key with this blob, and converts the algorithm name to text.
 fn host_key<'s, 'a>(
     settings: &'s Settings,
     blob: &[u8],

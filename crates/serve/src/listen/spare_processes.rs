@@ -1,4 +1,4 @@
-//! Processes that stand ready, so that whoever comes does not wait until they have started.
+//! Keeps processes ready, so that a new client does not wait for their start.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -12,11 +12,11 @@ use super::preauth::PreauthTask;
 use super::process::{Process, Role};
 use super::{Settings, StopSignal};
 
-/// One that ends sooner is not started again before somebody comes.
+/// A process that ends sooner than this is restarted only for the next client.
 const SOON: Duration = Duration::from_secs(1);
 
-/// One preauth process, for the next client, and as root the template of the accounts'. They belong to
-/// the thread that accepts connections: a process ends with the thread that started it.
+/// One preauth process for the next client and, for root, the fork server. They belong to the
+/// thread that accepts connections, because a process dies with the thread that started it.
 #[derive(Debug)]
 pub(super) struct SpareProcesses {
     stopping: StopSignal,
@@ -31,9 +31,9 @@ struct Started {
     at: Instant,
 }
 
-/// What one connection gets.
+/// Processes for one connection.
 pub(super) struct Taken {
-    /// It has its task.
+    /// The preauth process, which has its task.
     pub(super) preauth: Process,
     pub(super) template: Option<Arc<Link>>,
 }
@@ -50,14 +50,14 @@ impl SpareProcesses {
         new
     }
 
-    /// Processes for a client that has come to these settings.
+    /// Returns processes for a client that connects under these settings.
     pub(super) fn take(&mut self, settings: &Settings) -> io::Result<Taken> {
         self.drop_ended();
         if self.accounts && self.template.is_none() {
             self.template = Some(self.start_template()?);
         }
         let task = settings.preauth_task();
-        // What was given to it may have been replaced meanwhile.
+        // Settings may have been replaced since the process was started.
         let spare = self.spare.take().filter(|(given, _)| *given == task);
         let preauth = match spare {
             Some((_, started)) => started.process,
@@ -70,7 +70,7 @@ impl SpareProcesses {
         })
     }
 
-    /// Starts what is missing.
+    /// Starts missing processes.
     pub(super) fn refill(&mut self, settings: &Settings) {
         let failed = |e: io::Error| {
             warn!("no process can be started for whoever comes next: {e}");
@@ -85,14 +85,14 @@ impl SpareProcesses {
         }
     }
 
-    /// Readable where one has ended: they say nothing before they have something to do.
+    /// Descriptors that become readable when a process ends: waiting processes send nothing.
     pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let spare = self.spare.as_ref().map(|(_, started)| started);
         let all = self.template.iter().chain(spare);
         all.map(|started| started.process.link().as_fd())
     }
 
-    /// One of them has ended.
+    /// Replaces a process that has ended.
     pub(super) fn replace_ended(&mut self, settings: &Settings) {
         let lived = self.drop_ended();
         warn!("a process that stood ready has ended");
@@ -101,7 +101,7 @@ impl SpareProcesses {
         }
     }
 
-    /// How long the one lived that lived shortest.
+    /// Drops ended processes; returns the shortest of their lifetimes.
     fn drop_ended(&mut self) -> Option<Duration> {
         let ended = |started: &Started| {
             let gone =
@@ -122,7 +122,7 @@ impl SpareProcesses {
         Ok(Started::now(process))
     }
 
-    /// Nobody comes any more; accounts are served to the end, and their template with them.
+    /// Stops accepting; the fork server stays until its account processes have finished.
     pub(super) fn end(&mut self) {
         self.spare = None;
     }

@@ -1,4 +1,5 @@
-//! What other processes say, for the log: nobody believes it without a look, and no line of it is long.
+//! Log lines from unprivileged processes, which are checked, escaped and shortened before they are
+//! logged.
 
 use std::fmt::Display;
 use std::io;
@@ -14,10 +15,10 @@ use super::keys::{Certified, LoginRequest};
 use super::link::nonsense;
 use super::message::{LoggedIn, Tell};
 
-/// Bytes of it in one line.
+/// Longest text of one line in bytes.
 const LINE: usize = 4096;
 
-/// What others have said is for one line of the log.
+/// Escapes and shortens text from another process for one log line.
 pub(super) fn escaped(text: &[u8]) -> String {
     name(text.get(..LINE).unwrap_or(text)).to_string()
 }
@@ -34,13 +35,13 @@ pub(super) fn tell(message: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// As `ssh-keygen -l`. The blob is hashed and not read.
+/// Fingerprint as `ssh-keygen -l` prints it. The blob is hashed without being parsed.
 pub(super) fn fingerprint(blob: &[u8]) -> String {
     let hash = digest::digest(&digest::SHA256, blob);
     format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
 }
 
-/// What protects a connection whose client has logged in: names of the tables here.
+/// Algorithms that protect a connection, as names from this program's own tables.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Protection<'k> {
     kex: &'static str,
@@ -50,7 +51,8 @@ pub(super) struct Protection<'k> {
 }
 
 impl<'k> Protection<'k> {
-    /// As [`LoggedIn`] has it, and with a host key of this type.
+    /// Algorithms of a [`LoggedIn`] message, checked against the tables, with the type of the host
+    /// key.
     pub(super) fn of(message: &[u8], host_key: Option<&'k str>) -> io::Result<Self> {
         let said = LoggedIn::decode(message).map_err(nonsense)?;
         let known = || {
@@ -68,7 +70,7 @@ impl<'k> Protection<'k> {
         known().ok_or_else(|| io::Error::other("a connection is protected by what is not known"))
     }
 
-    /// The line of a login.
+    /// Logs a login.
     pub(super) fn tell_login(&self, user: &dyn Display, entrant: &LoginRequest) {
         let Self {
             kex,
@@ -84,7 +86,7 @@ impl<'k> Protection<'k> {
                 id,
                 serial,
             }) => {
-                // The id in quotes: it may have blanks, as if it were more than that.
+                // The key ID is quoted: it may contain blanks that look like further fields.
                 info!(
                     %user, key, ca = authority, serial, ?id, kex, host_key, cipher, mac,
                     "logged in with a certificate"

@@ -1,8 +1,8 @@
-//! Large WRITEs that are neither enciphered nor authenticated go from the socket to their files, without coming to
-//! memory.
+//! Moves large WRITEs that are neither encrypted nor authenticated from the socket to their files
+//! without copying them to memory (splice(2)).
 //!
-//! Behind a large WRITE no more is read of what the socket has than must be looked at: the head of a packet of data,
-//! and what may be that of another WRITE that begins with it.
+//! After a large WRITE, only the bytes that must be parsed are read from the socket: the header of
+//! a data packet, and the header of another WRITE that may begin in it.
 
 use std::fs::File;
 use std::io;
@@ -20,24 +20,24 @@ use super::session::Session;
 use crate::direct_write::Place;
 use crate::error::ConnectionError;
 
-/// A WRITE of SFTP in front of its data: lengths, number, request id, our handle and offset.
+/// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
 const WRITE_HEAD: usize = 29;
 
-/// What a connection has for it.
+/// The pipe of a connection and the file that its contents go to.
 #[derive(Default)]
 pub(super) struct ZeroCopyWrite {
-    /// There is one, once it was needed.
+    /// The pipe, created at the first use.
     passage: Option<SplicePipe>,
-    /// What is in it goes there: as much at once as it holds, since file systems that give out many pages at once
-    /// zero what a write has not of one.
+    /// Target of the bytes in the pipe. The pipe is emptied only when full, because a file system
+    /// with huge pages zeroes the part of a page that a write does not cover.
     target: Option<Target>,
-    /// All that went through it.
+    /// All bytes that went through the pipe.
     bytes: u64,
-    /// There is to be none: it can't be had, or the client sends copies, which are read with less work.
+    /// Disabled: no pipe can be created, or the client sends copies, which are cheaper to read.
     pub(super) never: bool,
 }
 
-/// Where the bytes of a passage go.
+/// File and offset that the bytes in the pipe go to.
 struct Target {
     id: ChannelId,
     file: Arc<File>,
@@ -45,7 +45,7 @@ struct Target {
 }
 
 impl ZeroCopyWrite {
-    /// Gives back what is kept for more.
+    /// Gives back the pipe if it is empty.
     pub(super) fn trim(&mut self) {
         if self.target.is_none() {
             self.passage = None;
@@ -62,8 +62,8 @@ impl Drop for ZeroCopyWrite {
 }
 
 impl Connection<'_> {
-    /// A step of it: how many bytes have come, of which none may be there. `None` where all is to be read that
-    /// there is.
+    /// One step: moves or reads bytes, and returns how many (possibly 0). `None` if the connection
+    /// should read everything available.
     pub(super) fn pass_by(&mut self, now: Instant) -> Result<Option<usize>, ConnectionError> {
         if self.conn.coming().is_none() {
             let may = self.conn.hears_clear() && !self.passing.never;
@@ -95,7 +95,7 @@ impl Connection<'_> {
             {
                 return self.pass(now, id, left, place).map(Some);
             }
-            // What follows the last of a WRITE begins with the next one.
+            // Bytes behind the end of a WRITE begin the next one.
             let next = match left == 0 && !self.is_within() {
                 true => DATA_HEAD + WRITE_HEAD,
                 false => 0,
@@ -106,7 +106,7 @@ impl Connection<'_> {
             }
         }
         if left > 0 {
-            // What comes to memory is written behind it.
+            // Bytes copied to memory are written after those in the pipe.
             self.set_down();
         }
         let some = self.segments.received().len();
@@ -115,7 +115,7 @@ impl Connection<'_> {
         Ok(Some(some))
     }
 
-    /// Handles the packet at the front, or reads what is missing of it and nothing behind it.
+    /// Handles the packet at the front, or reads its missing bytes and no others.
     fn read_packet(&mut self, now: Instant) -> Result<Option<usize>, ConnectionError> {
         let before = self.segments.received().len();
         self.handle(now)?;
@@ -127,7 +127,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether the data that come next are more of a WRITE, and do not begin one.
+    /// True if the next data continue a WRITE.
     fn is_within(&mut self) -> bool {
         self.sessions.values_mut().any(Session::is_within)
     }
@@ -147,7 +147,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads at most so many bytes; none where none are there.
+    /// Reads at most `most` bytes; 0 if none are available.
     fn receive(&mut self, most: usize) -> Result<usize, ConnectionError> {
         match self.segments.read_most(&self.stream, most, most) {
             Ok(0) => Err(ConnectionError::Gone),
@@ -165,7 +165,7 @@ impl Connection<'_> {
         Ok(0)
     }
 
-    /// Some of the `left` bytes that are coming for this channel go to their place.
+    /// Moves some of the `left` bytes that are coming for this channel into the pipe.
     fn pass(
         &mut self,
         now: Instant,
@@ -175,14 +175,14 @@ impl Connection<'_> {
     ) -> Result<usize, ConnectionError> {
         let target = self.passing.target.as_ref();
         if target.is_some_and(|target| target.id != id) {
-            // That of another channel, whose WRITE goes on later.
+            // The pipe holds bytes of another channel, whose WRITE continues later.
             self.set_down();
         }
         let passage = match &mut self.passing.passage {
             Some(passage) => passage,
             none => match SplicePipe::new() {
                 Ok(new) => none.insert(new),
-                // There are no descriptors: they come to memory, as others do.
+                // No descriptors are left: read the data into memory instead.
                 Err(_) => {
                     self.passing.never = true;
                     return Ok(0);
@@ -192,7 +192,7 @@ impl Connection<'_> {
         let n = match passage.fill(&self.stream, left.min(place.left)) {
             Ok(0) => return Err(ConnectionError::Gone),
             Ok(n) => n,
-            // It may be full.
+            // The pipe may be full.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.passing.target.is_some() => {
                 if ioctl_fionread(&self.stream).map_err(io::Error::from)? == 0 {
                     return self.none_there(e);
@@ -222,7 +222,7 @@ impl Connection<'_> {
         Ok(n)
     }
 
-    /// Writes what is on its way to a file.
+    /// Empties the pipe into its file.
     fn set_down(&mut self) {
         let Some((target, passage)) = self
             .passing

@@ -1,4 +1,4 @@
-//! What a shell makes of the words of a command: homes, and patterns of names.
+//! Expands home directories and patterns in the words of a command, as a shell does.
 
 use sftp::{Request, StatusCode};
 
@@ -8,21 +8,21 @@ use super::pattern::Pattern;
 use crate::error::Refused;
 use crate::words::Word;
 
-/// What all words of a command may take: bytes of paths that are kept, ...
+/// Most bytes of paths that all words of a command may expand to.
 const ROOM: usize = 16 << 20;
-/// ... of which each costs so many more, ...
+/// Bytes that each path counts in addition.
 const OVERHEAD: usize = 64;
-/// ... names that are looked at, ...
+/// Most directory entries that all words may examine.
 const NAMES: usize = 1 << 20;
-/// ... and directories that are listed. A few symlinks to `.` make many of them.
+/// Most directories that all words may list; a few symlinks to `.` make many of them.
 const LISTINGS: usize = 4096;
-/// No kernel takes a longer path, and so there is nothing that a longer word stands for.
+/// Longest path that the kernel accepts; a longer word cannot match anything.
 const LONGEST_PATH: usize = 4096;
 
-/// What cannot be found out, and why.
+/// Path that failed, and the reason.
 pub(super) type Failed = (Vec<u8>, Refused);
 
-/// The paths that words stand for, found little by little: the client has other channels.
+/// Expands words step by step, because the client has other channels.
 pub(super) struct Expansion {
     words: std::vec::IntoIter<Word>,
     walk: Option<Walk>,
@@ -30,31 +30,31 @@ pub(super) struct Expansion {
     left: Left,
 }
 
-/// What of the bounds is left.
+/// Remaining limits.
 struct Left {
     room: usize,
     names: usize,
     listings: usize,
 }
 
-/// The way along a pattern.
+/// Progress through the components of one pattern.
 struct Walk {
     text: Vec<u8>,
-    /// What is still to be gone along, the next one last.
+    /// Remaining components, the next one last.
     parts: Vec<Part>,
-    /// How far paths have come, and those that are a part further.
+    /// Paths matched so far, and those that are one component longer.
     found: Vec<Vec<u8>>,
     further: Vec<Vec<u8>>,
-    /// A directory that is listed, and its handle.
+    /// Path and handle of the directory that is being listed.
     open: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 enum Part {
     Name(Vec<u8>),
     Pattern(Pattern),
-    /// It has to be there.
+    /// The path must exist.
     There,
-    /// It has to be a directory: a slash ends the pattern.
+    /// The path must be a directory, because the pattern ends with a slash.
     Directory,
 }
 
@@ -72,11 +72,11 @@ impl Expansion {
         }
     }
 
-    /// One request, or two; all paths once they are found: those of each word in their order, the word
-    /// itself where there are none, as in a shell.
+    /// Carries out one or two requests; returns all paths once they are complete: the matches of
+    /// each word in order, or the word itself if nothing matches, as in a shell.
     ///
     /// # Errors
-    /// There are too many, or a directory cannot be read: some of them would be missing.
+    /// A limit is exceeded, or a directory cannot be read, so that matches would be missing.
     pub(super) fn step(&mut self, files: &mut Files<'_>) -> Result<Option<Vec<Vec<u8>>>, Failed> {
         if let Some(walk) = &mut self.walk {
             let stepped = walk.step(&mut self.left, files);
@@ -101,8 +101,10 @@ impl Expansion {
 }
 
 impl Left {
+    /// Takes `n` from a limit.
+    ///
     /// # Errors
-    /// Nothing of it is left.
+    /// The limit is exceeded.
     fn take(of: &mut usize, n: usize) -> Result<(), Refused> {
         *of = of.checked_sub(n).ok_or_else(|| {
             let words = "it stands for more names than this server looks through";
@@ -112,12 +114,13 @@ impl Left {
     }
 }
 
-/// The word with the home that its `~` stands for, and where it is a pattern then.
+/// Replaces a leading `~` with the home directory, and returns the positions of the wildcards in
+/// the result.
 fn at_home(word: Word, files: &mut Files<'_>) -> (Vec<u8>, Vec<usize>) {
     let Word { text, wild, home } = word;
     let slash = text.iter().position(|byte| *byte == b'/');
     let end = slash.unwrap_or(text.len());
-    // No user is called by a pattern.
+    // A user's name cannot be a pattern.
     if !home || wild.first().is_some_and(|at| *at < end) {
         return (text, wild);
     }
@@ -167,7 +170,7 @@ impl Walk {
         }
     }
 
-    /// What it has found, at its end.
+    /// Carries out a step; returns the matches once they are complete.
     fn step(
         &mut self,
         left: &mut Left,
@@ -201,7 +204,8 @@ impl Walk {
                 let asked = if path.is_empty() { b"." } else { &path[..] };
                 match files.handle(Request::Opendir { path: asked }) {
                     Ok(handle) => self.open = Some((path, handle)),
-                    // As a shell has it, there is nothing in what is not there or not to be read.
+                    // As in a shell, a directory that does not exist or cannot be read has no
+                    // matches.
                     Err(e) if is_nothing(e.code) => {}
                     Err(e) => return Err(e),
                 }
@@ -214,7 +218,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Some of the names in a directory.
+    /// Examines some of the names in a directory.
     fn listed(
         &mut self,
         path: Vec<u8>,
@@ -224,7 +228,7 @@ impl Walk {
     ) -> Result<(), Refused> {
         let names = files.names(Request::Readdir { handle: &handle })?;
         if names.is_empty() {
-            // It was only read.
+            // The directory was only read, so an error of CLOSE does not matter.
             let _ = files.done(Request::Close { handle: &handle });
             return Ok(());
         }

@@ -39,12 +39,12 @@ fn patterns_are_those_of_a_shell() {
         }
         let (said, status) = talk(export, &format!("scp -f {}z*", shown(before)), &[0], 1);
         assert!(status == 1 && shown(&said).contains("z*: No such file or directory"));
-        // A slash at the end is a directory's.
+        // A trailing slash matches only directories.
         let (said, _) = talk(export, &format!("scp -f {}a/*/", shown(before)), &[0], 1);
         assert!(shown(&said).contains("a/*: No such file"));
         let (said, _) = talk(export, &format!("scp -rf {}*/", shown(before)), &[0], 1);
         assert_eq!(said, b"D0755 0 a\n");
-        // Without a pattern it is nothing, as OpenSSH has it.
+        // Without a pattern the path is not found, as in OpenSSH.
         let (said, status) = talk(
             export,
             &format!("scp -f {}a/1.txt/", shown(before)),
@@ -90,7 +90,7 @@ fn what_is_too_much_to_be_found_is_an_error_and_no_part_of_it() {
     fs::write(folder.path().join("file"), "").expect("ours");
     let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
     let words = "it stands for more names than this server looks through";
-    // Along one pattern, and along many of which each is bearable.
+    // One long pattern, and many that are acceptable alone.
     let many = "*/*/fil[e] ".repeat(10);
     let long = "*/".repeat(40);
     for command in [

@@ -1,4 +1,4 @@
-//! What the old protocol has done with files, and what it has to say of them.
+//! File operations of scp's old protocol, and the messages about their errors.
 
 use bytes::Bytes;
 use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told};
@@ -10,25 +10,25 @@ use crate::answers::{Answer, Answers};
 use crate::error::Refused;
 use crate::handles::Allowance;
 
-/// What fails, and as what.
+/// Injected errors for tests.
 #[cfg(test)]
 pub(super) type Fails = fn(&Request<'_>) -> Option<rustix::io::Errno>;
 
-/// The files, and what is to be said of them.
+/// The SFTP session that carries out file operations, and the output to the client.
 pub(super) struct Files<'e> {
     pub(super) session: Session<'e>,
-    /// The answer to one request.
+    /// Answer to the current request.
     asked: Answers,
-    /// What goes to the client.
+    /// Output to the client.
     pub(super) out: Answers,
-    /// Something has failed, which the exit status tells.
+    /// An operation failed, so the exit status is not 0.
     pub(super) failed: bool,
-    /// What fails as on file systems that no test has.
+    /// Simulates file systems that the tests do not have.
     #[cfg(test)]
     pub(super) fails: Option<Fails>,
 }
 
-/// What a request has brought.
+/// Result of a request.
 pub(super) enum Got {
     Nothing,
     Handle(Vec<u8>),
@@ -40,7 +40,7 @@ pub(super) enum Got {
 impl<'e> Files<'e> {
     pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: Allowance) -> Self {
         let mut session = Session::new(export, handles);
-        // Which files have several names.
+        // Report which files have several names.
         session.told = Told::LINKS;
         Self {
             session,
@@ -52,7 +52,7 @@ impl<'e> Files<'e> {
         }
     }
 
-    /// Has a request carried out. What a WRITE has not in itself is in `data`.
+    /// Carries out a request. `data` holds the part of a WRITE that is not in `request`.
     pub(super) fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
         #[cfg(test)]
         if let Some(errno) = self.fails.and_then(|fails| fails(&request)) {
@@ -88,8 +88,8 @@ impl<'e> Files<'e> {
         }
     }
 
-    /// Extended attributes and access lists, as get-xattrs@longhaul has them; nothing where there are none
-    /// to be had.
+    /// Extended attributes and access control lists, as get-xattrs@longhaul returns them; empty if
+    /// there are none or they cannot be read.
     pub(super) fn beyond(&mut self, path: &[u8]) -> Vec<u8> {
         let flags = MetadataFlags::XATTRS.with(MetadataFlags::ACLS, true);
         match self.ask(Request::GetXattrs { path, flags }, &[]) {
@@ -98,7 +98,7 @@ impl<'e> Files<'e> {
         }
     }
 
-    /// Empty at the end of a directory.
+    /// Names in the answer to `request`; empty at the end of a directory.
     pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
         match self.ask(request, &[]) {
             Ok(Got::Names(names)) => Ok(names),
@@ -117,12 +117,12 @@ impl<'e> Files<'e> {
         self.out.bytes().push(0);
     }
 
-    /// Tells the client's user what has failed.
+    /// Reports an error to the client's user.
     pub(super) fn complain(&mut self, of: &[u8], why: &str) {
         self.failed = true;
         let out = self.out.bytes();
         out.extend_from_slice(b"\x01scp: ");
-        // A line ends with its first newline.
+        // The message ends at its first newline.
         out.extend(
             of.iter()
                 .map(|byte| if *byte == b'\n' { b'?' } else { *byte }),

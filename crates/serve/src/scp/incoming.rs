@@ -1,4 +1,4 @@
-//! A file that a client of the old protocol gives, until it has its name.
+//! A file that a client of scp's old protocol uploads, until it has its final name.
 
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -11,29 +11,29 @@ use crate::beneath::split;
 use crate::error::Refused;
 use wire::escape::field;
 
-/// What a file may get of a mode without -p.
+/// Mode bits that a file may get without -p.
 pub(super) const PERMISSIONS: u32 = 0o777;
-/// Symlinks that lead to a file, as many as the kernel follows.
+/// Most symlinks that are followed to a file, as in the kernel.
 const LINKS: usize = 40;
-/// What a mode says of a file that is written to one behind the other.
+/// File type bits of FIFOs and character devices, which are written sequentially.
 const FIFO: u32 = 0o010_000;
 const CHARACTERS: u32 = 0o020_000;
-/// Why a file cannot be replaced that can be written: it is mounted, or its directory is sticky. Of a
-/// disk that fails, or takes no more, what is there has nothing to hope for.
+/// Errors of a replacement after which the target is overwritten in place: it is a mount point, or
+/// its directory is sticky. After a full or failing disk the old file is kept.
 const IN_PLACE: [Errno; 4] = [Errno::BUSY, Errno::XDEV, Errno::PERM, Errno::ACCESS];
 
-/// A file that comes.
+/// A file that is being received.
 pub(super) struct Incoming {
     path: Vec<u8>,
-    /// Of what is written. Not once it is closed.
+    /// Handle of the file that is written; `None` once closed.
     handle: Option<Vec<u8>>,
-    /// It has this name until it is whole. It is written in place without.
+    /// Temporary name until the upload completes; `None` writes the target in place.
     temporary: Option<Vec<u8>>,
-    /// Of what it replaces.
+    /// Handle of the file that will be replaced.
     there: Option<Vec<u8>>,
-    /// It ends where the new one does.
+    /// The target is a regular file, which is truncated at the new length.
     regular: bool,
-    /// -p
+    /// -p was given: set mode and times exactly.
     exact: bool,
     attrs: Attrs,
     at: u64,
@@ -41,9 +41,10 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Opens it: beside what has its name, which keeps its mode. In place where that is no regular file,
-    /// where nothing may be made beside it, and where a new one would have another owner, take one of
-    /// several names, or lack extended attributes or access lists.
+    /// Opens the target: normally a temporary beside it, which gets the target's mode. The target
+    /// is written in place if it is not a regular file, if no file may be created beside it, if a
+    /// new file would have another owner, extended attributes or access lists, or if the target has
+    /// several names.
     pub(super) fn begin(
         path: Vec<u8>,
         mode: u32,
@@ -86,11 +87,11 @@ impl Incoming {
         let kind = mode & 0o170_000;
         self.regular = kind == 0o100_000;
         let flags = match kind {
-            // There is no other place in them.
+            // FIFOs and character devices have no offsets.
             FIFO | CHARACTERS => OpenFlags::WRITE | OpenFlags::APPEND,
             _ => OpenFlags::WRITE,
         };
-        // What may not be written is not replaced either.
+        // A file that may not be written is not replaced either.
         let opened = files.handle(Request::Open {
             path: &self.path,
             flags,
@@ -107,10 +108,10 @@ impl Incoming {
                 None
             }
             Err(e) if !self.regular || e.code == StatusCode::PERMISSION_DENIED => return Err(e),
-            // A program that runs can be replaced.
+            // A running program cannot be opened for writing, but can be replaced.
             Err(e) => Some(e),
         };
-        // Nobody reads it meanwhile who could not read both.
+        // Until its mode is set, only users who may read both files can read the temporary.
         let made = match self.make(asked & mode, files) {
             Ok(()) => self.attrs_of_made(files),
             Err(e) => Err(e),
@@ -135,10 +136,10 @@ impl Incoming {
         }
     }
 
-    /// Makes a temporary.
+    /// Creates the temporary.
     fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), Refused> {
         let temporary = temp_name(&self.path, &mut |bytes| {
-            // It is the kernel's generator, which does not fail.
+            // The kernel's generator does not fail.
             let _ = aws_lc_rs::rand::fill(bytes);
         });
         self.handle = Some(files.handle(Request::Open {
@@ -150,7 +151,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether the temporary has the extended attributes and access lists of what it would replace.
+    /// True if the temporary has the extended attributes and access lists of the file that it would
+    /// replace.
     fn is_alike(&self, files: &mut Files<'_>) -> bool {
         let temporary = self.temporary.as_deref().unwrap_or_default();
         files.beyond(temporary) == files.beyond(&self.path)
@@ -161,10 +163,10 @@ impl Incoming {
         files.attrs(Request::Fstat { handle })
     }
 
-    /// Removes the temporary.
+    /// Closes and removes the temporary.
     fn unmake(&mut self, files: &mut Files<'_>) {
         if let Some(handle) = self.handle.take() {
-            // Nothing of it is wanted.
+            // Its contents are discarded, so an error of CLOSE does not matter.
             let _ = files.done(Request::Close { handle: &handle });
         }
         if let Some(temporary) = self.temporary.take() {
@@ -172,13 +174,13 @@ impl Incoming {
         }
     }
 
-    /// When it was modified and accessed.
+    /// Sets the modification and access times that the file gets at the end.
     pub(super) fn set_times(&mut self, times: Option<(u32, u32)>) {
         self.attrs.times = times.map(|(modified, accessed)| (accessed, modified));
     }
 
-    /// What cannot be written is told once all of it has come, since the client does not listen
-    /// before.
+    /// Writes a piece of the file. An error is kept until the whole file has arrived, since the
+    /// client does not listen before.
     pub(super) fn write(&mut self, data: Bytes, files: &mut Files<'_>) {
         let Some(handle) = self.handle.as_deref().filter(|_| self.trouble.is_none()) else {
             return;
@@ -198,7 +200,7 @@ impl Incoming {
         }
     }
 
-    /// Gives it its mode, times and name.
+    /// Gives the file its mode, times and name.
     pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, Refused)> {
         let done = self.ended(files);
         let path = self.path.clone();
@@ -241,14 +243,15 @@ impl Incoming {
                 (Err(why), _) => return Err(why),
             }
         }
-        // It is whole nevertheless.
+        // The file is complete nevertheless.
         set.map_err(|why| {
             let words = format!("it is there without its mode or times: {}", why.words);
             Refused::new(why.code, words)
         })
     }
 
-    /// Half of it may be in the old file, whose contents are gone: all of it is in the temporary only.
+    /// Keeps the temporary after writing in place has failed: the old contents are partly
+    /// overwritten, and only the temporary has the whole file.
     fn keep(&mut self, why: Refused) -> Refused {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
@@ -260,13 +263,13 @@ impl Incoming {
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
         self.unmake(files);
         if let Some(handle) = self.there.take() {
-            // It was not written.
+            // The old file was only opened.
             let _ = files.done(Request::Close { handle: &handle });
         }
     }
 }
 
-/// What the symlinks at `path` lead to, whether or not it is there.
+/// Follows the symlinks at `path`; the target need not exist.
 fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
     for _ in 0..LINKS {
         let read = files.names(Request::Readlink { path: &path });
@@ -297,13 +300,13 @@ fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused
     }
 }
 
-/// Whether it is one of these that the kernel said. An answer has its code and its words.
+/// True if the error is one of `errors`, judged by the code and text of the answer.
 fn is_of(why: &Refused, errors: &[Errno]) -> bool {
     let mut said = errors.iter().map(|errno| Refused::from(*errno));
     said.any(|one| one.code == why.code && one.words == why.words)
 }
 
-/// What is in a temporary becomes what is in the file of handle `to`.
+/// Copies a temporary into the open file `to`, which then has `size` bytes.
 fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
     let from = files.handle(Request::Open {
         path: temporary,
@@ -317,7 +320,7 @@ fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result
         to,
         to_offset: 0,
     });
-    // It was only read.
+    // The handle was only read.
     let _ = files.done(Request::Close { handle: &from });
     copied?;
     cut(to, size, files)

@@ -54,7 +54,7 @@ fn a_file_of_several_names_or_of_another_owner_is_written_in_place() {
             let file = folder.join(name);
             let before_it = fs::metadata(&file).expect("it");
             let command = format!("scp -t '{}'", shown(&at(before, name)));
-            // Longer than the old one, and shorter.
+            // New files that are longer and shorter than the old one.
             for new in ["a file longer than the old", "new", ""] {
                 let input = format!("C0600 {} x\n{new}\0", new.len());
                 assert_eq!(talk(export, &command, input.as_bytes(), 5).1, 0);
@@ -73,7 +73,8 @@ fn a_file_of_several_names_or_of_another_owner_is_written_in_place() {
 #[test]
 fn extended_attributes_and_access_lists_stay() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
-    // The owner, somebody else by number, the group, the mask, and others (acl(5), as the kernel keeps it).
+    // Entries for the owner, a user by ID, the group, the mask, and others (acl(5), as the kernel
+    // stores it).
     const LIST: [(u16, u16, u32); 5] = [
         (0x01, 6, u32::MAX),
         (0x02, 4, 12345),
@@ -119,7 +120,7 @@ fn extended_attributes_and_access_lists_stay() {
 
 #[test]
 fn what_may_not_be_written_is_not_replaced() {
-    // root may write it.
+    // root may write the file.
     if is_root() {
         return;
     }
@@ -174,7 +175,7 @@ fn a_fifo_is_waited_for_by_nobody() {
     });
 }
 
-/// What is said where requests fail that `fails` tells, behind the first bytes.
+/// Output and status when `fails` injects errors after the first bytes.
 fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
     let mut scp = started(export, command);
     scp.files.fails = Some(fails);
@@ -217,7 +218,7 @@ fn a_file_that_cannot_be_replaced_is_written_in_place() {
         made(&folder.join("file"), 0o604);
         let inode = || fs::metadata(folder.join("file")).expect("it").ino();
         let before_it = inode();
-        // As that of a file which is a mount point.
+        // As for a file that is a mount point.
         let fails = |request: &Request<'_>| renamed(request, Errno::BUSY);
         let command = format!("scp -pt '{}'", shown(&at(before, "file")));
         assert_eq!(failing(export, &command, fails), ("\0\0\0\0".into(), 0));

@@ -1,9 +1,9 @@
-//! scp's old protocol, which is rcp's: `scp -t` takes files, `scp -f` gives them. scp of OpenSSH spoke
-//! nothing else before 9.0, and libssh, libssh2 and devices still do; what is not written down
-//! anywhere is as OpenSSH's scp.c has it.
+//! scp's old protocol, which is rcp's: `scp -t` receives files, `scp -f` sends them. OpenSSH's scp
+//! spoke only this before 9.0, and libssh, libssh2 and devices still do. Details that no document
+//! specifies follow OpenSSH's scp.c.
 //!
-//! There is no shell and no scp behind it: what is asked for is done with SFTP's requests, of which
-//! [`crate::Access`], roots and drop boxes know what each may do.
+//! No shell and no scp program runs: SFTP requests do the work, so that [`crate::Access`], roots
+//! and drop boxes apply as for SFTP.
 
 mod expand;
 mod files;
@@ -27,23 +27,24 @@ use files::Files;
 use sink::Sink;
 use source::Source;
 
-/// Nothing more is made while so much waits to be sent.
+/// Bytes of unsent output at which no more is produced.
 const GATHERED: usize = 512 << 10;
-/// Nor for longer than this: other channels have their turn, and what there is leaves.
+/// Longest time for which output is produced, so that other channels get their turn and output
+/// leaves.
 const TURN: Duration = Duration::from_millis(5);
-/// A line is a path and some numbers.
+/// Longest line in bytes; it contains a path and some numbers.
 const LONGEST_LINE: usize = 8 << 10;
 
-/// What is asked for: `scp` with the flags of a far end.
+/// A parsed command: `scp` with the flags of a far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Files are taken, to the one path; given otherwise.
+    /// The server receives files, to the only path; otherwise it sends them.
     takes: bool,
     how: ScpFlags,
     paths: Vec<Word>,
 }
 
-/// Flags of either side.
+/// Flags of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ScpFlags {
     /// -r
@@ -55,15 +56,15 @@ struct ScpFlags {
 }
 
 impl Command {
-    /// `None` where another program is called.
+    /// Parses a command; `None` if it calls another program.
     ///
     /// # Errors
-    /// It is no far end's, or a shell is needed: a sentence.
+    /// The command is not that of a far end, or needs a shell; one sentence.
     pub fn parse(command: &[u8]) -> Option<Result<Self, String>> {
         let name = command
             .split(|byte| b" \t".contains(byte))
             .find(|w| !w.is_empty());
-        // Programs name it with where it is at home.
+        // Some clients call the program with its directory.
         let name = name.and_then(|name| name.rsplit(|byte| *byte == b'/').next());
         (name == Some(b"scp")).then(|| Self::of(command))
     }
@@ -84,7 +85,7 @@ impl Command {
                     b'r' => how.trees = true,
                     b'p' => how.times = true,
                     b'd' => how.into_directory = true,
-                    // They are about words on a terminal.
+                    // The flags concern only output on a terminal.
                     b'v' | b'q' => {}
                     flag => {
                         let flag = wire::escape::name(std::slice::from_ref(flag));
@@ -105,7 +106,7 @@ impl Command {
     }
 }
 
-/// One that serves a client.
+/// The scp server of one client.
 pub struct Scp<'e> {
     files: Files<'e>,
     takes: bool,
@@ -114,27 +115,27 @@ pub struct Scp<'e> {
 }
 
 enum Side {
-    /// The paths are looked for.
+    /// The paths are being expanded.
     Starting(Box<Expansion>),
-    /// They were not found, or the client sends no more.
+    /// The expansion failed, or the client has sent everything.
     Over,
     Sink(Sink),
     Source(Source),
 }
 
-/// How far the client has come.
+/// Answer of the client.
 enum ClientProgress {
-    /// All is well.
+    /// The client is ready to continue.
     Well,
-    /// Something failed there, which it has told its user.
+    /// The client had an error, which it has reported to its user.
     Trouble,
-    /// It ends.
+    /// The client has ended.
     Over,
 }
 
 impl<'e> Scp<'e> {
-    /// One whose files are read into packets of `pool` with up to `slot` bytes each, and with at most
-    /// so many files and directories open at once.
+    /// Creates a server that reads files into packets of `pool` with up to `slot` bytes each, and
+    /// has at most `handles` files and directories open at once.
     pub fn new(
         pool: Pool,
         slot: usize,
@@ -151,7 +152,7 @@ impl<'e> Scp<'e> {
         }
     }
 
-    /// Takes what was received, until much waits to be sent: the rest stays in `received`.
+    /// Handles received bytes until much output waits; the rest stays in `received`.
     pub fn handle(&mut self, received: &mut Bytes) {
         let until = Instant::now() + TURN;
         while self.files.out.len() < GATHERED && !self.is_over() && Instant::now() < until {
@@ -172,7 +173,8 @@ impl<'e> Scp<'e> {
         }
     }
 
-    /// Nothing is open, and nothing half there, once it is over: the client may keep the channel.
+    /// Closes all handles and removes the temporary at the end, because the client may keep the
+    /// channel open.
     fn let_go(&mut self) {
         if let Side::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
@@ -180,7 +182,7 @@ impl<'e> Scp<'e> {
         self.files.session.handles.clear();
     }
 
-    /// Goes on looking for the paths.
+    /// Continues the expansion of the paths.
     fn start(&mut self) -> bool {
         let Side::Starting(expansion) = &mut self.side else {
             return false;
@@ -201,7 +203,7 @@ impl<'e> Scp<'e> {
         true
     }
 
-    /// Whether it goes on, or has something to say, without anything new of the client.
+    /// True if there is work or output that needs no new input.
     pub fn has_more(&self) -> bool {
         let goes_on = match &self.side {
             Side::Starting(_) => true,
@@ -211,10 +213,10 @@ impl<'e> Scp<'e> {
         goes_on || self.files.out.len() > 0 || self.is_over()
     }
 
-    /// Takes out what is to be sent.
+    /// Passes the waiting output to `to`.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// The errors of `to`.
     pub fn take_answers<E>(
         &mut self,
         to: impl FnMut(Answer<'_>) -> Result<(), E>,
@@ -222,7 +224,7 @@ impl<'e> Scp<'e> {
         self.files.out.take(to)
     }
 
-    /// Whether it takes files.
+    /// True if files are received.
     pub fn takes(&self) -> bool {
         self.takes
     }
@@ -236,13 +238,13 @@ impl<'e> Scp<'e> {
         }
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, once the server has ended.
     pub fn status(&self) -> Option<u32> {
         self.is_over().then_some(u32::from(self.files.failed))
     }
 
-    /// The client sends no more; how it has ended. A file whose last byte has come is whole: libssh2
-    /// says nothing behind it.
+    /// Ends the session after the client's EOF and returns the exit status. A file whose last byte
+    /// has arrived counts as complete: libssh2 sends nothing after it.
     pub fn end(&mut self) -> u32 {
         let between = match &mut self.side {
             Side::Sink(sink) => sink.end(&mut self.files),
@@ -256,12 +258,12 @@ impl<'e> Scp<'e> {
         u32::from(self.files.failed)
     }
 
-    /// What was moved so far.
+    /// Transfer counters so far.
     pub fn moved(&self) -> TransferCounters {
         self.files.session.moved
     }
 
-    /// Whether a file or a directory is open.
+    /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
         self.files.session.handles.has_open()
     }
@@ -273,11 +275,11 @@ impl Drop for Scp<'_> {
     }
 }
 
-/// Takes bytes up to a newline, which is not kept, out of `received` to `line`; whether it was
-/// there.
+/// Moves bytes up to a newline from `received` to `line` and drops the newline; returns true if the
+/// newline was found.
 ///
 /// # Errors
-/// It is longer than a line can be.
+/// The line is longer than [`LONGEST_LINE`].
 fn take_line(received: &mut Bytes, line: &mut Vec<u8>) -> Result<bool, ()> {
     let end = received.iter().position(|byte| *byte == b'\n');
     let taken = received.split_to(end.unwrap_or(received.len()));
@@ -291,7 +293,7 @@ fn take_line(received: &mut Bytes, line: &mut Vec<u8>) -> Result<bool, ()> {
     Ok(end.is_some())
 }
 
-/// `path` and a name in it.
+/// Appends a name to a path.
 fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
     match path {
         b"" => name.to_vec(),

@@ -1,8 +1,8 @@
-//! A pattern of file names, as a shell has it (POSIX, 2.13).
+//! Matches file names against a shell pattern (POSIX, 2.13).
 
 use std::str;
 
-/// What a byte that is no UTF-8 counts as: a character behind all others.
+/// First number for bytes that are not UTF-8; each counts as a character after all others.
 const NO_CHAR: u32 = 0x11_0000;
 
 pub(super) struct Pattern {
@@ -31,7 +31,7 @@ enum Member {
 type Class = fn(char) -> bool;
 
 impl Pattern {
-    /// Of a part of a path, whose bytes at `wild`, which are in order, were not quoted.
+    /// Parses a component of a path; the bytes at the sorted offsets `wild` were not quoted.
     pub(super) fn new(part: &[u8], wild: &[usize]) -> Self {
         let mut units = Vec::new();
         let mut at = 0;
@@ -47,7 +47,7 @@ impl Pattern {
                         at = end;
                         set
                     }
-                    // One that does not end is itself.
+                    // A bracket without an end stands for itself.
                     None => Unit::Char(char),
                 },
                 _ => Unit::Char(char),
@@ -57,14 +57,14 @@ impl Pattern {
     }
 
     pub(super) fn matches(&self, name: &[u8]) -> bool {
-        // A dot in front is matched by nothing but itself.
+        // A leading dot is matched only by a dot.
         let dot = matches!(self.units.first(), Some(Unit::Char(c)) if *c == u32::from('.'));
         if name.starts_with(b".") && !dot {
             return false;
         }
         let name = chars(name);
         let (mut at, mut in_name) = (0, 0);
-        // What the last `*` has not taken yet, to be tried again with more taken.
+        // Position to return to: the last `*`, which then takes one more character.
         let mut again = None;
         loop {
             let fits = match (self.units.get(at), name.get(in_name)) {
@@ -109,11 +109,12 @@ impl Unit {
     }
 }
 
-/// The set that begins behind the bracket before `at`, and where it has ended.
+/// Parses the set that begins after the bracket before `at`; returns the set and its end.
 fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
     let byte = |at: usize| part.get(at).copied();
     let closes = |at: usize| byte(at) == Some(b']') && wild.binary_search(&at).is_ok();
-    // Looked for once more by each bracket otherwise.
+    // Check once for a closing bracket; otherwise every opening bracket would search the rest
+    // again.
     wild.iter()
         .rev()
         .find(|last| **last >= at && closes(**last))?;
@@ -142,7 +143,7 @@ fn set(part: &[u8], wild: &[usize], mut at: usize) -> Option<(Unit, usize)> {
     Some((Unit::Set { without, members }, at + 1))
 }
 
-/// A `[:name:]` at `at`, nothing in it where there is no such class, and where it has ended.
+/// Parses a `[:name:]` at `at`; returns the class, `None` if it is unknown, and its end.
 fn class(part: &[u8], at: usize) -> Option<(Option<Class>, usize)> {
     let inner = part.get(at..)?.strip_prefix(b"[:")?;
     let len = inner
@@ -169,7 +170,7 @@ fn class(part: &[u8], at: usize) -> Option<(Option<Class>, usize)> {
     Some((is, at + 2 + len + 2))
 }
 
-/// The character that begins at `at`, and where the next one does.
+/// Decodes the character at `at`; returns it and the offset of the next one.
 fn char_at(bytes: &[u8], at: usize) -> Option<(u32, usize)> {
     let first = *bytes.get(at)?;
     let whole = (1..=4).find_map(|len| {
@@ -230,7 +231,7 @@ mod tests {
                 }
             }
         }
-        // What is quoted is itself, and what is no UTF-8 is one character.
+        // Quoted characters stand for themselves, and a byte that is not UTF-8 is one character.
         assert!(Pattern::new(b"[a]*", &[3]).matches(b"[a]b"));
         assert!(Pattern::new(b"[a]", &[0]).matches(b"[a]"));
         assert!(Pattern::new(b"?\xff*", &[0, 2]).matches(b"\xfe\xff"));

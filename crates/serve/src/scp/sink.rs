@@ -1,4 +1,4 @@
-//! `scp -t`: files are taken.
+//! `scp -t`: receives files.
 
 use bytes::Bytes;
 use sftp::{Attrs, Request};
@@ -7,17 +7,17 @@ use super::files::Files;
 use super::incoming::{Incoming, PERMISSIONS};
 use super::{ScpFlags, joined, take_line};
 
-/// What a directory needs that is to be written to.
+/// Owner permissions that a directory needs while files are written into it.
 const OWN: u32 = 0o700;
 
 pub(super) struct Sink {
     how: ScpFlags,
     target: Vec<u8>,
-    /// Files go into the target, and not to its name.
+    /// Files go into the target directory, and not to the target's own name.
     into: bool,
-    /// Directories that have been entered, the innermost last.
+    /// Directories that were entered, the innermost last.
     entered: Vec<Entered>,
-    /// Told of what comes next.
+    /// Times for the next file or directory.
     times: Option<(u32, u32)>,
     line: Vec<u8>,
     state: State,
@@ -25,16 +25,16 @@ pub(super) struct Sink {
 
 struct Entered {
     path: Vec<u8>,
-    /// What it gets once all is in it.
+    /// Attributes that the directory gets once all its files are there.
     attrs: Attrs,
 }
 
 enum State {
-    /// A line comes.
+    /// Waits for a line.
     Line,
-    /// So many bytes of a file come.
+    /// Receives the remaining bytes of a file.
     Data(Incoming, u64),
-    /// Whether the client has found them all.
+    /// Waits for the client's report that it could read the whole file.
     Verdict(Incoming),
     Over,
 }
@@ -70,7 +70,7 @@ impl Sink {
         matches!(self.state, State::Over)
     }
 
-    /// The client sends no more; whether nothing is lost by that.
+    /// Ends the session after EOF; returns true if nothing is lost.
     pub(super) fn end(&mut self, files: &mut Files<'_>) -> bool {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Over => true,
@@ -93,7 +93,7 @@ impl Sink {
         }
     }
 
-    /// Takes some of what was received; false where more is needed.
+    /// Handles some of the received bytes; false if more are needed.
     pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
         match std::mem::replace(&mut self.state, State::Line) {
             State::Line => {
@@ -132,7 +132,7 @@ impl Sink {
                 file.abandon(files);
                 files.failed = true;
                 match verdict {
-                    // Its words are a line.
+                    // The message of a warning is one line.
                     1 => files.acknowledge(),
                     _ => self.state = State::Over,
                 }
@@ -145,7 +145,7 @@ impl Sink {
         }
     }
 
-    /// What nobody who speaks the protocol says ends it.
+    /// Ends the session after an invalid line.
     fn give_up(&mut self, why: &str, files: &mut Files<'_>) {
         files.complain(b"protocol error", why);
         self.state = State::Over;
@@ -154,9 +154,9 @@ impl Sink {
     fn heard(&mut self, line: &[u8], files: &mut Files<'_>) {
         let (kind, rest) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
-            // It has told its user, and goes on, ...
+            // The client has reported the error to its user, and continues.
             1 => files.failed = true,
-            // ... or does not.
+            // A fatal error of the client.
             2 => {
                 files.failed = true;
                 self.state = State::Over;
@@ -178,7 +178,7 @@ impl Sink {
         }
     }
 
-    /// Where what has this name goes.
+    /// Path of the entry with this name.
     fn place(&self, name: &[u8]) -> Vec<u8> {
         match self.entered.last() {
             Some(entered) => joined(&entered.path, name),
@@ -187,7 +187,7 @@ impl Sink {
         }
     }
 
-    /// A directory comes, with all that is in it.
+    /// Enters or creates a directory, whose entries follow.
     fn enter(&mut self, mode: u32, name: &[u8], files: &mut Files<'_>) {
         if !self.how.trees {
             return self.give_up("a directory without -r", files);
@@ -211,7 +211,7 @@ impl Sink {
                     return files.complain(&path, &refused.words);
                 }
                 if mode & OWN != OWN && attrs.permissions.is_none() {
-                    // What this process's umask has left of it.
+                    // Permissions that this process's umask has left.
                     let made = files.attrs(Request::Stat { path: &path }).ok();
                     let made = made.and_then(|made| made.permissions);
                     attrs.permissions = made.map(|made| made & 0o7777 & !(OWN & !mode));
@@ -229,7 +229,7 @@ impl Sink {
             return;
         };
         if !attrs.is_empty() {
-            // As OpenSSH has it, a directory whose mode or times cannot be kept is no error.
+            // As in OpenSSH, failing to set a directory's mode or times is not an error.
             let _ = files.done(Request::Setstat { path: &path, attrs });
         }
         files.acknowledge();
@@ -248,7 +248,7 @@ impl Sink {
         }
     }
 
-    /// What has not come whole goes.
+    /// Removes an incomplete file.
     pub(super) fn abandon(&mut self, files: &mut Files<'_>) {
         if let State::Data(file, _) | State::Verdict(file) =
             std::mem::replace(&mut self.state, State::Over)
@@ -258,11 +258,11 @@ impl Sink {
     }
 }
 
-/// `MTIME USEC ATIME USEC`: when it was modified and accessed, in seconds. Nothing where it was before
-/// 1970, which some say as a number of 64 bits that is below zero.
+/// Parses `MTIME USEC ATIME USEC`: modification and access time in seconds. `None` for times before
+/// 1970, which some clients send as a negative number in 64 bits.
 ///
 /// # Errors
-/// They make no sense.
+/// The numbers are invalid.
 fn times(text: &[u8]) -> Result<Option<(u32, u32)>, ()> {
     let text = std::str::from_utf8(text).map_err(|_| ())?;
     let numbers: Result<Vec<u64>, _> = text.split(' ').map(str::parse).collect();
@@ -272,12 +272,12 @@ fn times(text: &[u8]) -> Result<Option<(u32, u32)>, ()> {
     if i64::try_from(modified.max(accessed)).is_err() {
         return Ok(None);
     }
-    // Later ones than SFTP has room for stay at its last.
+    // Times beyond SFTP's range become its last second.
     let second = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(Some((second(modified), second(accessed))))
 }
 
-/// `MODE SIZE NAME`.
+/// Parses `MODE SIZE NAME`.
 fn entry(text: &[u8]) -> Result<(u32, u64, &[u8]), &'static str> {
     let mut words = text.splitn(3, |byte| *byte == b' ');
     let mut next = || words.next().unwrap_or_default();

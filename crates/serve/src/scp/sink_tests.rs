@@ -13,7 +13,7 @@ use crate::{Access, Export};
 fn what_the_client_says_of_a_file_is_what_it_says_to_openssh() {
     both(Access::Full, |export, before, folder| {
         let command = format!("scp -t '{}'", shown(before));
-        // The one that follows comes, or does not.
+        // The next file is received, or not.
         for (verdict, said, follows) in [
             (&b"\x01cannot read it\n"[..], &[0; 5][..], true),
             (b"\x02it ends\n", &[0; 2], false),
@@ -33,7 +33,7 @@ fn what_the_client_says_of_a_file_is_what_it_says_to_openssh() {
 fn nothing_is_open_or_half_there_once_it_is_over() {
     both(Access::Full, |export, before, folder| {
         let command = format!("scp -rt '{}'", shown(before));
-        // The client ends within a file, at its end, and with its last word.
+        // The client ends within a file, at its end, and after its last message.
         for (input, left, status) in [
             (&b"C0644 3 a\nne"[..], &[][..], 1),
             (b"C0644 3 a\nnew", &["a"], 0),
@@ -87,7 +87,7 @@ fn a_directory_whose_mode_and_times_cannot_be_kept_is_no_error() {
 fn times_before_1970_are_not_those_of_2106() {
     let folder = tempfile::tempdir().expect("a folder");
     let export = Export::beneath(folder.path(), Access::Full).expect("openat2");
-    // Ten seconds before, as a number without a sign.
+    // Ten seconds before 1970, as an unsigned number.
     let input = b"T18446744073709551606 0 18446744073709551606 0\nC0644 1 x\nx\0\
                   T99999999999 0 1 0\nC0644 1 y\ny\0";
     assert_eq!(talk(&export, "scp -pt /", input, 50), (vec![0; 7], 0));

@@ -1,4 +1,4 @@
-//! `scp -f`: files are given.
+//! `scp -f`: sends files.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -11,14 +11,14 @@ use super::{ClientProgress, ScpFlags, joined, take_line};
 use crate::answer::LONGEST_DATA;
 use crate::error::Refused;
 
-/// A tree is walked to paths of this length, ...
+/// Longest path in a tree that is sent.
 const LONGEST_PATH: usize = 4096;
-/// ... and with so many bytes of names on the way.
+/// Most bytes of names that wait while a tree is walked.
 const MOST_WAITING: usize = 32 << 20;
 
 pub(super) struct Source {
     how: ScpFlags,
-    /// What is still to be given, the next one last.
+    /// Remaining steps, the next one last.
     steps: Vec<Step>,
     /// Bytes of the names in `steps`.
     waiting: usize,
@@ -36,25 +36,25 @@ enum Step {
 }
 
 enum State {
-    /// The next step is taken.
+    /// Takes the next step.
     Next,
-    /// The client is to say how far it has come.
+    /// Waits for the client's answer.
     Listening(Then),
     Data(Outgoing),
     Over,
 }
 
-/// What follows when the client is ready for it.
+/// Action after the client's answer.
 enum Then {
-    /// Nothing that it belongs to.
+    /// Take the next step.
     Next,
-    /// The line of what it has heard the times of.
+    /// Send the line of an entry whose times were sent.
     Entry(Item),
-    /// What is in it.
+    /// Send the contents of an entry.
     Content(Item),
 }
 
-/// What is given next.
+/// An open file or directory to be sent.
 struct Item {
     path: Vec<u8>,
     handle: Vec<u8>,
@@ -71,7 +71,7 @@ struct Outgoing {
 impl Source {
     pub(super) fn new(how: ScpFlags, paths: Vec<Vec<u8>>) -> Self {
         let steps = paths.into_iter().rev().map(|mut path| {
-            // What ends with slashes is a file as well, as OpenSSH has it.
+            // As in OpenSSH, trailing slashes are dropped, even from a file's name.
             while path.len() > 1 && path.ends_with(b"/") {
                 path.pop();
             }
@@ -91,12 +91,12 @@ impl Source {
         matches!(self.state, State::Over)
     }
 
-    /// Whether it goes on without the client.
+    /// True if there is work that does not need the client's answer.
     pub(super) fn has_more(&self) -> bool {
         matches!(self.state, State::Next | State::Data(_))
     }
 
-    /// Does one thing; false where the client has to say something first.
+    /// Takes one step; false if the client must answer first.
     pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut Files<'_>) -> bool {
         self.state = match std::mem::replace(&mut self.state, State::Next) {
             State::Next => self.step(files),
@@ -125,7 +125,7 @@ impl Source {
         true
     }
 
-    /// A byte, or a line of trouble.
+    /// Reads the client's answer: a byte, or an error line.
     fn hear(&mut self, received: &mut Bytes) -> Option<ClientProgress> {
         if self.line.is_empty() {
             match received.first()? {
@@ -188,7 +188,7 @@ impl Source {
                         Err(refused) => files.complain(&path, &refused.words),
                     }
                     if names.is_empty() {
-                        // It was only read.
+                        // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
                         files.out.bytes().extend_from_slice(b"E\n");
                         return State::Listening(Then::Next);
@@ -217,7 +217,7 @@ impl Source {
         }
     }
 
-    /// Opens it and says what it is.
+    /// Opens an entry and sends its times, if requested, or its line.
     fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, Refused> {
         if path.len() > LONGEST_PATH {
             return Err(Refused::bad_message("the path is too long"));
@@ -242,11 +242,11 @@ impl Source {
             _ => return Err(Refused::bad_message("not a regular file")),
         };
         let handle = files.handle(open)?;
-        // Of what was opened, which may have taken its name meanwhile.
+        // Use the attributes of the opened file, since the name may have changed its file.
         let attrs = files.attrs(Request::Fstat { handle: &handle });
         let is_kind = |attrs: &Attrs| attrs.permissions.is_some_and(|p| p & 0o170_000 == kind);
         let Some(attrs) = attrs.ok().filter(is_kind) else {
-            // It was only read.
+            // The handle was only read.
             let _ = files.done(Request::Close { handle: &handle });
             return Err(Refused::bad_message("not a regular file"));
         };
@@ -273,7 +273,7 @@ impl Item {
         }
     }
 
-    /// Its line: what it is, its mode, its size and its name.
+    /// Sends the line of an entry: type, mode, size and name.
     fn announce(self, files: &mut Files<'_>) -> State {
         let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
         let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
@@ -290,7 +290,7 @@ impl Item {
     }
 
     fn close(self, files: &mut Files<'_>) {
-        // It was only read.
+        // The handle was only read.
         let _ = files.done(Request::Close {
             handle: &self.handle,
         });
@@ -298,7 +298,7 @@ impl Item {
 }
 
 impl Outgoing {
-    /// The next piece, or whether all of them were what they should be.
+    /// Sends the next piece of a file or, at its end, the status.
     fn give(mut self, files: &mut Files<'_>) -> State {
         let left = self.size - self.at;
         if left == 0 {
@@ -323,7 +323,7 @@ impl Outgoing {
         let mut sent = len;
         match read {
             Ok(n) if n > 0 => sent = n,
-            // As many as were announced have to come.
+            // All announced bytes must be sent; pad with zeros.
             done => {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {

@@ -6,7 +6,7 @@ use super::*;
 use crate::Access;
 use crate::testing::{at, both, names};
 
-/// Packets as channels have them.
+/// Packet size of channels.
 const SLOT: usize = 32 << 10;
 
 pub(super) fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
@@ -16,7 +16,7 @@ pub(super) fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
     Scp::new(Pool::new(SLOT, 2), SLOT, export, 100, asked)
 }
 
-/// What is said to a client that says `input`, in pieces of `piece` bytes, and the exit status.
+/// Output for the input `input`, sent in pieces of `piece` bytes, and the exit status.
 pub(super) fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -> (Vec<u8>, u32) {
     let mut scp = started(export, command);
     let mut said = Vec::new();
@@ -135,7 +135,7 @@ fn a_file_that_does_not_come_whole_leaves_what_was_there() {
         fs::write(&file, "old").expect("ours");
         fs::set_permissions(&file, PermissionsExt::from_mode(0o604)).expect("ours");
         let command = format!("scp -t '{}'", shown(&at(before, "file")));
-        // The connection goes, or the client says that it could not read all of it.
+        // The connection is lost, or the client reports that it could not read the whole file.
         for (input, said) in [
             (&b"C0777 9 x\nnewne"[..], &[0, 0][..]),
             (
@@ -148,7 +148,7 @@ fn a_file_that_does_not_come_whole_leaves_what_was_there() {
             assert_eq!(fs::read(&file).expect("it"), b"old");
             assert_eq!(names(folder), ["file"]);
         }
-        // libssh2 says nothing behind the last byte, and goes.
+        // libssh2 sends nothing after the last byte and closes.
         assert_eq!(talk(export, &command, b"C0777 3 x\nowt", 2).1, 0);
         assert_eq!(fs::read(&file).expect("it"), b"owt");
         let found = talk(export, &command, b"C0777 3 x\nnew\0", 2);
@@ -204,7 +204,7 @@ fn names_that_lead_elsewhere_and_lines_that_are_none_end_it() {
             assert_eq!(names(folder), ["dir"]);
             assert_eq!(names(&folder.join("dir")), [""; 0], "{input:?}");
         }
-        // Nor is there a tree where none was asked for.
+        // A tree is refused if none was requested.
         let (_, status) = talk(
             export,
             &format!("scp -t '{}'", shown(&dir)),
@@ -248,7 +248,7 @@ fn files_and_trees_are_given() {
         let (said, _) = talk(export, &command, &[0; 2], 1);
         let line = format!("T{} 0 {} 0\n", times.mtime(), times.atime());
         assert_eq!(shown(&said), format!("{line}C0640 700000 file\n"));
-        // A client that has no room for it goes on with the next.
+        // A client without room continues with the next file.
         let command = format!("scp -f '{0}' '{0}'", shown(&at(before, "dir/in/file")));
         let (said, status) = talk(export, &command, b"\0\x01no room\n\0\0", 3);
         assert_eq!((said.len(), status), (2 * 18 + 700_001, 1));
@@ -330,6 +330,6 @@ fn nothing_beyond_a_root_is_reached() {
         talk(&export, &format!("scp -t {path}"), b"C0644 3 x\nnew\0", 9);
         assert_eq!(fs::read(folder.path().join("secret")).expect("it"), b"x");
     }
-    // Above a root there is nothing: it was the same file each time.
+    // Nothing is above the root: all names meant one file.
     assert_eq!(names(&root), ["link", "secret"]);
 }

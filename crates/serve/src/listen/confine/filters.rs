@@ -14,7 +14,7 @@ use seccompiler::{
 
 pub(super) type Filter = BpfProgram;
 
-/// What a preauth process does: it reads, writes and waits.
+/// System calls of a preauth process, which reads, writes and waits.
 const PREAUTH: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -43,10 +43,11 @@ const PREAUTH: &[c_long] = &[
     libc::SYS_poll,
 ];
 
-/// The same for memory that is not run: the third argument says what it is for.
+/// System calls that a preauth process may use for memory that is not executable; the third
+/// argument holds the protection.
 const MEMORY: &[c_long] = &[libc::SYS_mmap, libc::SYS_mprotect];
 
-/// What no file transfer does, and what breaks out of a process.
+/// System calls that no file transfer needs and that help an attacker to break out of a process.
 const NOT_OF_FILES: &[c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -92,9 +93,10 @@ const NOT_OF_FILES: &[c_long] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// Neither files nor ports nor others' processes, for this thread and those it starts.
+/// Denies files, ports and other processes to this thread and the threads that it starts
+/// (Landlock).
 pub(super) fn landlock() -> io::Result<bool> {
-    // What an older kernel lacks of it is left out.
+    // Features that an older kernel lacks are omitted.
     let abi = ABI::V6;
     let restrict = || -> Result<_, RulesetError> {
         Ruleset::default()
@@ -119,7 +121,7 @@ pub(super) fn preauth() -> io::Result<Filter> {
     };
     let not_run = SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64);
     let not_run = rule(&[(2, not_run, 0)])?;
-    // What a debug build of the standard library asks before it closes a descriptor.
+    // A debug build of the standard library calls fcntl(F_GETFD) before it closes a descriptor.
     let asked = rule(&[(1, SeccompCmpOp::Eq, libc::F_GETFD as u64)])?;
     let acknowledge = rule(&[
         (1, SeccompCmpOp::Eq, libc::IPPROTO_TCP as u64),
@@ -138,7 +140,7 @@ pub(super) fn preauth() -> io::Result<Filter> {
     )
 }
 
-/// Flags by which clone(2) makes what unshare(2) would.
+/// Flags by which clone(2) creates namespaces, as unshare(2) does.
 const NAMESPACES: &[i32] = &[
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -167,7 +169,8 @@ pub(super) fn account() -> io::Result<Filter> {
     )
 }
 
-/// Its flags lie in memory, where no filter looks. Libraries take clone(2) where there is none.
+/// Refuses clone3(2) with ENOSYS: its flags are in memory, where a filter cannot read them.
+/// Libraries fall back to clone(2).
 pub(super) fn no_clone3() -> io::Result<Filter> {
     filter(
         BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
@@ -208,7 +211,8 @@ fn filter(
     Ok(program)
 }
 
-/// The calls of x32 are those of x86_64 with another bit in their number, and no list has them.
+/// Refuses x32 system calls: they have the numbers of x86_64 with one more bit, which no filter
+/// list contains.
 #[cfg(target_arch = "x86_64")]
 mod x32 {
     use super::{SeccompAction, sock_filter};
@@ -216,7 +220,8 @@ mod x32 {
     /// __X32_SYSCALL_BIT (asm/unistd.h).
     pub(super) const BIT: u32 = 0x4000_0000;
 
-    /// Goes before a filter, whose jumps are all relative. The number is what seccomp_data begins with.
+    /// Instructions that go before a filter, whose jumps are all relative. seccomp_data begins with
+    /// the number of the call.
     pub(super) fn refused(refusal: SeccompAction) -> [sock_filter; 3] {
         let instruction = |code: u32, jf, k| sock_filter {
             code: code as u16,
@@ -232,7 +237,7 @@ mod x32 {
     }
 }
 
-/// False where there are none.
+/// Installs `filter` in this thread; false if the kernel has no seccomp filters.
 pub(super) fn apply(filter: &Filter) -> io::Result<bool> {
     match apply_filter(filter) {
         Ok(()) => Ok(true),
@@ -250,7 +255,7 @@ pub(super) fn apply(filter: &Filter) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// What the kernel would answer to this call, all of whose arguments are 0.
+    /// Interprets `program` as the kernel would for this call with all arguments 0.
     fn answer(program: &Filter, number: u32) -> u32 {
         // AUDIT_ARCH_X86_64 (linux/audit.h).
         let arch = 0xc000_003e;
@@ -297,7 +302,7 @@ mod tests {
             (&account, libc::SYS_ptrace, eperm, eperm),
             (&account, libc::SYS_read, allow, eperm),
             (&programs, libc::SYS_execve, eperm, eperm),
-            // Numbers that x32 has for itself: execve.
+            // 520 is execve of x32.
             (&programs, 520, allow, eperm),
             (&preauth, libc::SYS_read, allow, kill),
         ] {
