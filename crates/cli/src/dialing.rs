@@ -21,7 +21,7 @@ use crate::{congestion, relaying, usage};
 /// Buffer size for copying, in bytes.
 const PIECE: usize = 256 * 1024;
 
-/// Connects, and exits once ssh has the socket.
+/// Connects, then passes the socket to ssh and exits, or copies bytes until the connection ends.
 pub(crate) fn run(args: &DialArgs) -> Exit {
     if let Some(name) = &args.congestion
         && let Err(why) = congestion::permitted(name)

@@ -77,7 +77,7 @@ impl HttpServer {
     }
 }
 
-/// Answers requests with what `answer` returns for their path, on own threads.
+/// Answers requests with what `answer` returns for their path, on threads of its own.
 ///
 /// # Errors
 /// The address cannot be listened at, or is not local.

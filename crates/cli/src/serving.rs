@@ -209,7 +209,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     signals::watch_and_reload(
         move || {
             systemd::notify("STOPPING=1");
-            // A successor with the same configuration needs the address of the metrics.
+            // Frees the address of the metrics for a successor with the same configuration.
             if let Some(telling) = telling {
                 telling.stop();
             }

@@ -89,10 +89,10 @@ pub fn markdown(kept: &[Kept]) -> String {
     text
 }
 
-/// Replaces what stands between [`BEGIN`] and [`END`].
+/// Replaces the text between [`BEGIN`] and [`END`].
 ///
 /// # Errors
-/// If one of the two lines is missing.
+/// One of the two lines is missing.
 pub fn replace(document: &str, tables: &str) -> Result<String, String> {
     let (head, rest) = document
         .split_once(BEGIN)

@@ -78,7 +78,7 @@ impl Files {
         &self.name
     }
 
-    /// Describes for people where files in memory lie.
+    /// Describes, for the report, the place of files in memory.
     pub(super) fn memory(&self) -> String {
         match self.memory {
             Some(_) => format!("files in {MEMORY}"),

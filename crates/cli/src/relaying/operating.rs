@@ -193,7 +193,7 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     let figures = tell(&relays, told.status.as_ref(), told.metrics.as_ref());
     let figures = match figures {
         Ok(figures) => figures,
-        // A successor does not exit because its metrics cannot be served.
+        // A successor does not exit because its status page or metrics cannot be served.
         Err(why) if succeeds => {
             warn!("{why}");
             Vec::new()

@@ -4,7 +4,7 @@
 use super::NARROW;
 use super::interval::{Interval, USUAL};
 
-/// Share of the time that may go to rows without runs while others are imprecise.
+/// Share of the time in which rows without runs come before imprecise ones.
 const BREADTH: f64 = 0.5;
 /// Most runs of one row.
 const MOST_RUNS: usize = 60;

@@ -20,7 +20,7 @@ use crate::flags::low::RelayArgs;
 /// Time limit for the starter's first message.
 const BEGIN: Duration = Duration::from_secs(60);
 /// Time without a message after which the starter counts as gone. An sshd that does not probe its
-/// client keeps what it has started for hours.
+/// client keeps child processes for hours.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Time limit for the next half to answer, with TCP and TLS.
 const MEET: Duration = Duration::from_secs(10);
