@@ -80,7 +80,7 @@ pub(crate) fn receive(fd: c_int, mut bytes: &mut [u8]) -> bool {
     type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
     // SAFETY: the C function of this name has this type.
     let poll: Option<Poll> = unsafe { transmute(POLL.get()) };
-    // SAFETY: as above.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Recv> = unsafe { transmute(RECV.get()) };
     let (Some(poll), Some(next)) = (poll, next) else {
         return false;

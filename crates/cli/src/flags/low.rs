@@ -259,7 +259,7 @@ pub(crate) enum Hash {
 /// The address families to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Both.
+    /// IPv4 and IPv6.
     #[default]
     Any,
     /// IPv4.

@@ -33,13 +33,13 @@ struct Line<'a, E: Serialize> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum RunEvent<'a> {
-    /// The first event.
+    /// The `start` event, which comes first.
     Start {
         /// Version of longhaul.
         version: &'static str,
-        /// As on the command line.
+        /// The sources as on the command line.
         sources: Vec<Name>,
-        /// As on the command line.
+        /// The target as on the command line.
         target: Name,
     },
     /// A new connection.
@@ -57,7 +57,7 @@ pub(crate) enum RunEvent<'a> {
         remaining: Option<u64>,
         current: Option<Name>,
     },
-    /// The last event.
+    /// The `summary` event, which comes last.
     Summary {
         exit: u8,
         #[serde(flatten)]
@@ -76,7 +76,7 @@ pub(crate) struct HostInfo {
     pub(crate) address: Option<String>,
     /// The server's banner.
     pub(crate) banner: Option<String>,
-    /// Key exchange.
+    /// Name of the key exchange method.
     pub(crate) kex: Option<String>,
     /// Algorithm of the host key.
     pub(crate) host_key: Option<String>,

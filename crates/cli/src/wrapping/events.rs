@@ -30,7 +30,7 @@ pub(super) struct Carried {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum How {
-    /// A filter names its destination.
+    /// A filter names the destination.
     Filter,
     /// The connection goes over a SOCKS proxy.
     Socks,

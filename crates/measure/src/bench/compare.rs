@@ -11,9 +11,9 @@ use crate::table::Table;
 pub struct Change {
     /// Name of the figure.
     pub what: String,
-    /// Before.
+    /// The figure before.
     pub before: Interval,
-    /// Now.
+    /// The figure now.
     pub now: Interval,
     /// The difference is larger than chance.
     pub sure: bool,

@@ -170,7 +170,8 @@ mod tests {
         }
     }
 
-    /// Runs of 0.4 s at 100 ms were slow start alone: 3.5 MB/s were measured on a path of 12.5 MB/s.
+    /// Regression: runs of 0.4 s at 100 ms were slow start alone; 3.5 MB/s were measured on a path
+    /// of 12.5 MB/s.
     #[test]
     fn a_run_takes_many_round_trips() {
         let mut sizes = Sizes::new(180.0, None);

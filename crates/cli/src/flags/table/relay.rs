@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::RelayArgs;
 
-/// The flags of `longhaul relay`.
+/// The flags of `longhaul relay`, without those about pairs and about the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,

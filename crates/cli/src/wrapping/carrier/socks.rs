@@ -15,7 +15,7 @@ use crate::dialing::suit_the_path;
 /// Time limit for connecting, and for each answer of a proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connects, and reports if the proxy was used.
+/// Connects. The result also says if the proxy was used.
 ///
 /// # Errors
 /// Neither proxy nor destination accepts the connection.
