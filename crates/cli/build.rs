@@ -1,9 +1,10 @@
-//! Makes the library of `longhaul wrap` out of crates/shim, for the program to hold: it then comes
-//! wherever the one binary does, and always is of its version (docs/design/0015-wrap.md).
+//! Builds the `longhaul wrap` library from crates/shim so that the program can embed it. The
+//! library is then present wherever the binary is, and always of its version
+//! (docs/design/0015-wrap.md).
 //!
-//! The compiler is called directly. Cargo makes a cdylib of a dependency beside the program but
-//! installs it nowhere, and would link it with the C library of this machine, whose versions an
-//! older machine does not have.
+//! The compiler is called directly. Cargo would build a cdylib of a dependency beside the program
+//! but install it nowhere, and would link it with this machine's C library, whose symbol versions
+//! an older machine lacks.
 
 use std::env;
 use std::error::Error;
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", source.display());
     let shared = crates.join("sys/src/distance.rs");
     println!("cargo::rerun-if-changed={}", shared.display());
-    // Types and numbers in there are those of Linux with longs of 64 bits.
+    // The types and numbers in crates/shim are those of Linux with 64-bit longs.
     let of_target = |name: &str| env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     if of_target("OS") != "linux" || of_target("POINTER_WIDTH") != "64" {
         return Ok(());
@@ -40,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map_err(|_| "the linker's name is no text")?;
         rustc.args(["-C", &format!("linker={linker}")]);
     }
-    // For musl, libraries are made only when it is not linked statically; here nothing is.
+    // For musl, rustc builds shared libraries only without static linking. This library links
+    // nothing.
     if of_target("ENV") == "musl" {
         rustc.args(["-C", "target-feature=-crt-static"]);
     }

@@ -1,4 +1,4 @@
-//! `longhaul bench`: measures, shows what was found, and keeps it for copies.
+//! `longhaul bench`: measures, prints the results, and saves them for later copies.
 
 mod files;
 mod host;
@@ -20,7 +20,7 @@ use crate::failed;
 use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
 
-/// Runs it to its end.
+/// Runs `longhaul bench` to its end.
 pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
     if let Some((before, now)) = &args.compare {
         return match (read(before), read(now)) {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
     }
 }
 
-/// A result that has nothing in it yet.
+/// Returns an empty result, with this machine described and no rows.
 fn begun(limit: f64) -> Bench {
     Bench {
         kind: KIND.to_owned(),
@@ -103,7 +103,7 @@ fn read(file: &Path) -> Result<Bench, String> {
     bench::read(&text).map_err(named)
 }
 
-/// Onto standard output. A reader that has seen enough is no failure.
+/// Writes `text` to standard output. A closed pipe is not an error.
 fn print(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

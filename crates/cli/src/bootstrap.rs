@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::output::console::Console;
 use crate::{cp, failed};
 
-/// Runs it to its end.
+/// Sends or removes the program.
 pub(crate) fn run(args: HighArgs, remove: bool) -> Exit {
     let console = Arc::new(Console::new(args.colors));
     cp::log_to(&console, args.level);

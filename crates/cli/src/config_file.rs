@@ -1,4 +1,4 @@
-//! Configuration files: read, and each mistake told with its line.
+//! Reads configuration files, and reports each mistake with its line.
 
 use std::fmt::Display;
 use std::fs;
@@ -9,10 +9,10 @@ use std::path::Path;
 
 use crate::exit::Exit;
 
-/// No configuration is longer.
+/// Largest accepted configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// What is wrong, and where in the text.
+/// A mistake in a file: its byte offset, and a description.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ConfigFileError {
     pub(crate) at: usize,
@@ -20,9 +20,9 @@ pub(crate) struct ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// What the parser of TOML has found.
+    /// Converts an error of the TOML parser.
     pub(crate) fn syntax(e: &toml::de::Error) -> Self {
-        // Its types are nobody's words.
+        // Replace Rust type names by words for users.
         let mut what = e.message().replace('\n', ": ");
         for number in ["usize", "u64", "u32", "u16", "u8"] {
             if let Some(begin) = what.strip_suffix(&format!("expected {number}")) {
@@ -36,10 +36,10 @@ impl ConfigFileError {
     }
 }
 
-/// Reads a file and has it parsed.
+/// Reads and parses a file.
 ///
 /// # Errors
-/// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
+/// Lines of `FILE:LINE: sentence`, one for each mistake.
 pub(crate) fn read<T>(
     file: &Path,
     parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
@@ -59,7 +59,8 @@ pub(crate) fn read<T>(
     })
 }
 
-/// For `check FILE`: lines of FILE:LINE, as compilers have them.
+/// The exit code of `check FILE`. Prints mistakes as lines of `FILE:LINE: sentence`, like a
+/// compiler.
 pub(crate) fn checked<T>(read: Result<T, String>) -> Exit {
     match read {
         Ok(_) => Exit::Done,
@@ -70,7 +71,7 @@ pub(crate) fn checked<T>(read: Result<T, String>) -> Exit {
     }
 }
 
-/// Whether figures may be told there: they are for this machine's own eyes.
+/// Returns true if metrics may be served at this address: only a loopback port or a UNIX socket.
 pub(crate) fn is_nearby(metrics: &str) -> bool {
     let address = metrics.parse::<SocketAddr>();
     metrics.starts_with('/') || address.is_ok_and(|a| a.ip().is_loopback())

@@ -1,18 +1,20 @@
-//! Whether the kernel lets us have the congestion control that `--congestion` names.
+//! Checks that the kernel permits the congestion control that `--congestion` names.
 
 use std::fs;
 
 use crate::flags::high::HighArgs;
 use crate::flags::low::UsageError;
 
-/// Those that any program may choose, and all that there are, which root may.
+/// The algorithms that any program may choose, and all available ones, which root may choose
+/// (tcp(7)).
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
-/// Passes the arguments on.
+/// Returns the arguments if the kernel permits their congestion control.
 ///
 /// # Errors
-/// The kernel has none of that name, or keeps it to root; the sentence names what may be chosen.
+/// The kernel has none of that name, or reserves it for root; the sentence names the possible
+/// choices.
 pub(crate) fn check(args: HighArgs) -> Result<HighArgs, UsageError> {
     let Some(name) = &args.flags.congestion else {
         return Ok(args);
@@ -23,8 +25,10 @@ pub(crate) fn check(args: HighArgs) -> Result<HighArgs, UsageError> {
     }
 }
 
+/// Checks that this process may use a congestion control.
+///
 /// # Errors
-/// As those of [`check`], without what goes around them.
+/// The kernel has none of that name, or reserves it for root; the bare sentence, without `error:`.
 pub(crate) fn permitted(name: &str) -> Result<(), String> {
     sys::may_control_congestion(name)
         .map_err(|_| refused(name, |file| fs::read_to_string(file).ok()))

@@ -34,37 +34,37 @@ use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
 
-/// Who has decided about compression, where the flag was given.
+/// Origin of the decision about compression if the flag was given.
 const COMPRESS: Origin = Origin::Flag("--compress");
 
-/// A cancel is noticed within this time while a connection is made.
+/// How often a cancel is checked while connecting.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
-/// The hosts of a run, and how they are reached.
+/// The hosts of a run, and the flags for reaching them.
 pub(crate) struct Hosts {
     hosts: Vec<Destination>,
     flags: CopyArgs,
     output: Arc<Output>,
-    /// Where sums are wanted.
+    /// Collects checksums, if `--verify` or `--manifest` asks for them.
     ledger: Option<Arc<Ledger>>,
-    /// What is sent from here, and where to.
+    /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
-    /// Paths on hosts are all absolute.
+    /// All paths on hosts are absolute.
     absolute: bool,
-    /// Where copies are made to be measured.
+    /// Set if copies are made by `longhaul bench`.
     measured: Option<Measured>,
-    /// Users of the hosts that were connected to.
+    /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
 }
 
-/// How sessions are made for a measurement.
+/// How sessions are opened for a measurement.
 #[derive(Clone)]
 pub(crate) struct Measured {
-    /// Whether a longhaul there packs data.
+    /// Compression mode of a longhaul at the host.
     pub(crate) pack: PackingMode,
-    /// What is remembered of hosts is used and kept: else every login is as the first.
+    /// Use and store host memories. Otherwise every login is like the first one.
     pub(crate) remembers: bool,
-    /// Told of each connection.
+    /// Called for each connection.
     pub(crate) opened: Arc<dyn Fn(&Facts) + Send + Sync>,
 }
 
@@ -83,7 +83,7 @@ impl Hosts {
         }
     }
 
-    /// The same hosts for a measurement.
+    /// Opens sessions for a measurement.
     pub(crate) fn measured(self, measured: Measured) -> Self {
         Self {
             measured: Some(measured),
@@ -91,7 +91,7 @@ impl Hosts {
         }
     }
 
-    /// What is to be copied is known.
+    /// Notes the sources and the target of the copy.
     pub(crate) fn expect(&mut self, request: &CopyRequest) {
         let mut all = request.sources.iter().chain([&request.target]);
         self.absolute = all.all(|place| match place {
@@ -107,7 +107,7 @@ impl Hosts {
         }
     }
 
-    /// What was decided before there is any connection.
+    /// Reports the decisions that are made before any connection.
     pub(crate) fn decide(&self) {
         let flags = &self.flags;
         let flag = |given: bool, name| match given {
@@ -123,8 +123,8 @@ impl Hosts {
         self.output.decided(decided);
     }
 
-    /// Sends this program to the hosts that have none, where that was asked for. Where it cannot be,
-    /// that is said, and the copy does without.
+    /// Sends this program to hosts that have none, if `--bootstrap` asks for it. A failure is a
+    /// warning, and the copy continues without.
     pub(crate) fn bootstrap(&mut self, cancel: &CancelToken) {
         if !self.flags.bootstrap {
             return;
@@ -138,11 +138,12 @@ impl Hosts {
                     .warning(format!("{host}: longhaul was not sent there: {why}"));
             }
         }
-        // What was done for it is worth a question.
+        // Having sent it, ask for it at each copy.
         self.flags.far = RemoteServerUse::Exec;
     }
 
-    /// Behind a copy over our own SSH that took long, what this processor can do is worth knowing.
+    /// Measures this processor's ciphers after a copy over our own SSH that took long enough to be
+    /// worth it.
     pub(crate) fn learn_processor(&self, summary: &Summary) {
         let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
         let whole = summary.outcome == Outcome::Complete && !self.hosts.is_empty();
@@ -154,14 +155,14 @@ impl Hosts {
         }
     }
 
-    /// Sends this program to a host; false where it was there already.
+    /// Sends this program to a host. Returns false if it was there already.
     pub(crate) fn send_longhaul(&self, host: HostId, cancel: &CancelToken) -> Result<bool, String> {
         let placed = bootstrap::place(host, self, cancel)?;
         self.remember_longhaul(host, Some(placed.sum));
         Ok(placed.sent)
     }
 
-    /// Keeps what was measured of a host, for copies to and from it.
+    /// Stores the findings about a host, for copies to and from it.
     pub(crate) fn remember_findings(&self, host: HostId, findings: Findings) -> Result<(), String> {
         let user = LocalUser::current();
         let memories = MemoryStore::of_user();
@@ -173,7 +174,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Which one was sent to a host, if one was.
+    /// Stores the checksum of the program that was sent to a host, or removes it with `None`.
     pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
         let user = LocalUser::current();
         let memories = MemoryStore::of_user();
@@ -196,7 +197,7 @@ impl Hosts {
             channels: self.flags.channels,
             requests: self.flags.requests,
             buffer: self.flags.buffer,
-            // BBR would keep its share against what a background copy is to yield to.
+            // BBR would keep its share against the traffic that a background copy yields to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
             pack: match (&self.measured, self.flags.compress) {
@@ -217,7 +218,7 @@ impl Hosts {
         self.flags.preserve || self.flags.archive || self.flags.acls
     }
 
-    /// Where more is wanted than SFTP carries, a longhaul is asked for whatever is copied.
+    /// Asks for a longhaul at the far end if the flags need more than SFTP offers.
     fn far_use(&self) -> RemoteServerUse {
         match self.flags.far {
             RemoteServerUse::Auto if self.flags.wants_longhaul() => RemoteServerUse::Wanted,
@@ -225,7 +226,8 @@ impl Hosts {
         }
     }
 
-    /// A session over the standard streams of a program: an SFTP server (`-D`), or an ssh (`-S`).
+    /// Opens a session over the standard streams of a program: an SFTP server (`-D`) or an ssh
+    /// (`-S`).
     fn over_program(&self, host: &Destination) -> Option<Result<Session, String>> {
         let link = if let Some(server) = &self.flags.sftp_server {
             RawLink::spawn(server.clone(), Vec::new())
@@ -250,9 +252,9 @@ impl Hosts {
         }))
     }
 
-    /// Takes a quick look at what is sent to a host, once for all connections to it.
+    /// Prepares a sample of the files that are sent to a host, shared by all connections to it.
     fn look(&self, destination: &Destination, user: &LocalUser) -> Option<Arc<Look>> {
-        // Of a rate that is held down, all that zlib saves is unused.
+        // With a rate limit, a saving by zlib has no use.
         let held = self.flags.limit().is_some() || self.flags.background;
         let (host, sources) = self.sent.clone()?;
         if held || self.hosts.get(host.0) != Some(destination) {
@@ -277,8 +279,8 @@ impl Hosts {
         }))
     }
 
-    /// Whether much is sent to a host, as far as a quick look tells; not where a rate was set, since
-    /// slow start is no matter then.
+    /// Estimates if a large amount is sent to a host. Always false with a rate limit, since slow
+    /// start does not matter then.
     fn sends_much(&self, destination: &Destination) -> bool {
         let held = self.flags.limit().is_some() || self.flags.background;
         match &self.sent {
@@ -289,7 +291,7 @@ impl Hosts {
         }
     }
 
-    /// What a host is like, and what a connection to it is made with.
+    /// Resolves a host's configuration, and collects what a connection to it needs.
     fn prepare(&self, destination: &Destination) -> Result<(HostConfig, Surroundings), String> {
         let user = LocalUser::current();
         let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
@@ -297,7 +299,7 @@ impl Hosts {
         for warning in config.warnings.drain(..) {
             self.output.warning(warning);
         }
-        // The flag goes before whatever the files say.
+        // `--compress` overrides ssh_config.
         match self.flags.compress {
             Some(When::Auto) => (config.compression, config.compression_from) = (None, COMPRESS),
             Some(When::Never) => {
@@ -353,7 +355,7 @@ impl Hosts {
             plain: false,
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
-            // What yields is one connection, whose queue is seen at this end.
+            // A background copy uses a single connection, whose queue is visible at this end.
             direct: !self.flags.background,
             hop: Arc::new(move |hop| {
                 let query = query::hop(&hop_flags, hop);
@@ -363,7 +365,7 @@ impl Hosts {
         Ok((config, around))
     }
 
-    /// A session over our own SSH.
+    /// Opens a session over our own SSH.
     fn over_ssh(
         &self,
         destination: &Destination,
@@ -371,7 +373,7 @@ impl Hosts {
         cancel: &CancelToken,
     ) -> Result<Session, String> {
         let (config, mut around) = self.prepare(destination)?;
-        // A program may ask on the terminal without telling.
+        // A ProxyCommand may ask on the terminal without notice.
         let program = matches!(config.proxy, Proxy::Command(_));
         let _held = program.then(|| self.output.console().hold());
         around.sends = coming.map(|coming| PlannedUpload {
@@ -380,7 +382,8 @@ impl Hosts {
         });
         let (link, again) =
             self.until_cancelled(cancel, move || connect::connect(config, &around))?;
-        // What is measured is over when its connection is: one that was lost is no figure.
+        // Measuring with one connection ends when that is lost: a reconnected run is no valid
+        // figure.
         let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
             reach: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
@@ -392,8 +395,9 @@ impl Hosts {
 }
 
 impl Hosts {
-    /// Connecting waits for hosts, name servers and people, and none of them can be told to give
-    /// up: at a cancel it is left alone, and ends with the process.
+    /// Runs `work` on a thread until it is done or cancelled. Connecting waits for hosts, name
+    /// servers and people, and none of these waits can be interrupted. After a cancel the thread is
+    /// left alone and ends with the process.
     fn until_cancelled<T: Send + 'static>(
         &self,
         cancel: &CancelToken,
@@ -402,7 +406,7 @@ impl Hosts {
         let (done, result) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
-            // Nobody waits for it any more after a cancel.
+            // After a cancel there is no receiver any more.
             let _ = done.send(work());
         });
         spawned.map_err(|error| format!("no thread to connect with: {error}"))?;
@@ -413,7 +417,7 @@ impl Hosts {
                     return Err("connecting ended unexpectedly".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
-                    // A question may have echo switched off.
+                    // A password prompt may have switched echo off.
                     self.output.console().restore();
                     return Err("interrupted".to_owned());
                 }
@@ -431,7 +435,7 @@ impl Connect for Hosts {
         cancel: &CancelToken,
     ) -> Result<Session, String> {
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
-        // A program of -S asks on the terminal without telling.
+        // The program of `-S` may ask on the terminal without notice.
         let held = self.output.console().hold();
         if let Some(session) = self.over_program(destination) {
             return session;
@@ -461,7 +465,7 @@ impl Connect for Hosts {
     }
 }
 
-/// The host as an operand has it: a path follows it after a colon, so the port stays out.
+/// The host as in an operand. The port is left out because a path follows after the colon.
 fn name(host: &Destination) -> String {
     let without_port = Destination {
         port: None,

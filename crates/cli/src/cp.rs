@@ -1,4 +1,4 @@
-//! `longhaul cp`: sets the stage, runs the copy, says how it went.
+//! `longhaul cp`: prepares the run, copies, and reports the result.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -22,7 +22,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     let start = Instant::now();
     #[cfg(target_os = "linux")]
     if args.flags.background {
-        // Before there are threads, which inherit it.
+        // Lower the priority before threads exist, since they inherit it.
         sys::after_others();
     }
     let console = Arc::new(Console::new(args.colors));
@@ -70,7 +70,8 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     exit
 }
 
-/// What -v shows beside the files. Lines carry the time since the start, so that waits can be seen.
+/// Sends the log of `-v` to the console. Lines carry the time since the start, which makes waits
+/// visible.
 pub(crate) fn log_to(console: &Arc<Console>, level: tracing::level_filters::LevelFilter) {
     let to = Arc::clone(console);
     tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! `longhaul dial`: connects, tunes the socket and hands it to ssh, or carries the bytes where ssh
+//! `longhaul dial`: connects, tunes the socket, and passes it to ssh or copies the bytes if ssh
 //! does not take it.
 
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::flags::low::{self, DialArgs, RelayArgs, When};
 use crate::flags::table::PairArgs;
 use crate::{congestion, relaying, usage};
 
-/// What is read at once.
+/// Buffer size for copying, in bytes.
 const PIECE: usize = 256 * 1024;
 
-/// Connects, and is gone when ssh has taken the socket.
+/// Connects, then passes the socket to ssh and exits, or copies bytes until the connection ends.
 pub(crate) fn run(args: &DialArgs) -> Exit {
     if let Some(name) = &args.congestion
         && let Err(why) = congestion::permitted(name)
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
         attempts: args.attempts,
         tuning: Tuning {
             dscp: args.dscp.value(),
-            // ssh asks for it only where it has connected itself (sshconnect.c).
+            // ssh sets keepalive only on sockets that it has connected itself (sshconnect.c).
             keepalive: true,
             congestion: args.congestion.clone(),
             ..Tuning::default()
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     if args.congestion.is_none() {
         suit_the_path(&stream);
     }
-    // It was connected without waiting; whoever gets it expects a socket like any other.
+    // The socket was connected without blocking; its receiver expects a blocking one.
     if let Err(why) = stream.set_nonblocking(false) {
         return tell(&format!("{name}: {why}"), Exit::NoConnection);
     }
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     }
 }
 
-/// The accelerated route: over facing relays, of which this is one.
+/// Connects over a relay pair, of which this process is one half.
 fn through_a_pair(args: &DialArgs) -> Exit {
     if hands_over(args.fdpass) {
         let why = "a way over facing relays is no one socket that could be handed over: tell ssh \
@@ -118,8 +118,8 @@ fn tell(why: &str, exit: Exit) -> Exit {
     exit
 }
 
-/// BBR where the host is far and the kernel permits it: CUBIC takes each lost packet for congestion,
-/// and nobody is there any more to look at losses when they come.
+/// Sets BBR if the host is far and the kernel permits it. CUBIC takes each loss for congestion, and
+/// after the handover no process is left that could react to losses.
 pub(crate) fn suit_the_path(stream: &TcpStream) {
     let far = Duration::from_micros(distance::LOSSES_US.into());
     if sys::tcp_info(stream).is_some_and(|tcp| tcp.rtt >= far) {
@@ -127,9 +127,9 @@ pub(crate) fn suit_the_path(stream: &TcpStream) {
     }
 }
 
-/// Whether standard output is where a socket is to be handed to. ssh makes one socket standard
-/// input and output then; libssh and others do so as well for carrying bytes, so that by itself it
-/// is only done for an ssh.
+/// Returns true if the socket is to be passed over standard output. ssh uses one socket as standard
+/// input and output for that. libssh and others do so as well for plain bytes, so `auto` requires
+/// ssh as the parent.
 fn hands_over(fdpass: When) -> bool {
     match fdpass {
         When::Always => true,
@@ -146,7 +146,7 @@ fn is_one_socket() -> bool {
         && (input.st_dev, input.st_ino) == (output.st_dev, output.st_ino)
 }
 
-/// The shell that ssh starts has become this process (`exec`), so that ssh is its parent.
+/// Returns true if ssh is the parent. The shell that ssh started has become this process by `exec`.
 fn parent_is_ssh() -> bool {
     let parent = rustix::process::getppid();
     let name = parent.and_then(|pid| {
@@ -156,10 +156,10 @@ fn parent_is_ssh() -> bool {
     matches!(name.as_deref().map(str::trim), Some("ssh" | "hpnssh"))
 }
 
-/// Until both ways have ended, or the connection breaks.
+/// Copies bytes until both directions have ended or the connection breaks.
 fn carry(stream: &TcpStream) -> io::Result<()> {
     let up = stream.try_clone()?;
-    // Files, since standard input and output of the library keep bytes back.
+    // `File` instead of `Stdin` and `Stdout`, which buffer.
     let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     thread::Builder::new().spawn(move || {
@@ -167,14 +167,15 @@ fn carry(stream: &TcpStream) -> io::Result<()> {
         let _ = up.shutdown(std::net::Shutdown::Write);
     })?;
     match pour(&mut &*stream, &mut output) {
-        // Whoever has read enough needs no more.
+        // A reader that closes the pipe is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         carried => carried,
     }
 }
 
-/// By read and write. The library's copy uses splice(2), which waits for the socket with the pipe
-/// locked (splice_file_to_pipe): ssh could not read what was in the pipe until more came.
+/// Copies with read and write. The standard library's copy uses splice(2), which waits for the
+/// socket with the pipe locked (splice_file_to_pipe): ssh could not read the content of the pipe
+/// until more arrived.
 fn pour(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {

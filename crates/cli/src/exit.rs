@@ -1,4 +1,4 @@
-//! Exit codes: what each means, and the one place that chooses.
+//! Exit codes: their meaning, and the only code that chooses one.
 
 use std::process::ExitCode;
 
@@ -9,17 +9,17 @@ use transfer::report::Outcome;
 pub(crate) enum Exit {
     /// Everything was copied.
     Done,
-    /// Some of it was not.
+    /// Some files failed.
     SomeFailed,
     /// The command line is invalid.
     Usage,
-    /// There was no connection, or it was lost and nothing more could be done.
+    /// No connection could be made, or it was lost for good.
     NoConnection,
-    /// A signal ended it.
+    /// A signal ended the run.
     Interrupted,
 }
 
-/// Those of `longhaul lab`, in the order in which help and man page list them.
+/// Exit codes of `longhaul lab`, in the order of help and man page.
 pub(crate) const LAB: &[(&str, &str)] = &[
     (
         "...",
@@ -31,7 +31,7 @@ pub(crate) const LAB: &[(&str, &str)] = &[
     ("127", "there is no such command"),
 ];
 
-/// Those of `longhaul serve`.
+/// Exit codes of `longhaul serve`.
 pub(crate) const SERVE: &[(&str, &str)] = &[
     ("0", "the client has gone, or the server was ended"),
     (
@@ -45,7 +45,7 @@ pub(crate) const SERVE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Those of `longhaul dial`.
+/// Exit codes of `longhaul dial`.
 pub(crate) const DIAL: &[(&str, &str)] = &[
     ("0", "ssh has the socket, or both ways have ended"),
     ("2", "invalid command line"),
@@ -55,14 +55,14 @@ pub(crate) const DIAL: &[(&str, &str)] = &[
     ),
 ];
 
-/// Those of `longhaul ssh-config`.
+/// Exit codes of `longhaul ssh-config`.
 pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
     ("0", "the lines are printed, or written"),
     ("1", "nothing was written; it says why"),
     ("2", "invalid command line"),
 ];
 
-/// Those of `longhaul bench`.
+/// Exit codes of `longhaul bench`.
 pub(crate) const BENCH: &[(&str, &str)] = &[
     ("0", "everything was measured that there was time for"),
     (
@@ -78,7 +78,7 @@ pub(crate) const BENCH: &[(&str, &str)] = &[
     ),
 ];
 
-/// Those of `longhaul wrap`.
+/// Exit codes of `longhaul wrap`.
 pub(crate) const WRAP: &[(&str, &str)] = &[
     (
         "...",
@@ -94,7 +94,7 @@ pub(crate) const WRAP: &[(&str, &str)] = &[
     ("127", "there is no such program"),
 ];
 
-/// Those of `longhaul relay`.
+/// Exit codes of `longhaul relay`.
 pub(crate) const RELAY: &[(&str, &str)] = &[
     (
         "0",
@@ -111,7 +111,7 @@ pub(crate) const RELAY: &[(&str, &str)] = &[
     ),
 ];
 
-/// All of them, in the order in which help and man page list them.
+/// All exit codes, in the order of help and man page.
 pub(crate) const ALL: [Exit; 5] = [
     Exit::Done,
     Exit::SomeFailed,
@@ -121,7 +121,7 @@ pub(crate) const ALL: [Exit; 5] = [
 ];
 
 impl Exit {
-    /// The number. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
+    /// The numeric exit code. 255 is ssh's for its own errors; 130 is the shell's for SIGINT.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -132,7 +132,7 @@ impl Exit {
         }
     }
 
-    /// What it means, without a full stop.
+    /// The meaning of a code, without a full stop.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "everything was copied",
@@ -165,7 +165,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The section of `--help`.
+/// The section on exit codes in `--help`.
 pub(crate) fn help() -> String {
     let mut text = String::from("Exit codes:\n");
     for exit in ALL {

@@ -1,4 +1,4 @@
-//! The command line: one table of flags, and what is made from it.
+//! The command line: one table of flags, and everything derived from it.
 
 pub(crate) mod command;
 pub(crate) mod docs;

@@ -1,6 +1,6 @@
-//! Figures and pages on request, as HTTP. It is a few lines by hand rather than a server of
-//! somebody's: what asks is on this machine, one request is read, of a bounded length, and of it
-//! two words count: the path, and the host that was meant.
+//! Serves metrics and pages over HTTP. A few lines suffice instead of a library: clients are on
+//! this machine, one request of bounded length is read per connection, and only its path and its
+//! Host header are used.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-/// The longest request; browsers have cookies of other servers of this machine in it.
+/// Longest request in bytes; browsers send cookies of other servers of this machine along.
 const LONGEST: usize = 16 << 10;
-/// A whole request and its answer.
+/// Time limit of a request with its answer.
 const TIME: Duration = Duration::from_secs(2);
-/// Between tries to accept, where that fails.
+/// Pause after accept(2) has failed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many are answered at once: browsers connect ahead, and say nothing for a while.
+/// Most connections at once. Browsers open some ahead and leave them idle for a while.
 const AT_ONCE: usize = 16;
 
-/// Where something is told.
+/// The address of an HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpEndpoint {
-    /// A port of this machine alone.
+    /// A loopback port.
     Loopback(SocketAddr),
-    /// A UNIX socket, which is made, in place of one that nobody listens at.
+    /// A UNIX socket, which is created and replaces a stale one.
     Path(PathBuf),
 }
 
 impl HttpEndpoint {
-    /// As people write it.
+    /// Parses the text of a flag or an option.
     pub(crate) fn of(text: &str) -> Self {
         match text.parse() {
             Ok(address) => Self::Loopback(address),
@@ -39,23 +39,23 @@ impl HttpEndpoint {
     }
 }
 
-/// What is answered.
+/// The content of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Its media type.
+    /// Media type.
     pub(crate) kind: &'static str,
     pub(crate) body: String,
 }
 
 impl Answer {
-    /// As Prometheus reads them.
+    /// Metrics in Prometheus' text format.
     pub(crate) fn figures(body: String) -> Self {
         let kind = "text/plain; version=0.0.4";
         Self { kind, body }
     }
 }
 
-/// What tells whoever asks, until it is stopped or the process ends.
+/// A running HTTP server. It serves until it is stopped or the process ends.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     listener: Arc<Socket>,
@@ -63,24 +63,24 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Where: port 0 is a number by now.
+    /// The bound address; port 0 is resolved to the actual port.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()?.as_socket()
     }
 
-    /// Somebody else can listen there when this returns.
+    /// Stops the server. The address is free when this returns.
     pub(crate) fn stop(self) {
-        // Whoever waits in accept(2) is told that nobody comes any more.
+        // Wakes the thread in accept(2).
         let _ = self.listener.shutdown(Shutdown::Both);
-        // A thread that panicked has said so.
+        // A panic of the thread was reported already.
         let _ = self.thread.join();
     }
 }
 
-/// Tells whoever asks what `answer` has for a path, on threads of its own.
+/// Answers requests with what `answer` returns for their path, on threads of its own.
 ///
 /// # Errors
-/// The address cannot be listened at, or is not of this machine alone.
+/// The address cannot be listened at, or is not local.
 pub(crate) fn tell(
     at: &HttpEndpoint,
     answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
@@ -103,7 +103,7 @@ pub(crate) fn tell(
                 let stream = match accepting.accept() {
                     Ok((stream, _)) => stream,
                     Err(e) if e.kind() == io::ErrorKind::InvalidInput => return,
-                    // A socket that is broken shall not keep a core busy.
+                    // Do not spin on a broken socket.
                     Err(_) => {
                         thread::sleep(PAUSE);
                         continue;
@@ -116,7 +116,7 @@ pub(crate) fn tell(
                 let thread = thread::Builder::new().name("http".to_owned());
                 let _ = thread.spawn(move || {
                     let _place = place;
-                    // A scrape that fails is the scraper's to tell.
+                    // A failed scrape is reported by the scraper.
                     let _ = serve(stream, by_name, &*answer);
                 });
             }
@@ -146,8 +146,8 @@ fn respond(
     let (status, answer) = match request(stream)? {
         None => ("400 Bad Request", text("GET it\n")),
         Some(request) if by_name && !is_own_name(request.host.as_deref()) => {
-            // A page of somebody else's can have its own name lead here (DNS rebinding), and its
-            // scripts would read what this machine is told.
+            // Reject foreign host names: by DNS rebinding another site's scripts could read the
+            // pages of this machine.
             let why = "call it by 127.0.0.1, [::1] or localhost\n";
             ("421 Misdirected Request", text(why))
         }
@@ -169,7 +169,7 @@ fn respond(
     stream.write_all(answer.body.as_bytes())
 }
 
-/// Whether a Host header names this machine itself, whatever the port.
+/// Returns true if a Host header names this machine, with any port.
 fn is_own_name(host: Option<&str>) -> bool {
     let Some(host) = host else {
         return false;
@@ -189,14 +189,14 @@ fn is_own_name(host: Option<&str>) -> bool {
     )
 }
 
-/// What a request asks for.
+/// A parsed request.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     path: String,
     host: Option<String>,
 }
 
-/// A GET; `None` for anything else.
+/// Reads a GET request; `None` for anything else.
 fn request(stream: &mut impl Read) -> io::Result<Option<Request>> {
     let until = Instant::now() + TIME;
     let mut head = Vec::new();
@@ -224,7 +224,7 @@ fn parsed(head: &str) -> Option<Request> {
         name.eq_ignore_ascii_case("host").then(|| value.trim())
     });
     let host = hosts.next().map(str::to_owned);
-    // RFC 9112 section 3.2: several are a mistake of somebody's.
+    // RFC 9112 section 3.2: reject several Host headers.
     hosts.next().is_none().then(|| Request {
         path: path.to_owned(),
         host,

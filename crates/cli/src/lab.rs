@@ -1,4 +1,4 @@
-//! `longhaul lab`: from the command line to the lab and back to an exit code.
+//! `longhaul lab`: builds the lab from the command line and turns its end into an exit code.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use lab::{FAILED, Lab, LabError, PathSpec};
 
 use crate::flags::low::{self, LabArgs, LowArgs, UsageError, lab_usage};
 
-/// Runs the lab. `words` are the command line behind `longhaul lab`.
+/// Runs the lab. `words` is the command line after `longhaul lab`.
 ///
 /// # Errors
 /// There is no such path.
@@ -18,7 +18,7 @@ pub(crate) fn run(args: LabArgs, words: &[OsString]) -> Result<ExitCode, UsageEr
     Ok(code(lab::run(&lab, words)))
 }
 
-/// Does the part of a lab that its own processes are started for, if this is one of them.
+/// Performs the internal part of a lab that its helper processes are started for, if this is one.
 pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
     if let [_, part, file] = words
         && part == lab::KEY
@@ -45,7 +45,7 @@ pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
     Some(code(done))
 }
 
-/// The lab that the same words made before.
+/// Rebuilds the lab from the words that the parent process parsed.
 fn again(words: &[OsString]) -> Result<Lab, LabError> {
     let before = ["longhaul".into(), "lab".into()];
     let all = before.into_iter().chain(words.iter().cloned());

@@ -1,8 +1,8 @@
-//! The command line of longhaul: `longhaul cp` and what belongs to it.
+//! The command line of longhaul: `longhaul cp` and the other subcommands.
 //!
-//! Flags are parsed first, by themselves (`flags::low`), then resolved against the world
-//! (`flags::high`), then the copy runs (`cp`) and tells what happens (`output`). How it ended
-//! becomes a number in one place (`exit`).
+//! Flags are parsed without looking anything up (`flags::low`), then resolved against the
+//! environment (`flags::high`). The copy runs (`cp`) and reports what happens (`output`). One place
+//! turns the result into an exit code (`exit`).
 
 mod benching;
 mod bootstrap;
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// Writes to standard output. A reader that has seen enough is no failure.
+/// Writes to standard output. A closed pipe is not an error.
 fn show(bytes: &[u8]) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! What a run shows: text on standard error, events on standard output.
+//! Output of a run: text on standard error, events on standard output.
 
 pub(crate) mod bar;
 pub(crate) mod closing;
@@ -24,16 +24,16 @@ use explain::DecisionEvent;
 use json::{HostInfo, Json, RunEvent};
 use snapshot::Snapshot;
 
-/// Where the run's news go.
+/// Receives the events of a run and shows them.
 pub(crate) struct Output {
     console: Arc<Console>,
     json: Option<Json>,
     quiet: bool,
-    /// Each file is named as it is done.
+    /// Name each file when it is done.
     verbose: bool,
-    // Ends the run when nobody reads the events any more.
+    // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
-    /// What was decided before the copy, where that is to be told.
+    /// Decisions made before the copy, collected for `--explain`.
     decisions: Option<Mutex<Vec<Decision>>>,
 }
 
@@ -54,12 +54,12 @@ impl Output {
         }
     }
 
-    /// Each file is named as it is done.
+    /// Prints the name of each file when it is done.
     pub(crate) fn naming_files(self, verbose: bool) -> Self {
         Self { verbose, ..self }
     }
 
-    /// Decisions are told at the end.
+    /// Collects decisions, to print them at the end.
     pub(crate) fn explaining(self) -> Self {
         Self {
             decisions: Some(Mutex::default()),
@@ -67,7 +67,7 @@ impl Output {
         }
     }
 
-    /// Something was decided.
+    /// Adds decisions, if they are collected.
     pub(crate) fn decided(&self, decisions: impl IntoIterator<Item = Decision>) {
         if let Some(all) = &self.decisions {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl Output {
         &self.console
     }
 
-    /// The run begins.
+    /// Writes the `start` event.
     pub(crate) fn start(&self, sources: Vec<Name>, target: Name) {
         self.event(&RunEvent::Start {
             version: env!("CARGO_PKG_VERSION"),
@@ -88,12 +88,12 @@ impl Output {
         });
     }
 
-    /// A connection stands.
+    /// Writes the `host` event of a new connection.
     pub(crate) fn host(&self, info: HostInfo) {
         self.event(&RunEvent::Host(info));
     }
 
-    /// The copy has news.
+    /// Shows an event of the copy.
     pub(crate) fn copy_event(&self, event: &Event) {
         if let Event::Warning { path, message } = event {
             match path {
@@ -140,7 +140,7 @@ impl Output {
         self.event(event);
     }
 
-    /// Something to know that fails nothing.
+    /// Shows a warning.
     pub(crate) fn warning(&self, message: String) {
         self.copy_event(&Event::Warning {
             path: None,
@@ -154,17 +154,17 @@ impl Output {
         }
     }
 
-    /// A second has passed.
+    /// Writes the `progress` event, once a second.
     pub(crate) fn progress(&self, snapshot: Snapshot) {
         self.event(&RunEvent::progress(snapshot));
     }
 
-    /// The run is over.
+    /// Reports the end of the run: failures, closing line and `summary` event.
     pub(crate) fn summary(&self, exit: Exit, summary: &Summary) {
         for failure in closing::failures(summary) {
             self.console.error(&failure);
         }
-        // Where there was no connection, the sentence that says so is all there is to say.
+        // If no connection was made, the error message suffices.
         let nothing = exit == Exit::NoConnection && summary.files == 0 && summary.unfinished == 0;
         if self.json.is_none() && !self.quiet && !nothing {
             self.console.line(&closing::line(summary));
@@ -187,7 +187,7 @@ impl Output {
         };
         let before = before.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = |decision: &Decision| std::mem::discriminant(&decision.choice);
-        // What was decided in the run goes before what was decided for it.
+        // A decision of the run replaces an earlier one of the same kind.
         let later = |d: &&Decision| summary.decisions.iter().any(|other| kind(other) == kind(d));
         let before = before.iter().filter(|d| !later(d));
         let told: Vec<_> = before
@@ -207,7 +207,7 @@ impl Output {
         let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) else {
             return;
         };
-        // A reader that has gone is no fault to speak of, but the run was for it.
+        // A closed pipe needs no message, but it ends the run, whose events nobody reads.
         if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
             self.console.error(&format!("standard output: {error}"));
         }
@@ -215,7 +215,7 @@ impl Output {
     }
 }
 
-/// One line for a file, symlink or directory that is copied.
+/// The line for a copied file, symlink or directory.
 fn done(event: &Event) -> Option<String> {
     match event {
         Event::FileDone { source, target, .. } => Some(format!("{source} -> {target}")),

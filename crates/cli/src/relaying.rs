@@ -1,4 +1,4 @@
-//! `longhaul relay`: connections of other programs, moved between two legs.
+//! `longhaul relay`: forwards connections of other programs between two legs.
 
 pub(crate) mod config;
 mod handover;
@@ -35,12 +35,14 @@ use crate::flags::low::{RelayAction, RelayArgs, UsageError, relay_usage};
 use crate::flags::table::relay_time;
 use crate::{config_file, congestion, failed, serving};
 
-/// What haproxy and DeleGate hold is a tenth of it; what one splice(2) moves grows with it.
+/// Buffer of each direction, in bytes. haproxy and DeleGate use a tenth of it; the bytes of one
+/// splice(2) grow with it.
 const BUFFER: usize = 256 << 10;
-/// What the kernel holds of a leg of a pair: what it has taken, no other leg can carry.
+/// Unsent bytes that the kernel may hold for a leg of a pair: data in its queue cannot move to
+/// another leg.
 const UNSENT: u32 = 256 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
-/// Long enough for a server that thinks before it answers.
+/// Half-open limit, long enough for a server that computes before it answers.
 const HALF: Duration = Duration::from_secs(15 * 60);
 const PROBES: Probes = Probes {
     idle: Duration::from_secs(60),
@@ -48,10 +50,10 @@ const PROBES: Probes = Probes {
     count: 6,
 };
 
-/// Relays until a signal ends it, or until the one connection of standard streams has ended.
+/// Relays until a signal, or until the single connection of the standard streams ends.
 ///
 /// # Errors
-/// What was asked for makes no sense.
+/// The command line is invalid.
 pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     match &args.instead {
         Some(RelayAction::Check(file)) => {
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     }
     let told = match &args.config {
         Some(_) => Told::of(args),
-        // What the command line says wrong is a mistake in its use.
+        // A mistake on the command line is a usage error.
         None => Ok(Told::of(args).map_err(|why| relay_usage(&why))?),
     };
     let streams = told.as_ref().is_ok_and(Told::is_of_streams);
@@ -102,7 +104,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     })
 }
 
-/// One half of a pair, for whoever has started it over ssh; what it says beside is theirs to show.
+/// Runs one half of a pair that was started over ssh. The starter shows its log.
 fn half(args: &RelayArgs) -> Exit {
     log(args, true);
     match route::half::run() {
@@ -111,7 +113,7 @@ fn half(args: &RelayArgs) -> Exit {
     }
 }
 
-/// What the command line means.
+/// Converts the arguments of one relay, and checks them.
 fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let entrance: Entrance = args
         .entrance
@@ -129,7 +131,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     let way = route.as_ref().and_then(Route::way);
     let targets = match &route {
         None => targets(args, &speaks)?,
-        // Until it is begun, it leads nowhere.
+        // Before its route is set up, the relay has no target.
         Some(_) => way.iter().map(|way| way.target.clone()).collect(),
     };
     let pairs = speaks.pair || targets.iter().any(Target::is_pair);
@@ -172,7 +174,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         .iter()
         .map(network)
         .collect::<Result<Vec<_>, _>>()?;
-    // Whoever has proved a name or a key is nobody in particular no more.
+    // Clients that prove a name or a key are known, so they need no --allow.
     if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
         is_for_this_machine(&entrance.place)?;
         if speaks.diverted == Some(RedirectKind::Tproxy) {
@@ -241,7 +243,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
     })
 }
 
-/// What sockets of pairs are told besides.
+/// The socket options of a pair.
 fn for_pairs(tuning: Tuning) -> Tuning {
     Tuning {
         notsent_lowat: tuning.notsent_lowat.or(Some(UNSENT)),
@@ -249,7 +251,7 @@ fn for_pairs(tuning: Tuning) -> Tuning {
     }
 }
 
-/// Where connections go, unless clients say so.
+/// The targets, unless clients name them.
 fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, String> {
     let target = |text: &String| {
         let target: Target = text.parse().map_err(|e| format!("{text}: it {e}"))?;
@@ -270,7 +272,7 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, St
     }
 }
 
-/// What clients say in front of their bytes.
+/// The protocols that clients speak before their data.
 fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, String> {
     no_words(
         &args.entrance,
@@ -313,7 +315,8 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
     })
 }
 
-/// The halves of a pair connect by TCP, and speak TLS of their own.
+/// Checks that a pair's operand is TCP without other protocols: the halves connect by TCP and have
+/// their own TLS.
 fn is_pair_possible(operand: &str, place: &Place, words: &[String]) -> Result<(), String> {
     let has = |word: &str| words.iter().any(|own| own == word);
     let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
@@ -334,7 +337,7 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
     }
 }
 
-/// An entrance that others can come to is opened to somebody in particular.
+/// Checks that an entrance is reachable from this machine only; others need --allow.
 fn is_for_this_machine(place: &Place) -> Result<(), String> {
     let strangers = match place {
         Place::Tcp {
@@ -361,7 +364,7 @@ fn is_for_this_machine(place: &Place) -> Result<(), String> {
     }
 }
 
-/// `IDLE[/INTERVAL/COUNT]`, or `off`.
+/// Parses `IDLE[/INTERVAL/COUNT]`, or `off`.
 fn probes(text: &str) -> Result<Option<Probes>, String> {
     if text == "off" {
         return Ok(None);
@@ -393,19 +396,19 @@ fn streams(relay: Relay) -> Result<(), String> {
     relay::streams(relay, input, output).map_err(|e| e.to_string())
 }
 
-/// Standard input and output, which do not block.
+/// Standard input and output in non-blocking mode.
 fn stream_ends() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = patient(io::stdin().as_fd(), OFlags::RDONLY)?;
     let output = patient(io::stdout().as_fd(), OFlags::WRONLY)?;
-    // Ours would stay open behind the end that is passed on.
+    // Our copies would keep the streams open after the end was passed on.
     let nothing = File::options().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stdin(&nothing)?;
     nix::unistd::dup2_stdout(&nothing)?;
     Ok((input, output))
 }
 
-/// A stream that does not block for us, and still does for those who have it too: a pipe or a
-/// terminal is opened anew. Files never block.
+/// A non-blocking descriptor that leaves the mode unchanged for other holders of the stream: pipes
+/// and terminals are reopened. Files never block.
 fn patient(stream: BorrowedFd<'_>, mode: OFlags) -> io::Result<OwnedFd> {
     let kind = FileType::from_raw_mode(fstat(stream)?.st_mode);
     if kind == FileType::Fifo || isatty(stream) {
@@ -421,7 +424,8 @@ fn patient(stream: BorrowedFd<'_>, mode: OFlags) -> io::Result<OwnedFd> {
     stream.try_clone_to_owned()
 }
 
-/// One connection of standard streams is told by the exit code; what goes wrong is said there.
+/// Sets the log level. The connection of the standard streams reports through its exit code, so
+/// only warnings are logged.
 fn log(args: &RelayArgs, streams: bool) {
     let quiet = args.quiet || streams;
     let level = match (args.verbose, quiet) {

@@ -31,7 +31,7 @@ use crate::flags::low::ServeArgs;
 use crate::http::{self, Answer};
 use crate::{config_file, failed, signals, systemd};
 
-/// Serves until the client goes, or until a signal ends the server.
+/// Serves until the client disconnects, or until a signal ends the server.
 pub(crate) fn run(args: &ServeArgs) -> Exit {
     let args = &match args.absolute() {
         Ok(args) => args,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     }
 }
 
-/// A process that the server has started for one connection.
+/// Runs a helper process that the server has started for one connection.
 pub(crate) fn inside(role: Role) -> ExitCode {
     match role {
         Role::Preauth => preauth(),
@@ -69,10 +69,10 @@ pub(crate) fn inside(role: Role) -> ExitCode {
     }
 }
 
-/// Its lines go to the server, which writes them down.
+/// Runs the process of an account. Its log lines go to the server, which writes them.
 fn account() -> io::Result<ExitCode> {
     let template = ForkServer::inherited()?;
-    // Those who stop the server with everything it has started mean the server, which passes it on.
+    // A signal to the whole process group is meant for the server, which passes it on.
     signals::leave_to_others()?;
     signals::too_long_is_an_error()?;
     let log = Log::default();
@@ -90,7 +90,7 @@ fn account() -> io::Result<ExitCode> {
     }
 }
 
-/// Makes each line a message.
+/// Sends each log line as a message.
 struct Lines(Log);
 
 struct Line(Log, u8);
@@ -124,7 +124,8 @@ impl io::Write for Line {
     }
 }
 
-/// With the marker where a client of ours has asked for it, in the newest version that both speak.
+/// Serves SFTP over standard streams. If a client of ours has asked for the marker, it is written
+/// first, in the newest version that both ends speak.
 fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
     hide_memory().map_err(|e| e.to_string())?;
     let streams = streams().map_err(|e| format!("standard input and output: {e}"));
@@ -136,7 +137,7 @@ fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
     serve::stdio(input, output, export).map_err(|e| e.to_string())
 }
 
-/// Its threads end with the process, which is as soon as this returns.
+/// Serves one direct copy. Its threads end with the process, which exits when this returns.
 fn once(args: &ServeArgs) -> Result<(), String> {
     let settled = Settled::of(args)?;
     let once = Once {
@@ -148,7 +149,7 @@ fn once(args: &ServeArgs) -> Result<(), String> {
     once.serve(input, output).map_err(|e| e.to_string())
 }
 
-/// Standard input and output as they are: the library's look for the ends of lines.
+/// Standard input and output as files, since the standard library's types buffer by line.
 fn streams() -> io::Result<(File, File)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -165,7 +166,8 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     }
     let settings = ready(&settled)?;
     tell_at_the_start(&settled, &settings);
-    // Where a session of sshd begins, and a path that is not absolute. Home may be missing.
+    // sshd starts sessions in the home folder too, and relative paths begin there. It may be
+    // missing.
     if let Some(home) = settings.entrance.home()
         && let Err(e) = env::set_current_dir(home)
     {
@@ -203,11 +205,11 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     let telling = settled.metrics.as_ref().map(tell).transpose()?;
     let (running, stopping) = stopping().map_err(wrong)?;
     let (current, again) = (server.settings(), args.clone());
-    // The second signal ends what is still being transferred.
+    // The second signal interrupts the remaining transfers.
     signals::watch_and_reload(
         move || {
             systemd::notify("STOPPING=1");
-            // A successor with the same configuration tells its own there.
+            // Frees the address of the metrics for a successor with the same configuration.
             if let Some(telling) = telling {
                 telling.stop();
             }
@@ -227,16 +229,16 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     server.run(&stopping).map_err(wrong)
 }
 
-/// What is to be served, if it can be.
+/// Builds the server's settings, and checks that the files can be served.
 fn ready(settled: &Settled) -> Result<Settings, String> {
-    // It is opened again for each login; what is wrong already is told now.
+    // Each login opens the folder again; errors that exist already are reported now.
     if !settled.root_is_a_pattern() {
         drop(settled.export()?);
     }
     settled.settings()
 }
 
-/// Whoever comes from now on meets what the files say now, if they make sense.
+/// Applies the current files to new connections, if they are valid.
 fn reload(args: &ServeArgs, current: &LiveSettings) {
     systemd::reloading();
     let read = Settled::of(args);
@@ -251,7 +253,7 @@ fn reload(args: &ServeArgs, current: &LiveSettings) {
     systemd::notify("READY=1");
 }
 
-/// What the operator may not have meant, and which host this is.
+/// Logs surprising settings, and the fingerprints of the host keys.
 fn tell_at_the_start(settled: &Settled, settings: &Settings) {
     if let Some(file) = settings.entrance.listed()
         && let Err(e) = fs::metadata(&file)
@@ -281,7 +283,7 @@ fn tell_at_the_start(settled: &Settled, settings: &Settings) {
 fn log(args: &ServeArgs) {
     let level = match (args.verbose, args.stdio || args.once) {
         (0, true) => return,
-        // Who comes and goes nobody else would say.
+        // At the default level logins and logouts are logged, since no other program reports them.
         (0, false) => Level::INFO,
         (1, _) => Level::DEBUG,
         _ => Level::TRACE,
@@ -289,10 +291,10 @@ fn log(args: &ServeArgs) {
     log_at(level.into());
 }
 
-/// A line on standard error for each thing that is told.
+/// Logs to standard error, one line for each event.
 pub(crate) fn log_at(level: LevelFilter) {
     tracing_subscriber::fmt()
-        // Where the log cannot be written it would say so there, and panic.
+        // If standard error cannot be written, reporting that there would panic.
         .log_internal_errors(false)
         .with_max_level(level)
         .with_target(false)

@@ -1,5 +1,5 @@
 //! SIGINT, SIGTERM and SIGHUP: the first asks the run to stop, the second ends it at once. SIGXFSZ
-//! ends nothing.
+//! is made a write error.
 
 use std::io;
 use std::process;
@@ -11,12 +11,12 @@ use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
 
-/// Calls `first` at the first signal: a copy removes its temporaries then, and a server lets what it
-/// transfers end. At the second calls `at_once`, which must bring the terminal in order, and ends the
-/// process.
+/// Calls `first` at the first signal, at which a copy removes its temporaries and a server finishes
+/// its transfers. At the second signal it calls `at_once`, which must restore the terminal, and
+/// ends the process.
 ///
-/// Signals that the process was started with ignored stay ignored: SIGHUP under nohup, SIGINT in
-/// the background of a script.
+/// Signals that the process inherited as ignored stay ignored: SIGHUP under nohup, SIGINT in the
+/// background of a script.
 ///
 /// # Errors
 /// The handlers or the thread can't be set up.
@@ -27,7 +27,7 @@ pub(crate) fn watch(
     handle(first, at_once, None)
 }
 
-/// The same, but that SIGHUP calls `reload`, each time.
+/// Handles signals like [`watch`], but each SIGHUP calls `reload`.
 ///
 /// # Errors
 /// The handlers or the thread can't be set up.
@@ -39,8 +39,8 @@ pub(crate) fn watch_and_reload(
     handle(first, at_once, Some(Box::new(reload)))
 }
 
-/// A file that would be longer than the process's limit fails its write with a reason, as on a full
-/// disk, instead of ending the process. Programs that this process starts have it as it was.
+/// Makes a write beyond the process's file size limit fail with an error, as on a full disk,
+/// instead of ending the process. Child processes keep the default.
 ///
 /// # Errors
 /// The handler can't be set up.
@@ -49,7 +49,7 @@ pub(crate) fn too_long_is_an_error() -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing happens at any of them. Programs that this process starts are ended by them again.
+/// Ignores the three signals in this process. Child processes are still ended by them.
 ///
 /// # Errors
 /// The handlers can't be set up.
@@ -68,7 +68,7 @@ fn handle(
     mut reload: Option<Reload>,
 ) -> io::Result<()> {
     let ignored = sys::ignored_signals();
-    // What is asked for by a signal is no end that nohup keeps away.
+    // SIGHUP for a reload ends nothing, so it works under nohup too.
     let reloads = |signal| reload.is_some() && signal == SIGHUP;
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let wanted = wanted.filter(|s| ignored & (1 << (*s - 1)) == 0 || reloads(*s));

@@ -1,4 +1,4 @@
-//! `longhaul ssh-config`: the lines that have ssh reach hosts by `longhaul dial`.
+//! `longhaul ssh-config`: writes the lines that make ssh connect by `longhaul dial`.
 
 use std::env;
 use std::fs::{DirBuilder, OpenOptions};
@@ -14,9 +14,9 @@ use crate::exit::Exit;
 use crate::flags::low::SshConfigArgs;
 use crate::{failed, show};
 
-/// By which our lines are known again.
+/// Comment that identifies our lines.
 const MARK: &str = "# longhaul ssh-config:";
-/// A longer ssh_config is none.
+/// Largest ssh_config that is read, in bytes.
 const MOST: u64 = 4 << 20;
 
 /// Prints the lines, or appends them.
@@ -44,8 +44,8 @@ pub(crate) fn run(args: &SshConfigArgs) -> Exit {
     }
 }
 
-/// A Host block. What is between `Host` lines belongs to the one before, so it may stand at the end
-/// of any file.
+/// The Host block. It may be appended to any file, since lines belong to the last `Host` before
+/// them.
 fn lines(hosts: &[String], program: &str) -> String {
     let hosts = match hosts {
         [] => "*".to_owned(),
@@ -60,14 +60,14 @@ fn lines(hosts: &[String], program: &str) -> String {
     )
 }
 
-/// One word of a `Host` line: neither a line end nor a blank, which would begin something else there.
+/// Checks one word of a `Host` line: a line end or a blank would begin something else there.
 fn is_pattern(host: &str) -> bool {
     let name = host.trim_start_matches('!').replace(['*', '?'], "x");
     valid_host(&name) && !name.contains(['#', '='])
 }
 
-/// How a shell that ssh starts finds this program: by its name where that leads here, else by its
-/// path.
+/// The command for this program in a shell that ssh starts: `longhaul` if the PATH leads here,
+/// otherwise the path.
 fn program() -> Result<String, String> {
     let own = env::current_exe().map_err(|e| format!("this program's own path is unknown: {e}"))?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -81,7 +81,7 @@ fn program() -> Result<String, String> {
     }
 }
 
-/// For a shell, inside a line in which ssh expands what begins with `%`.
+/// Quotes a path for a shell, within a line in which ssh expands `%`.
 fn quoted(path: &Path) -> Result<String, String> {
     let text = path
         .to_str()
@@ -98,8 +98,8 @@ fn quoted(path: &Path) -> Result<String, String> {
     }
 }
 
-/// What is configured for a host already and counts more than lines at the end, if ssh is there to
-/// say so.
+/// The existing configuration of a host that takes precedence over lines at the end, as reported by
+/// `ssh -G`.
 fn stands_before(host: &str) -> Option<String> {
     if host.contains(['*', '?', '!']) {
         return None;
@@ -122,7 +122,7 @@ fn stands_before(host: &str) -> Option<String> {
     ))
 }
 
-/// What to say when it is done.
+/// Appends the lines, after asking. Returns the message to print.
 fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
     let file = match &args.file {
         Some(file) => file.clone(),
@@ -156,7 +156,7 @@ fn append(args: &SshConfigArgs, text: &str) -> Result<String, String> {
     let mut options = OpenOptions::new();
     let opened = options.append(true).create(true).mode(0o600).open(&file);
     let mut opened = opened.map_err(fail)?;
-    // In one piece, so that nobody reads half of it.
+    // One write, so that no reader sees half of it.
     opened
         .write_all(format!("{gap}{text}").as_bytes())
         .and_then(|()| opened.sync_all())

@@ -1,4 +1,4 @@
-//! What systemd and a service tell each other (sd_notify(3), sd_listen_fds(3)), without its library.
+//! The protocol between systemd and a service (sd_notify(3), sd_listen_fds(3)), without libsystemd.
 
 use std::env;
 use std::io;
@@ -10,10 +10,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The socket that systemd has handed on, if it has.
+/// The single socket passed by systemd, if there is one.
 ///
 /// # Errors
-/// It has handed on something else, or several.
+/// Another kind of socket was passed, or several.
 pub(crate) fn only_listener() -> io::Result<Option<TcpListener>> {
     let mut sockets = listeners()?.into_iter();
     match (sockets.next(), sockets.next()) {
@@ -23,10 +23,10 @@ pub(crate) fn only_listener() -> io::Result<Option<TcpListener>> {
     }
 }
 
-/// All sockets that systemd has handed on.
+/// All sockets passed by systemd.
 ///
 /// # Errors
-/// It has handed on something else.
+/// Another kind of socket was passed.
 pub(crate) fn listeners() -> io::Result<Vec<OwnedFd>> {
     let sockets = sys::handed_on()?;
     for socket in &sockets {
@@ -37,7 +37,7 @@ pub(crate) fn listeners() -> io::Result<Vec<OwnedFd>> {
     Ok(sockets)
 }
 
-/// Tells systemd, if it wants to know.
+/// Notifies systemd, if it has asked for that.
 pub(crate) fn notify(state: &str) {
     let Some(path) = env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -52,7 +52,7 @@ pub(crate) fn notify(state: &str) {
     }
 }
 
-/// That what follows is a reload (Type=notify-reload).
+/// Notifies systemd that a reload begins (Type=notify-reload).
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;

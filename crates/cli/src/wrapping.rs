@@ -1,4 +1,4 @@
-//! `longhaul wrap`: runs a program with the library before it.
+//! `longhaul wrap`: runs a program with the preloaded library.
 
 mod carrier;
 mod events;
@@ -27,25 +27,25 @@ use self::program::{Checked, Found};
 use crate::flags::low::{Report, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
 
-/// It is not run, for a reason of ours.
+/// Exit code if wrapping itself failed.
 const FAILED: u8 = 125;
-/// It is there, and cannot be run or not be wrapped.
+/// Exit code if the program exists but cannot be run or wrapped.
 const CANNOT: u8 = 126;
-/// It is not there.
+/// Exit code if the program does not exist.
 const NONE: u8 = 127;
 
-/// Why the program is not run.
+/// The reason why the program was not run.
 enum Failure {
-    /// The command line makes no sense.
+    /// Invalid command line.
     Usage(String),
-    /// What to say, and the exit code.
+    /// Exit code and message.
     Exit(u8, String),
 }
 
-/// Becomes the program, or stays to tell what its connections did.
+/// Replaces this process by the program, or runs it as a child to report and carry its connections.
 ///
 /// # Errors
-/// A rule makes no sense.
+/// A rule is invalid.
 pub(crate) fn run(args: &WrapArgs) -> Result<ExitCode, UsageError> {
     match act(args) {
         Ok(code) => Ok(code),
@@ -103,7 +103,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, Failure> {
         return Err(not_run(&found, &command.exec()));
     }
     let status = run_below(command, &found)?;
-    // What it has left behind may still have connections.
+    // Processes that the program has left behind may still have connections.
     if let Some(carrier) = carrier {
         carrier.finish();
     }
@@ -115,7 +115,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, Failure> {
     Ok(code(status).into())
 }
 
-/// What is there already, and that a library may be loaded before the sanitizer.
+/// `ASAN_OPTIONS` with the permission to load a library before the sanitizer appended.
 fn not_first() -> OsString {
     let mut options = std::env::var_os("ASAN_OPTIONS").unwrap_or_default();
     if !options.is_empty() {
@@ -125,16 +125,16 @@ fn not_first() -> OsString {
     options
 }
 
-/// Where lines are until they are shown.
+/// Path of the temporary file of report lines, until they are printed.
 fn own_file() -> Result<PathBuf, String> {
     let room = library::room().map_err(|why| format!("--report: {why}"))?;
     let file = room.join(format!("report-{}", std::process::id()));
-    // Of a process that had this number before.
+    // Left by an earlier process with this number.
     drop(fs::remove_file(&file));
     Ok(file)
 }
 
-/// Who carries bytes, where somebody has to.
+/// Starts the carrier if a route or filter needs one.
 fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<Carrier>, Failure> {
     if !rules::need_a_carrier(args) {
         return Ok(None);
@@ -167,7 +167,7 @@ fn not_run(found: &Found, error: &io::Error) -> Failure {
     Failure::Exit(code, format!("{}: {error}", escape::path(&found.path)))
 }
 
-/// What is there already, and ours behind it.
+/// `LD_PRELOAD` with our library appended.
 fn preload(library: &Path) -> OsString {
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let there = before.as_encoded_bytes();
@@ -184,7 +184,7 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// The file is last among the rules, since its name may have commas.
+/// Appends the report file to the rules. It is the last one, since its name may contain commas.
 fn with(mut rules: String, report: Option<&Path>) -> OsString {
     let Some(file) = report else {
         return rules.into();
@@ -197,7 +197,7 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
     all
 }
 
-/// Runs it below this process, which has something to do beside it.
+/// Runs the program as a child and passes signals on to it.
 fn run_below(mut command: Command, found: &Found) -> Result<ExitStatus, Failure> {
     let failed = |e: io::Error| Failure::Exit(FAILED, format!("it cannot be waited for: {e}"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
@@ -205,7 +205,7 @@ fn run_below(mut command: Command, found: &Found) -> Result<ExitStatus, Failure>
     let pid = Pid::from_child(&child);
     let passing = thread::Builder::new().spawn(move || {
         for signal in signals.forever() {
-            // What a terminal sends, the program has had from there.
+            // The terminal sends SIGINT and SIGQUIT to the program as well.
             let signal = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,
@@ -227,7 +227,7 @@ fn code(status: ExitStatus) -> u8 {
     code.unwrap_or(FAILED)
 }
 
-/// For messages.
+/// Escapes a name for messages.
 fn named(name: &OsStr) -> String {
     escape::os(name).to_string()
 }

@@ -1,4 +1,4 @@
-//! The program as a user starts it, as far as no host is needed.
+//! Tests of the program as a user starts it, without a host.
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};
@@ -88,7 +88,7 @@ fn completions_are_valid_bash() {
     let script = run(&["completions", "bash"]).1;
     let mut check = Command::new("bash");
     let status = check.args(["-n", "-c", &script]).status();
-    // A machine without bash has no use for them.
+    // A machine without bash skips this.
     assert!(status.is_err() || status.is_ok_and(|status| status.success()));
 }
 
@@ -99,7 +99,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Closed before anything is read: writing meets a broken pipe.
+    // Closed before anything is read, so that writing fails with a broken pipe.
     drop(child.stdout.take());
     let status = child.wait().unwrap();
     let mut stderr = String::new();

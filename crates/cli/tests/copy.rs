@@ -1,5 +1,5 @@
-//! Copies through the real program and a real sftp-server (`-D`), without a network: what is
-//! shown, how it ends, and what a signal leaves behind.
+//! Copies with the real program and a real sftp-server (`-D`), without a network: output, exit
+//! codes and the effects of signals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Far longer than any of these takes on a busy machine.
+/// Time limit of a run; far longer than any takes on a busy machine.
 const LONGEST: Duration = Duration::from_secs(30);
 
 fn sftp_server() -> &'static str {
@@ -44,7 +44,7 @@ struct Ended {
     stderr: String,
 }
 
-/// Waits for the end, not for ever.
+/// Waits for the end, up to [`LONGEST`].
 fn end(mut child: Child) -> Ended {
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let out = thread::spawn(move || text(stdout.as_mut()));
@@ -181,7 +181,7 @@ fn no_connection_is_exit_255() {
     }
 }
 
-/// A program for `-S` that connects to nothing and says nothing.
+/// A program for `-S` that neither connects nor prints.
 fn silent(dir: &TempDir) -> String {
     let path = dir.path().join("silent");
     fs::write(&path, "#!/bin/sh\nexec sleep 60\n").expect("a script");
@@ -194,14 +194,14 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid.expect("a process id"), signal).expect("the process is there");
 }
 
-/// Starts it, and waits until standard output has an event of that name.
+/// Starts a copy and waits until standard output has an event with this name.
 fn start_until(dir: &TempDir, args: &[&str], name: &str) -> Child {
     let mut child = longhaul(dir, args).spawn().expect("longhaul starts");
     let stdout = child.stdout.take().expect("stdout is a pipe");
     let wanted = format!("\"event\":\"{name}\"");
     let (found, seen) = mpsc::channel();
     thread::spawn(move || {
-        // Reads on to the end, since a closed pipe would end the run too.
+        // Keep reading, since a closed pipe would end the run.
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if line.contains(&wanted) {
                 let _ = found.send(());
@@ -233,7 +233,7 @@ fn a_second_signal_ends_at_once() {
     let child = start_until(&dir, &["--json", "-S", &silent(&dir), "a", "h:"], "start");
     signal(&child, Signal::INT);
     thread::sleep(Duration::from_millis(50));
-    // It may have ended by then.
+    // The run may have ended by then.
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
@@ -242,7 +242,7 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(end(child).code, Some(130));
 }
 
-/// Enough that a copy held to 8000 kbit/s goes on for a while, and too little for a journal.
+/// Large enough for a copy at 8000 kbit/s to take a while, and too small for a journal.
 const LARGE: usize = 14_000_000;
 
 #[test]
@@ -312,7 +312,7 @@ fn a_log_gets_a_line_a_second_only_when_asked() {
     }
 }
 
-/// Runs it on a terminal, with the `script` of util-linux: what the terminal got.
+/// Runs a copy on a terminal made by `script` of util-linux, and returns the terminal's output.
 fn on_a_terminal(dir: &TempDir, args: &str) -> Ended {
     let mut script = Command::new("script");
     let longhaul = env!("CARGO_BIN_EXE_longhaul");
@@ -344,7 +344,7 @@ fn on_a_terminal_there_is_a_bar_while_it_lasts() {
             ended.stdout
         );
     }
-    // The bar is cleared before the closing line, which stands alone.
+    // The bar is removed before the closing line.
     let last = ended.stdout.trim_end().rsplit(['\n', '\r']).next().unwrap();
     assert!(last.contains("copied 1 file, 3.0 MB in "), "{last:?}");
 

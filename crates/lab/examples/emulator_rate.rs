@@ -1,6 +1,6 @@
-//! How fast the emulator itself is, in virtual time and on one core: super-packets one way and
-//! their acknowledgements back, from the memory they are read into to the memory they are written
-//! from.
+//! Benchmark of the emulator itself, in virtual time and on one core: super-packets in one
+//! direction and their acknowledgements in the other, from the memory they are read into to the
+//! memory they are written from.
 //!
 //! `cargo run --release -p longhaul-lab --example emulator_rate`
 
@@ -18,7 +18,7 @@ use build::Packet;
 use lab::path::{Direction, PathSpec};
 use lab::{Emulator, PathError};
 
-/// What is measured: a path, and how much of it is offered.
+/// The measured paths: name and options.
 const CASES: &[(&str, &[(&str, &str)])] = &[
     ("5 Gbit/s, 20 ms", &[("rate", "5Gbit"), ("rtt", "20ms")]),
     ("1 Gbit/s, 114 ms", &[("rate", "1Gbit"), ("rtt", "114ms")]),
@@ -41,7 +41,7 @@ const CASES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// Offered for as long, in virtual time.
+/// Virtual time for which packets are offered.
 const VIRTUAL: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), PathError> {
@@ -66,8 +66,8 @@ fn measure(name: &str, path: &PathSpec, bundle: &[u8], acknowledgement: &[u8]) {
             (Direction::FarToNear, acknowledgement),
         ] {
             let mut frame = emulator.memory();
-            // Reading a frame writes its memory, which takes its own time in the kernel; here
-            // only the headers are written.
+            // Writing the whole frame would measure copying, which is the kernel's work at a
+            // device; only the headers are written.
             let head = bytes.len().min(80);
             frame.room()[..head].copy_from_slice(&bytes[..head]);
             frame.set_len(bytes.len());

@@ -1,17 +1,17 @@
 use std::fmt;
 use std::io;
 
-/// Why there is no lab, or no longer one: a sentence without a full stop.
+/// The reason for a failure of the lab: a sentence without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabError(pub(crate) String);
 
 impl LabError {
-    /// With this sentence.
+    /// Creates an error with this sentence.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self(sentence.into())
     }
 
-    /// `what` failed: the system's reason follows.
+    /// Creates an error from a failed system call: `what`, then the system's reason.
     pub(crate) fn system(what: impl fmt::Display, error: impl Into<io::Error>) -> Self {
         Self(format!("{what}: {}", error.into()))
     }

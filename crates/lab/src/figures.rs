@@ -1,16 +1,17 @@
-//! What crossed the path and what became of it.
+//! Figures of the path: packets that crossed it, and the causes of drops.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::path::{Direction, Dscp};
 
-/// Packets as a wire has them, each segment of a super-packet for itself, and their IP bytes.
+/// A number of packets as on a wire, counting each segment of a super-packet, and of their IP
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// With all headers from IP on.
+    /// Bytes, with all headers from IP on.
     pub bytes: u64,
 }
 
@@ -20,33 +21,33 @@ impl Count {
         self.bytes += bytes;
     }
 
-    /// No packets.
+    /// Returns true if no packets were counted.
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
 }
 
-/// What was dropped and why.
+/// Dropped packets by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drops {
     /// The queue was full.
     pub queue: Count,
-    /// Lost at random behind the queue.
+    /// Random loss behind the queue.
     pub loss: Count,
-    /// Over a policer's rate, by code point.
+    /// Over a policer's rate, by DSCP.
     pub police: [Count; 64],
-    /// The link was cut.
+    /// During a blackout.
     pub blackout: Count,
     /// To a blocked port.
     pub blocked: Count,
-    /// Belonged to a connection that was reset.
+    /// Belonging to a connection that was reset.
     pub reset: Count,
-    /// Too short to be a packet.
+    /// Too short for a packet.
     pub malformed: Count,
 }
 
 impl Drops {
-    /// All that were dropped.
+    /// All drops together.
     pub fn total(&self) -> Count {
         let mut total = Count::default();
         for (_, count) in self.causes() {
@@ -55,7 +56,7 @@ impl Drops {
         total
     }
 
-    /// (cause, count) of every cause but policers that dropped nothing.
+    /// (cause, count) of every cause, without policers that dropped nothing.
     pub fn causes(&self) -> Vec<(String, Count)> {
         let mut causes = vec![
             ("queue".to_owned(), self.queue),
@@ -88,27 +89,27 @@ impl Default for Drops {
     }
 }
 
-/// Figures of one direction. What was offered and duplicated was delivered or dropped, or is still
-/// under way.
+/// Figures of one direction. Offered and duplicated packets were delivered, were dropped, or are in
+/// flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectionFigures {
-    /// Taken from the sender.
+    /// Packets from the sender.
     pub offered: Count,
-    /// Given to the receiver, duplicates included.
+    /// Packets delivered to the receiver, including duplicates.
     pub delivered: Count,
-    /// Neither.
+    /// Dropped packets.
     pub drops: Drops,
-    /// Offered, by code point as sent.
+    /// Offered packets, by the DSCP of the sender.
     pub dscp: [Count; 64],
-    /// Copies made.
+    /// Duplicates made.
     pub duplicated: Count,
-    /// Held back for others to overtake.
+    /// Packets held back for others to overtake.
     pub reordered: Count,
-    /// RSTs that the path itself sent in this direction; in no other figure.
+    /// RSTs that the path itself sent in this direction; no other figure includes them.
     pub resets: u64,
-    /// The most bytes that the queue held, with what was being sent.
+    /// Peak of the queue in bytes, including the packet being sent.
     pub queue_peak: u64,
-    /// How long the link takes to send as many.
+    /// Time that the link needs to send [`Self::queue_peak`].
     pub queue_peak_time: Duration,
 }
 
@@ -129,29 +130,29 @@ impl Default for DirectionFigures {
 }
 
 impl DirectionFigures {
-    /// (code point, packets) of what was offered, without those that nothing had.
+    /// (DSCP, count) of offered packets, without classes that had none.
     pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, Count)> + '_ {
         by_dscp(&self.dscp)
     }
 }
 
-/// The figures of a path. `Display` is the text that a lab closes with.
+/// The figures of a path. `Display` formats the closing text of a lab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// From the start to the last time the emulator was told.
+    /// Time from the start to the last call of the emulator.
     pub covered: Duration,
-    /// Indexed by [`Direction`].
+    /// Figures of each direction, indexed by [`Direction`].
     pub directions: [DirectionFigures; 2],
 }
 
 impl Figures {
-    /// One direction's.
+    /// The figures of one direction.
     pub fn of(&self, direction: Direction) -> &DirectionFigures {
         &self.directions[direction as usize]
     }
 
-    /// All figures as (dotted name, number), for JSON: "near_to_far.drops.queue.packets". Times
-    /// are in microseconds and say so in their name.
+    /// All figures as (dotted name, number), for JSON: "near_to_far.drops.queue.packets". Times are
+    /// in microseconds, with the suffix `_us`.
     pub fn pairs(&self) -> Vec<(String, u64)> {
         let mut pairs = vec![("covered_us".to_owned(), self.covered.as_micros() as u64)];
         for (direction, name) in Direction::BOTH
@@ -220,7 +221,7 @@ impl DirectionFigures {
         for (what, count) in others.into_iter().filter(|(_, count)| *count > 0) {
             write!(f, "\n      {what} {count}")?;
         }
-        // All unmarked is what one expects, and not worth a line.
+        // A path without marked packets is normal and needs no line.
         if self.by_dscp().any(|(dscp, _)| dscp != Dscp::default()) {
             line(
                 f,
@@ -233,7 +234,7 @@ impl DirectionFigures {
     }
 }
 
-/// "dropped: 12 by queue, ..." on a line of its own; nothing without any.
+/// Formats "dropped: 12 by queue, ..." on its own line; nothing if all counts are empty.
 fn line(
     f: &mut fmt::Formatter<'_>,
     title: &str,

@@ -1,10 +1,10 @@
-//! Names in the lab's folder that more than one of its processes uses.
+//! Names of files in the lab's folder that several of its processes use.
 
-/// The figures of the path for people.
+/// Figures of the path as text.
 pub(crate) const FIGURES_TEXT: &str = "figures.txt";
-/// The same for programs.
+/// Figures of the path as JSON.
 pub(crate) const FIGURES_JSON: &str = "figures.json";
-/// How many packets the TUN devices dropped, which the emulator cannot see itself.
+/// Number of packets that the TUN devices dropped, which the emulator cannot see.
 pub(crate) const DEVICE_DROPS: &str = "device-drops";
-/// Is there once the emulator carries packets.
+/// Exists once the emulator carries packets.
 pub(crate) const EMULATOR_READY: &str = "emulator-ready";

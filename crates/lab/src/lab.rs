@@ -3,31 +3,31 @@ use std::path::PathBuf;
 
 use crate::path::PathSpec;
 
-/// The lab itself failed, and its command with it. As with timeout(1) and env(1), whose numbers
-/// these are.
+/// Exit code if the lab itself failed. The three codes are those of timeout(1) and env(1).
 pub const FAILED: u8 = 125;
-/// The command is there and can't be run.
+/// Exit code if the command exists but cannot be run.
 pub const CANNOT_RUN: u8 = 126;
-/// There is no such command.
+/// Exit code if the command does not exist.
 pub const NOT_FOUND: u8 = 127;
 
-/// What a lab is made of.
+/// The description of a lab.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lab {
     /// The path between near and far.
     pub path: PathSpec,
-    /// An OpenSSH server on the far side, with these settings of sshd_config(5) before the lab's.
+    /// Run an OpenSSH server on the far side, with these settings of sshd_config(5) before the
+    /// lab's.
     pub sshd: Option<Vec<(String, String)>>,
-    /// A command for `sh -c` on the far side.
+    /// Command for `sh -c` on the far side.
     pub far: Option<OsString>,
-    /// Where it listens; the lab waits for it.
+    /// Port of [`Self::far`] that the lab waits for.
     pub far_port: Option<u16>,
-    /// Congestion controls that programs in the lab may choose for themselves.
+    /// Congestion controls that programs in the lab may set.
     pub allow_cc: Vec<String>,
-    /// The near side's command and its arguments.
+    /// Command of the near side, with its arguments.
     pub command: Vec<OsString>,
-    /// Say nothing about the path at the end.
+    /// Print nothing about the path at the end.
     pub quiet: bool,
-    /// Write the figures of the path here, as JSON.
+    /// File for the figures of the path, as JSON.
     pub figures: Option<PathBuf>,
 }

@@ -1,13 +1,13 @@
-//! An emulated long path on this machine: two network namespaces joined by TUN devices, with a
-//! process between them that delays, limits and loses packets as asked.
+//! An emulated long path on this machine: two network namespaces connected by TUN devices, with a
+//! process between them that delays, limits and loses packets as configured.
 //!
-//! [`path`] says what the path is like, [`emulator`] makes it so, [`packet`] is the memory and
-//! the headers of what crosses it, [`figures`] counts. These four are pure: time is an argument,
-//! randomness comes from the path's seed.
+//! [`path`] describes the path, [`emulator`] implements it, [`packet`] has the memory and headers
+//! of its packets, and [`figures`] counts. These four are pure: time is an argument, and randomness
+//! comes from the path's seed.
 //!
-//! The rest is Linux. A lab is three processes of the same program: [`run`] is what people start,
-//! [`inside`] the first process of the lab's namespaces, with whom all others die, and
-//! [`emulate`] carries packets between the two sides.
+//! The rest requires Linux. A lab consists of three processes of the same program: [`run`] is the
+//! one that users start, [`inside`] is the first process of the lab's namespaces, with which all
+//! others end, and [`emulate`] carries packets between the two sides.
 
 pub mod emulator;
 pub mod figures;

@@ -1,5 +1,5 @@
-//! The process that people start: it makes the lab's first process, waits for it, and tells what
-//! the path did.
+//! The process that users start: it creates the lab's first process, waits for it, and prints the
+//! figures of the path.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,19 +20,19 @@ use crate::scratch::Scratch;
 use crate::signals::SignalFd;
 use crate::{FAILED, Lab};
 
-/// The hidden subcommand behind [`crate::inside`].
+/// The hidden subcommand that calls [`crate::inside`].
 pub const WORLD: &str = "lab-world";
 
-/// Runs a lab until its command ends; returns its exit status (128 and the signal's number if
-/// one killed it), or [`FAILED`] if the lab itself failed and has said why.
+/// Runs a lab until its command ends. Returns the command's exit status (128 and the number of the
+/// signal that ended it), or [`FAILED`] if the lab itself failed and has printed why.
 ///
-/// `program` is the running program itself, to be started again with [`WORLD`], a folder and
-/// `again`, from which it must come to [`crate::inside`] with the same `lab`.
+/// The running program is started again with [`WORLD`], a folder and `again`, and must then call
+/// [`crate::inside`] with the same `lab`.
 ///
-/// The process must have one thread, and can't start any afterwards.
+/// The process must have a single thread, and can't start any afterwards.
 ///
 /// # Errors
-/// The kernel refuses what the lab needs.
+/// The kernel refuses something that the lab needs.
 pub fn run(lab: &Lab, again: &[OsString]) -> Result<u8, LabError> {
     let scratch = Scratch::new()?;
     let signals = Signals::watch()?;
@@ -52,7 +52,7 @@ pub fn run(lab: &Lab, again: &[OsString]) -> Result<u8, LabError> {
     Ok(code.unwrap_or(FAILED))
 }
 
-/// This program, to be run again.
+/// A command that runs this program again.
 pub(crate) fn this_program(subcommand: &str, scratch: &Path, again: &[OsString]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -63,7 +63,7 @@ pub(crate) fn this_program(subcommand: &str, scratch: &Path, again: &[OsString])
     command
 }
 
-/// Tells the figures of the path, if it came to any.
+/// Prints and saves the figures of the path, if there are any.
 fn report(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     if let Some(file) = &lab.figures
         && let Ok(json) = fs::read(scratch.join(files::FIGURES_JSON))
@@ -75,16 +75,15 @@ fn report(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     {
         let mut all = fresh_line();
         all.extend(text);
-        // Nobody may be reading any more.
+        // The reader may have gone.
         let _ = io::stderr().write_all(&all);
     }
     Ok(())
 }
 
-/// What brings a terminal to the start of a line, wherever the command has left its cursor. As many
-/// spaces as the terminal has columns wrap into the next line from everywhere but a line's start,
-/// whose last column they only fill, since a terminal wraps with the next character (as zsh does
-/// before its prompt).
+/// Moves a terminal to the start of a line, from any cursor position. As many spaces as the
+/// terminal has columns wrap into the next line, except from the start of a line: they only fill
+/// that one, since a terminal wraps at the next character (as zsh does before its prompt).
 fn fresh_line() -> Vec<u8> {
     match tcgetwinsize(io::stderr()) {
         Ok(size) if size.ws_col > 0 => {
@@ -92,18 +91,18 @@ fn fresh_line() -> Vec<u8> {
             line.push(b'\r');
             line
         }
-        // A terminal of unknown width: an empty line at worst.
+        // A terminal of unknown width gets an empty line at worst.
         Ok(_) => b"\n".to_vec(),
         Err(_) => Vec::new(),
     }
 }
 
-/// What is done with signals while the command runs.
+/// The handling of signals while the command runs.
 struct Signals {
-    /// Passed on to the command.
+    /// Signals that are passed on to the command.
     passed_on: Vec<SignalFd>,
-    /// The terminal sends them to the command too, which does what it likes with them; they must
-    /// not end this process before.
+    /// Signals that the terminal sends to the command as well, which decides about them; they must
+    /// not end this process first.
     _not_ours: Vec<SignalFd>,
 }
 
@@ -143,13 +142,13 @@ impl Signals {
             }
             for signal in self.passed_on.iter().filter(|signal| signal.came()) {
                 let name = match (asked, signal.signal) {
-                    // Who asks twice means it.
+                    // The second request kills.
                     (true, _) => Signal::KILL,
                     (false, SIGHUP) => Signal::HUP,
                     (false, _) => Signal::TERM,
                 };
                 asked = true;
-                // It may have ended in between, which the next round sees.
+                // If the process has ended meanwhile, the next round notices.
                 let _ = kill_process(pid, name);
             }
         }

@@ -1,5 +1,5 @@
-//! What it takes to make namespaces: root, or a user namespace in which an ordinary user has
-//! root's capabilities and keeps his own name.
+//! The privileges for creating namespaces: root, or a user namespace in which an ordinary user
+//! keeps the name and has root's capabilities.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use sys::Namespace;
 
 use crate::error::LabError;
 
-/// Makes this process able to set a lab up, and its next child the first of a namespace of
-/// processes, which end with it.
+/// Enables this process to set a lab up, and makes its next child the first process of a PID
+/// namespace, which ends with it.
 ///
-/// This process must have one thread, and can't start any afterwards.
+/// This process must have a single thread, and can't start any afterwards.
 pub(crate) fn isolate() -> Result<(), LabError> {
     if !getuid().is_root() {
         own_users().map_err(no_user_namespace)?;
@@ -38,20 +38,21 @@ pub(crate) fn isolate() -> Result<(), LabError> {
     Ok(())
 }
 
-/// A user namespace whose only user and group are those of this process, under their own
-/// numbers: files, ssh and sshd see an ordinary user, as outside.
+/// Enters a user namespace that maps only this process's user and group, to their own numbers:
+/// files, ssh and sshd see an ordinary user, as outside.
 fn own_users() -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     sys::unshare(Namespace::User)?;
-    // A condition of the kernel for gid_map: nobody could drop groups that deny him something.
+    // The kernel requires this before gid_map is written: otherwise a user could drop groups that
+    // deny access.
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
-/// What the lab's command and servers may do of root's work where the user is not root: look at
-/// packets, and with `administer` change the lab's network, as for a congestion control that the
-/// machine restricts.
+/// Limits the capabilities of the lab's command and servers for users other than root: capturing
+/// packets and low ports, and with `administer` changing the lab's network, which setting a
+/// restricted congestion control needs.
 pub(crate) fn limit_children(administer: bool) -> io::Result<()> {
     if getuid().is_root() {
         return Ok(());
@@ -62,8 +63,8 @@ pub(crate) fn limit_children(administer: bool) -> io::Result<()> {
     pass_on(kept)
 }
 
-/// Lets the programs that this process starts have these capabilities, as far as it has them
-/// itself; without this, programs of an ordinary user have none.
+/// Passes these capabilities on to child processes, as far as this process has them; by default,
+/// programs of an ordinary user get none.
 fn pass_on(wanted: CapabilitySet) -> io::Result<()> {
     let mut sets = capabilities(None)?;
     sets.inheritable = sets.permitted & wanted;

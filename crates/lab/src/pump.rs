@@ -1,4 +1,4 @@
-//! The emulator's process: carries frames between the two TUN devices and the pure emulator, in
+//! The emulator's process: moves frames between the two TUN devices and the pure emulator, in real
 //! time.
 
 use std::collections::VecDeque;
@@ -23,13 +23,13 @@ use crate::packet::Frame;
 use crate::path::Direction;
 use crate::{Lab, files};
 
-/// Frames read from one device before the other has its turn and what is due is written.
+/// Most frames read from one device before the other is read and due frames are written.
 const BATCH: usize = 32;
-/// How long a signal may go unnoticed that comes just before the wait.
+/// Longest delay in noticing a signal that arrives just before the wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 
 /// Emulates the path between the TUN devices at standard input (near) and standard output (far)
-/// until SIGTERM, then writes the figures. [`crate::inside`] starts this.
+/// until SIGTERM, then writes the figures. [`crate::inside`] starts this process.
 ///
 /// # Errors
 /// A device fails, or the figures can't be written.
@@ -37,7 +37,7 @@ pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
     let failed = |error: io::Error| LabError::system("the lab's emulator", error);
     let asked_to_end = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&asked_to_end)).map_err(failed)?;
-    // Both make it wake up in time, and it works without them.
+    // Both help to wake up in time, and are optional.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let _ = sys::before_others();
     let (near, far) = (io::stdin(), io::stdout());
@@ -57,18 +57,19 @@ pub fn emulate(lab: &Lab, scratch: &Path) -> Result<(), LabError> {
 }
 
 struct Pump<'a> {
-    /// Where a direction begins; it ends at the other. Indexed by [`Direction`].
+    /// The device at the beginning of each direction, indexed by [`Direction`]; the other one is at
+    /// its end.
     devices: [BorrowedFd<'a>; 2],
     emulator: Emulator,
     started: Instant,
-    /// Frames that are due in a direction and that the device had no room for.
+    /// Due frames of each direction for which the device had no room.
     waiting: [VecDeque<Frame>; 2],
-    /// Frames that a device would not take at all.
+    /// Number of frames that a device rejected.
     refused: u64,
 }
 
 impl Pump<'_> {
-    /// Carries what there is to carry, or waits for it.
+    /// Moves all frames that can be moved; waits if there are none.
     fn turn(&mut self) -> io::Result<()> {
         let mut idle = true;
         for direction in Direction::BOTH {
@@ -81,7 +82,8 @@ impl Pump<'_> {
         if idle { self.wait() } else { Ok(()) }
     }
 
-    /// Offers what has come from the device at the beginning of `direction`; whether anything has.
+    /// Reads frames from the device at the beginning of `direction`. Returns true if there were
+    /// any.
     fn read(&mut self, direction: Direction) -> io::Result<bool> {
         for count in 0..BATCH {
             let mut frame = self.emulator.memory();
@@ -101,7 +103,7 @@ impl Pump<'_> {
         Ok(true)
     }
 
-    /// Writes a frame to the device at the end of its direction, behind those that wait there.
+    /// Writes a frame to the device at the end of its direction, after those that wait for it.
     fn write(&mut self, direction: Direction, frame: Frame) -> io::Result<()> {
         if self.waiting[direction as usize].is_empty() && self.taken(direction, &frame)? {
             self.emulator.recycle(frame);
@@ -122,13 +124,13 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Whether the device has done with a frame; it has no room if not.
+    /// Writes a frame. Returns true if the device is done with it, false if it has no room.
     fn taken(&mut self, direction: Direction, frame: &Frame) -> io::Result<bool> {
         let device = self.devices[direction.opposite() as usize];
         match rustix::io::write(device, frame.bytes()) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM) => Ok(false),
-            // A header that this kernel does not like; told in the figures.
+            // The kernel rejected the header; the figures report it.
             Err(Errno::INVAL) => {
                 self.refused += 1;
                 Ok(true)
@@ -148,7 +150,7 @@ impl Pump<'_> {
         let longest = longest.try_into().map_err(io::Error::other)?;
         let mut fds = Direction::BOTH.map(|direction| {
             let mut wanted = PollFlags::IN;
-            // What ends at this device is of the other direction.
+            // Frames that wait for this device belong to the other direction.
             let waits = !self.waiting[direction.opposite() as usize].is_empty();
             wanted.set(PollFlags::OUT, waits);
             PollFd::from_borrowed_fd(self.devices[direction as usize], wanted)
@@ -164,7 +166,7 @@ impl Pump<'_> {
         let used = clock_gettime(ClockId::ProcessCPUTime);
         let used = Duration::try_from(used).unwrap_or_default();
         let ran = self.started.elapsed();
-        // Written by the lab before it asks for the figures.
+        // The lab has written this file before it asks for the figures.
         let by_devices = fs::read_to_string(scratch.join(files::DEVICE_DROPS));
         let by_devices: u64 = by_devices.map_or(0, |text| text.trim().parse().unwrap_or(0));
         let mut text = format!(
@@ -194,7 +196,7 @@ impl Pump<'_> {
     }
 }
 
-/// An object of numbers. The names are the emulator's own and need no escapes.
+/// Formats a JSON object of numbers. The names are the emulator's own and need no escapes.
 fn json(pairs: &[(String, u64)]) -> String {
     let lines: Vec<String> = pairs
         .iter()

@@ -1,5 +1,5 @@
-//! The folder of a lab: keys, generated files, figures. Its name tells whose it is, so that what
-//! a killed lab left is removed by the next.
+//! The folder of a lab: keys, generated files, figures. Its name identifies the owning process, so
+//! that the next lab can remove the remains of a killed one.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,19 +12,19 @@ use rustix::process::{getpid, getuid};
 use crate::error::LabError;
 
 const PREFIX: &str = "longhaul-lab-";
-/// A file that the owner keeps locked.
+/// File that the owner keeps locked.
 const ALIVE: &str = "alive";
 
-/// A folder that nobody else can read, removed when dropped.
+/// A private folder, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
-    /// Locked as long as this process lives.
+    /// Holds the lock for the lifetime of this process.
     _alive: File,
 }
 
 impl Scratch {
-    /// Makes one in the system's temporary folder, and removes those whose labs are dead.
+    /// Creates a folder in the system's temporary folder, and removes those of dead labs.
     pub(crate) fn new() -> Result<Self, LabError> {
         let parent = std::env::temp_dir();
         remove_dead(&parent);
@@ -50,7 +50,8 @@ impl Scratch {
             .map_err(|error: io::Error| LabError::system(path.display(), error))
     }
 
-    /// Whether the process that made this folder lives; asked by its children, which can't see it.
+    /// Returns true if the process that created this folder is alive. For its children, which
+    /// cannot see it.
     pub(crate) fn owner_is_alive(path: &Path) -> bool {
         let locked = File::open(path.join(ALIVE)).and_then(|alive| {
             flock(&alive, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)
@@ -65,13 +66,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed now is tried again by the next lab.
+        // If this fails, the next lab tries again.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Removes what labs of this user left that no longer run. A process number means something only
-/// within its namespace, so those of other containers are left alone.
+/// Removes the folders of this user's dead labs. Process IDs are valid within their namespace only,
+/// so folders of other containers are left alone.
 fn remove_dead(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -86,7 +87,7 @@ fn remove_dead(parent: &Path) {
     }
 }
 
-/// Which process a folder belongs to, from its name.
+/// The process that owns a folder, parsed from its name.
 struct Owner {
     pid: i32,
     started: Option<u64>,
@@ -105,11 +106,11 @@ impl Owner {
     }
 }
 
-/// When a process was started, in clock ticks since the system was (proc(5), field 22 of stat).
-/// Together with its number it names the process for good.
+/// Start time of a process in clock ticks since boot (proc(5), field 22 of stat). With the process
+/// ID it is unique.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in brackets, which may hold anything.
+    // The second field is the name in brackets, which may contain anything.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Signals as readable descriptors: threads are out of question around namespaces.
+//! Signals as readable descriptors, since threads are not possible around namespaces.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use signal_hook::low_level::pipe;
 
-/// Becomes readable when its signal has come.
+/// A descriptor that becomes readable when its signal arrives.
 #[derive(Debug)]
 pub(crate) struct SignalFd {
     pub(crate) signal: i32,
@@ -14,8 +14,8 @@ pub(crate) struct SignalFd {
 }
 
 impl SignalFd {
-    /// Watches a signal; `None` if this process was started with it ignored, as by nohup, and
-    /// its children are to have it so too.
+    /// Watches a signal. `None` if this process inherited it as ignored, as under nohup; its
+    /// children should inherit that too.
     pub(crate) fn new(signal: i32) -> io::Result<Option<Self>> {
         if sys::ignored_signals() & (1 << (signal - 1)) != 0 {
             return Ok(None);
@@ -26,7 +26,7 @@ impl SignalFd {
         Ok(Some(Self { signal, socket }))
     }
 
-    /// Whether it has come since the last call.
+    /// Returns true if the signal has arrived since the last call.
     pub(crate) fn came(&self) -> bool {
         let mut bytes = [0; 64];
         matches!(io::Read::read(&mut &self.socket, &mut bytes), Ok(1..))

@@ -1,5 +1,5 @@
-//! A throwaway SSH server on the far side, OpenSSH's or, where that is not installed, this program's:
-//! keys, its configuration, and what clients need.
+//! A throwaway SSH server on the far side: OpenSSH's, or this program's if that is not installed.
+//! Includes its keys, its configuration, and files for clients.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,24 +12,24 @@ use rustix::process::{getgid, getuid};
 use crate::error::LabError;
 use crate::world::side::FAR;
 
-/// Where clients look for it.
+/// Port of the server.
 pub(crate) const PORT: u16 = 22;
 
-/// The program that runs.
+/// Path of the running program.
 const OURSELVES: &str = "/proc/self/exe";
-/// Behind it, and in front of a file: makes a key.
+/// Hidden subcommand that creates a key; a file name follows.
 pub const KEY: &str = "lab-key";
 
-/// What the server and its clients share.
+/// The keys of server and clients, and their folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     folder: PathBuf,
-    /// Who logs in: the user of the lab.
+    /// Login name: the user of the lab.
     user: String,
 }
 
 impl Keys {
-    /// New keys for a host and a user, in the lab's folder.
+    /// Generates keys of a host and a user, in the lab's folder.
     pub(crate) fn generate(folder: &Path) -> Result<Self, LabError> {
         let keys = Self {
             folder: folder.to_owned(),
@@ -44,7 +44,7 @@ impl Keys {
             match done {
                 Ok(status) if status.success() => {}
                 Ok(status) => return Err(LabError(format!("ssh-keygen failed ({status})"))),
-                // Nothing of OpenSSH need be there.
+                // OpenSSH may not be installed.
                 Err(_) => make_key(&folder.join(name))?,
             }
         }
@@ -66,7 +66,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The block of ssh_config(5) for far.
+    /// The block of ssh_config(5) for the far side.
     pub(crate) fn client_config(&self) -> String {
         format!(
             "Host {far} {far}4 {far}6 {v4} {v6}\n\
@@ -85,7 +85,7 @@ impl Keys {
         )
     }
 
-    /// For programs that do not read ssh_config.
+    /// Environment variables for programs that do not read ssh_config.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         vec![
             ("LONGHAUL_LAB_KEY", self.path("user_key").into()),
@@ -96,11 +96,11 @@ impl Keys {
         ]
     }
 
-    /// The command that serves, in the foreground. `options` come first in sshd_config, so they
-    /// win over what the lab sets.
+    /// The server's command, which stays in the foreground. `options` come first in sshd_config, so
+    /// they override the lab's settings.
     pub(crate) fn server(&self, options: &[(String, String)]) -> Result<Command, LabError> {
         if getuid().is_root() {
-            // sshd's own privilege separation folder, which service managers make.
+            // sshd's privilege separation folder, which service managers usually create.
             fs::create_dir_all("/run/sshd")
                 .map_err(|error| LabError::system("/run/sshd, which sshd needs", error))?;
         }
@@ -129,8 +129,8 @@ impl Keys {
         Ok(command)
     }
 
-    /// `longhaul serve`, which has no options of sshd's. The machine's ssh may be old, and nobody
-    /// records what goes over the lab's path.
+    /// The command of `longhaul serve`, which ignores options for sshd. Old algorithms are enabled,
+    /// since the machine's ssh may be old and no attacker records the lab's traffic.
     fn our_server(&self) -> Command {
         let mut command = Command::new(OURSELVES);
         command.args(["serve", "--listen", &format!(":{PORT}"), "--host-key"]);
@@ -157,11 +157,11 @@ impl Keys {
                 self.path("authorized_keys").display().to_string(),
             ),
             ("PidFile", "none".to_owned()),
-            // The keys are below the temporary folder, which anybody may write to.
+            // The keys are below the temporary folder, which is world-writable.
             ("StrictModes", "no".to_owned()),
             ("PasswordAuthentication", "no".to_owned()),
             ("KbdInteractiveAuthentication", "no".to_owned()),
-            // As Debian's sshd_config has them.
+            // Settings of Debian's sshd_config.
             ("X11Forwarding", "yes".to_owned()),
             ("PrintMotd", "no".to_owned()),
             ("AcceptEnv", "LANG LC_*".to_owned()),
@@ -177,7 +177,7 @@ impl Keys {
         text
     }
 
-    /// The end of what the server said, for when it did not come up.
+    /// The end of the server's log, for a failed start.
     pub(crate) fn log(&self) -> String {
         let log = self.read("sshd.log").unwrap_or_default();
         let last: Vec<&str> = log.lines().rev().take(3).collect();
@@ -199,7 +199,7 @@ impl Keys {
     }
 }
 
-/// The name of the user of this process, as sshd will look it up.
+/// Name of this process's user, as sshd looks it up.
 fn user() -> Result<String, LabError> {
     let output = Command::new("id")
         .arg("-un")
@@ -218,7 +218,7 @@ fn user() -> Result<String, LabError> {
     Ok(name)
 }
 
-/// sshd wants to be called by its absolute path.
+/// Finds sshd, which must be called by its absolute path.
 fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -227,7 +227,7 @@ fn program() -> Option<PathBuf> {
         .find(|file| file.is_absolute() && file.is_file())
 }
 
-/// A new key in OpenSSH's format, and its public half beside it, as ssh-keygen makes them.
+/// Creates a key in OpenSSH's format, with its public half beside it, like ssh-keygen.
 fn make_key(file: &Path) -> Result<(), LabError> {
     let made = Command::new(OURSELVES).arg(KEY).arg(file).status();
     match made {

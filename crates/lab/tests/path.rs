@@ -1,4 +1,4 @@
-//! Options of a path, and what people are told when they ask for an impossible one.
+//! Tests of path options, and of the messages about impossible ones.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn units() {
         ("0.5 ms", 500_000),
         ("1min", 60_000_000_000),
     ] {
-        // So slow a link that no delay is too much.
+        // A slow link, so that no delay exceeds the limit of bytes in flight.
         let path = build(&[("rate", "1Mbit"), ("rtt", text)]).expect(text);
         assert_eq!(path.rtt, Duration::from_nanos(nanoseconds), "{text}");
     }

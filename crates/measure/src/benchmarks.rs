@@ -71,7 +71,7 @@ fn newest_round_trips(kept: &[Kept]) -> Option<&Kept> {
     newest_first.find(|candidate| !candidate.race.round_trips.is_empty())
 }
 
-/// All tables as Markdown, a section for each scenario without its way.
+/// All tables as Markdown, with a section for each scenario that has both directions.
 pub fn markdown(kept: &[Kept]) -> String {
     let chosen = newest(kept);
     let mut sections: BTreeMap<&str, Vec<Source<'_>>> = BTreeMap::new();
@@ -89,10 +89,10 @@ pub fn markdown(kept: &[Kept]) -> String {
     text
 }
 
-/// Replaces what stands between [`BEGIN`] and [`END`].
+/// Replaces the text between [`BEGIN`] and [`END`].
 ///
 /// # Errors
-/// If one of the two lines is missing.
+/// One of the two lines is missing.
 pub fn replace(document: &str, tables: &str) -> Result<String, String> {
     let (head, rest) = document
         .split_once(BEGIN)

@@ -1,34 +1,34 @@
-//! Two results side by side, as ratios.
+//! Compares two results by ratios.
 
 use crate::result::{Entry, Measure, Race, Scenario};
 use crate::shown;
 use crate::stats::ratio;
 use crate::table::Table;
 
-/// How one figure of one tool changed.
+/// The change of one tool's figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// The scenario.
     pub scenario: String,
     /// The tool.
     pub tool: String,
-    /// What was measured.
+    /// The kind of figure.
     pub measure: Measure,
     /// The median before.
     pub before: f64,
     /// The median now.
     pub now: f64,
-    /// How much better it is now: 2 is twice as fast, whatever the measure.
+    /// Improvement factor: 2 is twice as fast, for every measure.
     pub better: f64,
     /// Client processor time for the same bytes, now / before.
     pub cpu: Option<f64>,
     /// Peak memory, now / before.
     pub memory: Option<f64>,
-    /// Whether the change is larger than either result's own spread.
+    /// The change exceeds the spread of either result.
     pub beyond_spread: bool,
 }
 
-/// What both have measured with the same payload.
+/// Compares the figures that both results have for the same payload and path.
 pub fn compare(before: &Race, now: &Race, tool: Option<&str>) -> Vec<Change> {
     let mut changes = Vec::new();
     for scenario in &now.scenarios {
@@ -95,7 +95,7 @@ pub fn shown(changes: &[Change]) -> String {
     for change in changes {
         let optional =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.2}"));
-        // Within the spread of the runs themselves a change says nothing.
+        // A change within the spread of the runs is not significant.
         let mark = if change.beyond_spread {
             ""
         } else {

@@ -1,10 +1,9 @@
-//! Text inside HTML and SVG.
+//! Escapes text for HTML and SVG.
 
 use wire::escape::{name, steers_terminal};
 
-/// Replaces the five characters that mean something there, and escapes those of
-/// [`steers_terminal`]: XML has no place for control characters, and marks of direction would turn
-/// what stands behind them.
+/// Replaces the five special characters of HTML, and escapes those of [`steers_terminal`]: control
+/// characters are invalid in XML, and direction marks would reorder the text after them.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

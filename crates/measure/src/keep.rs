@@ -1,23 +1,24 @@
-//! Results in a folder: results/DATE-race.json, and DATE-race-2.json for a second one of the day.
+//! Stores results in a folder: results/DATE-race.json, and DATE-race-2.json for the second one of a
+//! day.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::result::{Race, SCHEMA};
 
-/// A result that was kept.
+/// A stored result.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// Its file.
+    /// Path of the file.
     pub file: PathBuf,
-    /// What it holds.
+    /// The content.
     pub race: Race,
 }
 
 /// Writes a result under a new name.
 ///
 /// # Errors
-/// If the folder or the file cannot be written.
+/// The folder or the file cannot be written.
 pub fn save(folder: &Path, race: &Race) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let file = (1_u32..)
@@ -32,7 +33,7 @@ pub fn save(folder: &Path, race: &Race) -> io::Result<PathBuf> {
 /// Reads a result.
 ///
 /// # Errors
-/// If it cannot be read, is no result, or is one of a later schema; the message names the file.
+/// The file cannot be read, is no result, or has a later schema; the message names the file.
 pub fn load(file: &Path) -> io::Result<Kept> {
     let said = |why: String| io::Error::other(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| said(error.to_string()))?;
@@ -49,21 +50,21 @@ pub fn load(file: &Path) -> io::Result<Kept> {
     })
 }
 
-/// The last result kept in the folder, by date and number; None if there is none that can be read.
+/// The last stored result, by date and number; `None` if none can be read.
 pub fn last(folder: &Path) -> Option<Kept> {
     let mut newest_first = files(folder).into_iter().rev();
     newest_first.find_map(|file| load(&file).ok())
 }
 
-/// All results kept in the folder, from the oldest to the newest.
+/// All stored results, oldest first.
 ///
 /// # Errors
-/// If one of them cannot be read; the message names the file.
+/// A result cannot be read; the message names the file.
 pub fn all(folder: &Path) -> io::Result<Vec<Kept>> {
     files(folder).iter().map(|file| load(file)).collect()
 }
 
-/// Files in the folder whose names are those of results, from the oldest to the newest.
+/// The files in the folder with names of results, oldest first.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<((String, u32), PathBuf)> = entries
@@ -93,8 +94,8 @@ fn parsed(name: &str) -> Option<(String, u32)> {
     Some((date.to_owned(), number))
 }
 
-/// The same JSON with a line for each scenario, tool and sample, so that two results can be
-/// compared by line and none is ten thousand lines long.
+/// Breaks JSON into a line for each scenario, tool and sample, so that results can be compared with
+/// diff and no line has all samples.
 fn lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 4096);
     let mut depth = 0_usize;
@@ -114,7 +115,7 @@ fn lines(text: &str) -> String {
             '"' => string = true,
             '{' | '[' => {
                 depth += 1;
-                // Race, scenarios, a scenario, its entries, an entry, its samples: seven deep.
+                // Race, scenarios, a scenario, its entries, an entry, its samples: seven levels.
                 if c == '{' && (2..=7).contains(&depth) {
                     out.push('\n');
                     out.push_str(&" ".repeat(depth - 1));

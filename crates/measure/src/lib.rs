@@ -1,9 +1,9 @@
-//! Measurements as data: samples and their spread, results that are kept and compared, and the
-//! tables, plots and pages made of them.
+//! Measurements as data: samples and their spread, stored and compared results, and tables, plots
+//! and pages of them.
 //!
-//! Everything but [`keep`] is pure. What was measured is a [`Race`], whose members are described
-//! in docs/results.md; [`page::page`] and [`table::table`] show it, [`compare::compare`] sets two
-//! side by side.
+//! Everything except [`keep`] is pure. The result of a race is a [`Race`], whose members are
+//! described in docs/results.md; [`page::page`] and [`table::table`] format it, and
+//! [`compare::compare`] compares two.
 
 pub mod bench;
 pub mod benchmarks;

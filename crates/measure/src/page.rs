@@ -1,4 +1,4 @@
-//! A race as one HTML page that needs nothing else: no scripts, no pictures from elsewhere.
+//! Formats a race as one self-contained HTML page, without scripts or external images.
 
 mod figures;
 mod plots;
@@ -32,7 +32,7 @@ pub(crate) const STYLE: &str = "\
     @media print{body{margin:0;max-width:none;font-size:11pt}svg,table{break-inside:avoid}\
     h2,h3{break-after:avoid}nav{display:none}}";
 
-/// The page.
+/// The page as HTML.
 pub fn page(race: &Race) -> String {
     let mut html = String::new();
     let _ = write!(

@@ -1,50 +1,50 @@
-//! What a race measured, as it is kept in results/DATE-race.json. docs/results.md describes it.
+//! The result of a race, as stored in results/DATE-race.json and described in docs/results.md.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::stats::Spread;
 
-/// The version of the kept form; raised when a member changes its meaning or goes.
+/// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
-/// All of one race.
+/// The result of one race.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Race {
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
-    /// The day, as 2026-11-21.
+    /// Date, as 2026-11-21.
     pub date: String,
-    /// `quick` or `full`, and what the environment changed about it.
+    /// `quick` or `full`, with the changes made by environment variables.
     pub preset: String,
-    /// How many runs each tool was given.
+    /// Number of runs of each tool.
     pub runs: u32,
-    /// Sizes and numbers of files were multiplied by this.
+    /// Factor that sizes and numbers of files were multiplied by.
     pub scale: f64,
-    /// Where it ran.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// Every tool of the table, the missing ones too.
+    /// Every tool of the table, including missing ones.
     pub tools: Vec<Tool>,
     /// Every scenario that ran.
     pub scenarios: Vec<Scenario>,
-    /// The round trips of copying a tiny file, counted with a path of two lengths.
+    /// Round trips of copying a tiny file, measured with two lengths of the path.
     #[serde(default)]
     pub round_trips: Vec<RoundTrips>,
-    /// The reports this project answers, and where.
+    /// The published reports that this project answers, with their scenarios.
     #[serde(default)]
     pub cases: Vec<Case>,
 }
 
-/// What figures depend on, without the machine's name.
+/// The properties of a machine that figures depend on, without its name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's model, if it has a name.
+    /// The processor's model, if known.
     pub cpu: Option<String>,
-    /// Processors that may be used.
+    /// Number of usable processors.
     pub cores: usize,
-    /// Name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// Bytes of main memory.
+    /// Main memory in bytes.
     pub memory_bytes: u64,
     /// The commit that was measured.
     pub commit: String,
@@ -53,15 +53,15 @@ pub struct Machine {
 /// A program of the race.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
-    /// Its name in the race.
+    /// Name in the race.
     pub name: String,
-    /// Its version, as it says itself.
+    /// Version, as the tool reports it.
     pub version: Option<String>,
-    /// Why it did not run.
+    /// The reason why the tool did not run.
     pub missing: Option<String>,
 }
 
-/// Which way the bytes go, seen from where the command runs.
+/// The direction of a copy, seen from the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
@@ -80,16 +80,16 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// What is copied.
+/// The size of the copied data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Bytes in them.
+    /// Bytes in all files.
     pub bytes: u64,
 }
 
-/// The figure a scenario is about.
+/// The figure that a scenario compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -102,12 +102,12 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Whether the smaller figure wins.
+    /// Returns true if smaller figures are better.
     pub fn less_is_better(self) -> bool {
         self == Self::Seconds
     }
 
-    /// Its unit.
+    /// The unit.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Rate => "MB/s",
@@ -117,28 +117,28 @@ impl Measure {
     }
 }
 
-/// One situation and how each tool did in it.
+/// One scenario with the results of each tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// Its name, with the way at its end: `transatlantic-file/up`.
+    /// Name, with the direction at the end: `transatlantic-file/up`.
     pub name: String,
-    /// What it is about, in a sentence.
+    /// Description in one sentence.
     pub about: String,
-    /// `longhaul lab`'s path options; empty on loopback.
+    /// Path options of `longhaul lab`; empty on loopback.
     pub path: Vec<String>,
-    /// The path's round trip in seconds, where there is one.
+    /// Round trip of the path in seconds, if there is one.
     pub rtt_seconds: Option<f64>,
-    /// Which way.
+    /// The direction.
     pub way: Way,
-    /// What is copied.
+    /// The copied data.
     pub payload: Payload,
-    /// The figure that counts.
+    /// The figure to compare.
     pub measure: Measure,
-    /// When a run is ended, in seconds.
+    /// Time limit of a run, in seconds.
     pub limit_seconds: f64,
     /// The tools, in the table's order.
     pub entries: Vec<Entry>,
-    /// What was asked of longhaul here.
+    /// The goals for longhaul in this scenario.
     #[serde(default)]
     pub bars: Vec<Bar>,
 }
@@ -148,85 +148,86 @@ pub struct Scenario {
 pub struct Entry {
     /// The tool's name.
     pub tool: String,
-    /// The command, with placeholders for paths; empty where there is none.
+    /// The command, with placeholders for paths; empty if there is none.
     pub command: Vec<String>,
-    /// Why the tool takes no part.
+    /// The reason for leaving the tool out.
     pub left_out: Option<String>,
-    /// Its runs, in order.
+    /// The runs in order.
     pub samples: Vec<Sample>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum Ending {
-    /// With exit status 0, and the copy is the original.
+    /// Exit status 0, and the copy equals the original.
     Done,
-    /// It was ended when its time was over.
+    /// The run was ended at its time limit.
     TimedOut {
-        /// Files at the target then, unfinished ones included.
+        /// Files at the target by then, including unfinished ones.
         files: u64,
-        /// Bytes in them.
+        /// Bytes in these files.
         bytes: u64,
     },
-    /// With another status, or without one.
+    /// Another exit status, or a signal.
     Failed {
-        /// What it said.
+        /// The tool's message.
         why: String,
     },
-    /// With exit status 0, but the copy is not the original.
+    /// Exit status 0, but the copy differs from the original.
     Wrong {
         /// The first difference.
         why: String,
     },
 }
 
-/// How far it was: seconds since the start, and bytes on the path (headers included) until then.
+/// Progress of a run: seconds since the start, and bytes on the path by then, including headers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point(pub f64, pub u64);
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// How it ended.
+    /// The end of the run.
     pub ending: Ending,
-    /// From start to exit.
+    /// Seconds from start to exit.
     pub seconds: f64,
-    /// Bytes that count for the rate: the payload's, or what a tool without a payload moved.
+    /// Bytes that count for the rate: those of the payload, or those moved by a tool without a
+    /// payload.
     pub bytes: u64,
-    /// Files copied.
+    /// Number of files copied.
     pub files: u64,
-    /// Processor seconds of the client and all it started.
+    /// Processor seconds of the client and its child processes.
     pub client_cpu_seconds: f64,
-    /// Processor seconds of the server's processes; None where they could not be told apart.
+    /// Processor seconds of the server's processes; `None` if they could not be identified.
     pub server_cpu_seconds: Option<f64>,
-    /// Resident bytes of the largest process on the client's side, at its peak.
+    /// Peak resident memory of the largest process on the client's side, in bytes.
     pub peak_memory_bytes: u64,
-    /// Bytes over time. Kept of the run in the middle only.
+    /// Progress over time, kept for the middle run only.
     #[serde(default)]
     pub curve: Vec<Point>,
-    /// 10^6 bytes of the payload a second over the last half of them, from the curve.
+    /// 10^6 bytes of the payload a second in the last half of the bytes, from the curve.
     pub last_half_rate: Option<f64>,
-    /// The figures of the path, as the lab gives them.
+    /// The lab's figures of the path.
     #[serde(default)]
     pub path: Value,
 }
 
-/// What was asked, and what came of it.
+/// A goal and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bar {
-    /// In words.
+    /// The goal in words.
     pub what: String,
-    /// The measured figure; None if it could not be measured.
+    /// The measured figure; `None` if there is none.
     pub measured: Option<f64>,
-    /// The figure asked for.
+    /// The required figure.
     pub bar: f64,
-    /// Whether it was met.
+    /// The goal was met.
     pub met: bool,
 }
 
 impl Bar {
-    /// In a word or two.
+    /// The outcome in a word or two.
     pub fn shown(&self) -> &'static str {
         match (self.measured, self.met) {
             (None, _) => "not measured",
@@ -236,37 +237,37 @@ impl Bar {
     }
 }
 
-/// Round trips of one tool.
+/// The round trips of one tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundTrips {
     /// The tool's name.
     pub tool: String,
-    /// What the client knew before.
+    /// State of the client before: the things that it already knew.
     pub when: String,
-    /// How many.
+    /// Number of round trips.
     pub number: f64,
 }
 
 /// A published report that this project answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
-    /// Its number in the list of cases.
+    /// Number in the list of cases.
     pub number: u32,
-    /// What it is about.
+    /// Subject of the report.
     pub title: String,
-    /// The scenarios that show it.
+    /// The scenarios that reproduce it.
     pub scenarios: Vec<String>,
-    /// What it still waits for.
+    /// The missing part, if it is not answered yet.
     pub waits_for: Option<String>,
 }
 
 impl Sample {
-    /// Whether it counts.
+    /// Returns true if the run counts.
     pub fn done(&self) -> bool {
         self.ending == Ending::Done
     }
 
-    /// The figure a scenario is about.
+    /// The run's value of the figure.
     pub fn figure(&self, measure: Measure) -> f64 {
         match measure {
             Measure::Rate => self.bytes as f64 / 1e6 / self.seconds,
@@ -282,7 +283,7 @@ impl Entry {
         self.samples.iter().filter(|sample| sample.done())
     }
 
-    /// Median and spread of a figure over the runs that count; None unless all of them do.
+    /// Median and spread of a figure over the runs; `None` unless all of them count.
     pub fn spread(&self, figure: impl Fn(&Sample) -> f64) -> Option<Spread> {
         if self.trouble().is_some() {
             return None;
@@ -295,34 +296,34 @@ impl Entry {
         self.samples.iter().find(|sample| !sample.done())
     }
 
-    /// The run in the middle, by its time.
+    /// The run with the median time.
     pub fn middle(&self) -> Option<&Sample> {
         let mut samples: Vec<&Sample> = self.done().collect();
         samples.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         samples.get(samples.len() / 2).copied()
     }
 
-    /// Peak memory in 2^20 bytes.
+    /// Peak memory in MiB.
     pub fn memory(&self) -> Option<Spread> {
         self.spread(|sample| sample.peak_memory_bytes as f64 / f64::from(1 << 20))
     }
 }
 
 impl Scenario {
-    /// A tool's entry.
+    /// The entry of a tool.
     pub fn entry(&self, tool: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.tool == tool)
     }
 
-    /// The round trips a tool's whole run took, for what is too small to be about rate.
+    /// Duration in round trips, for a single file too small to show a rate.
     pub fn trips(&self, entry: &Entry) -> Option<Spread> {
         let rtt = self.rtt_seconds.filter(|_| self.payload.bytes <= 4096)?;
         (self.payload.files == 1).then_some(())?;
         entry.spread(|sample| sample.seconds / rtt)
     }
 
-    /// Whether there are enough bytes for processor time to be about them: else it is about
-    /// connecting, or about files, and is shown as it is.
+    /// Returns true if there are enough bytes to state processor time for each 10^9 bytes. With
+    /// fewer, connecting or opening files dominates, and the time is shown as it is.
     pub fn cpu_per_gb(&self) -> bool {
         self.payload.bytes >= 50_000_000
     }
@@ -336,12 +337,12 @@ impl Scenario {
         }
     }
 
-    /// Client processor seconds, for 10^9 bytes where there are enough.
+    /// Client processor seconds, for 10^9 bytes if [`Self::cpu_per_gb`] holds.
     pub fn client_cpu(&self, entry: &Entry) -> Option<Spread> {
         entry.spread(|sample| self.cpu(sample, sample.client_cpu_seconds))
     }
 
-    /// Server processor seconds, likewise.
+    /// Server processor seconds, for 10^9 bytes if [`Self::cpu_per_gb`] holds.
     pub fn server_cpu(&self, entry: &Entry) -> Option<Spread> {
         entry.spread(|sample| self.cpu(sample, sample.server_cpu_seconds.unwrap_or(f64::NAN)))
     }
@@ -353,7 +354,8 @@ impl Scenario {
         seconds
     }
 
-    /// Keeps one curve and one path's figures for each tool: the middle run's, or else the last's.
+    /// Keeps one curve and one set of path figures for each tool: those of the middle run, or else
+    /// of the last.
     pub fn thin(&mut self) {
         for entry in &mut self.entries {
             let middle = entry.middle().map(|sample| sample.seconds);
@@ -372,7 +374,7 @@ impl Scenario {
 }
 
 impl Race {
-    /// A scenario by its name.
+    /// The scenario with this name.
     pub fn scenario(&self, name: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.name == name)
     }

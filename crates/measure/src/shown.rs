@@ -1,8 +1,8 @@
-//! Figures as people read them.
+//! Formats figures for people.
 
 use crate::result::{Ending, Entry, Payload, Sample, Scenario};
 
-/// Three digits that count: 1234, 123, 12.3, 1.23, 0.0123.
+/// A number with three significant digits: 1234, 123, 12.3, 1.23, 0.0123.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -14,7 +14,7 @@ pub fn number(value: f64) -> String {
     format!("{value:.*}", digits.clamp(0, 6) as usize)
 }
 
-/// Bytes in powers of 1024: `4 GiB`, `1.5 MiB`.
+/// Bytes in binary units: `4 GiB`, `1.5 MiB`.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value as f64;
@@ -30,7 +30,7 @@ pub fn bytes(value: u64) -> String {
     format!("{} {name}", number(scaled))
 }
 
-/// A whole number with commas: `20,000`.
+/// A whole number with thousands separators: `20,000`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
@@ -43,7 +43,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// `one file of 1 GiB`, `2,000 files, 7.81 MiB together`.
+/// A payload, as `one file of 1 GiB` or `2,000 files, 7.81 MiB together`.
 pub fn payload(payload: Payload) -> String {
     match payload.files {
         1 => format!("one file of {}", bytes(payload.bytes)),
@@ -51,7 +51,7 @@ pub fn payload(payload: Payload) -> String {
     }
 }
 
-/// Why a tool has no figure, in a few words; None if it has one.
+/// The reason why a tool has no figure, in a few words; `None` if it has one.
 pub fn trouble(scenario: &Scenario, entry: &Entry) -> Option<String> {
     if let Some(reason) = &entry.left_out {
         return Some(reason.clone());
@@ -62,7 +62,7 @@ pub fn trouble(scenario: &Scenario, entry: &Entry) -> Option<String> {
     }
 }
 
-/// How a run ended.
+/// The end of a run, in a few words.
 pub fn ending(scenario: &Scenario, sample: &Sample) -> String {
     match &sample.ending {
         Ending::Done => "done".to_owned(),

@@ -1,22 +1,22 @@
-//! Median and spread.
+//! Median, minimum and maximum of repeated measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// What repeated measurements of one thing gave.
+/// Summary of repeated measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The middle one; of an even number, the mean of the two in the middle.
+    /// The median; for an even number of values, the mean of the two in the middle.
     pub median: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
-    /// How many there were.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of these numbers; what is not finite is left out. None if nothing remains.
+    /// Summarizes values; non-finite ones are skipped. `None` if no value remains.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -38,7 +38,7 @@ impl Spread {
     }
 }
 
-/// `now / before`; None where that says nothing.
+/// `now / before`; `None` if that is not meaningful.
 pub fn ratio(now: f64, before: f64) -> Option<f64> {
     let ratio = now / before;
     (ratio.is_finite() && before > 0.0).then_some(ratio)

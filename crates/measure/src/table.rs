@@ -1,4 +1,4 @@
-//! A race as text.
+//! Formats a race as text.
 
 use std::fmt::Write as _;
 
@@ -6,25 +6,25 @@ use crate::result::{Race, Scenario};
 use crate::shown;
 use crate::stats::Spread;
 
-/// Rows under a head, shown with columns that line up, as Markdown has them.
+/// A table that is formatted as Markdown with aligned columns.
 #[derive(Debug, Clone)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With this head.
+    /// Creates a table with this header.
     pub fn new(head: &[&str]) -> Self {
         let head = head.iter().map(|cell| (*cell).to_owned()).collect();
         Self { rows: vec![head] }
     }
 
-    /// One more row.
+    /// Adds a row.
     pub fn row(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
-    /// As text.
+    /// Formats the table.
     pub fn markdown(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cell = |row: &[String], column: usize| {
@@ -57,7 +57,7 @@ impl Table {
     }
 }
 
-/// All of a race.
+/// All tables of a race.
 pub fn table(race: &Race) -> String {
     let mut text = String::new();
     for scenario in &race.scenarios {
@@ -106,7 +106,7 @@ pub fn table(race: &Race) -> String {
     text
 }
 
-/// Where a case is answered, and what it waits for.
+/// The scenarios of a case, and the missing part.
 pub fn shown_case(case: &crate::Case) -> String {
     let mut text = match case.scenarios.as_slice() {
         [] => "no scenario yet".to_owned(),
@@ -118,7 +118,7 @@ pub fn shown_case(case: &crate::Case) -> String {
     text
 }
 
-/// One scenario.
+/// The table of one scenario.
 pub fn scenario_table(scenario: &Scenario) -> String {
     let mut text = format!(
         "{}: {} ({})\n\n",

@@ -1,4 +1,4 @@
-//! A made-up race, kept, compared, and shown in every form.
+//! Tests with an invented race: stored, compared, and formatted in every way.
 
 use measure::{
     Bar, Case, Ending, Entry, Machine, Measure, Payload, Point, Race, RoundTrips, SCHEMA, Sample,
@@ -125,7 +125,7 @@ fn race() -> Race {
     }
 }
 
-/// Every start tag has its end, in order. Enough of XML for what is written here.
+/// Checks that every start tag has its end, in order; enough XML for these documents.
 fn well_formed(markup: &str) -> Result<(), String> {
     const VOID: [&str; 3] = ["meta", "br", "!DOCTYPE"];
     let mut open: Vec<&str> = Vec::new();
@@ -232,7 +232,7 @@ fn results_are_kept_side_by_side() {
     assert!(second.ends_with("2026-11-21-race-2.json"));
     let last = keep::last(folder.path()).expect("the last");
     assert_eq!(last.file, second);
-    // serde_json reads the last digit of a number loosely, so the forms are compared as shown.
+    // serde_json does not round-trip the last digit of a number, so formatted results are compared.
     assert!(page::page(&last.race) == page::page(&race));
 }
 

@@ -1,6 +1,6 @@
-//! The functions of the C library that are called, and those that are stood before. By name alone:
-//! without a C library on the linker's command line no name gets a version, so that each is
-//! whatever the program's own library has, be it old, new or musl.
+//! The C library functions that are called, and lookup of the ones that are hooked. Functions are
+//! bound by name alone: without a C library on the linker's command line no symbol gets a version,
+//! so each is the one of the program's own library, be it old, new or musl.
 #![allow(unsafe_code, reason = "the C library's functions")]
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
@@ -51,7 +51,7 @@ const O_APPEND: c_int = 0o2000;
 pub(crate) const O_CLOEXEC: c_int = 0o2_000_000;
 const O_RDONLY: c_int = 0;
 
-/// `struct timespec` where a long has 64 bits.
+/// `struct timespec` with a 64-bit long.
 #[repr(C)]
 struct Timespec {
     sec: i64,
@@ -73,8 +73,8 @@ unsafe extern "C" {
     fn abort() -> !;
 }
 
-// Where a program finds other functions. Weak, since before glibc 2.34 dlsym() is in a library of
-// its own, which not every program has; glibc has one inside then.
+// Ways to find other functions. The symbols are weak: before glibc 2.34 dlsym() is in a separate
+// library that not every program loads, and glibc's internal functions are used then.
 core::arch::global_asm!(
     ".weak dlsym",
     ".weak __libc_dlsym",
@@ -104,12 +104,12 @@ unsafe extern "C" {
     static longhaul_finders: Finders;
 }
 
-/// RTLD_NEXT: behind this library, in the order in which names are looked for.
+/// RTLD_NEXT: search the libraries behind this one, in lookup order.
 const NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
-/// RTLD_NOW of a library that is there already, as glibc's own calls have it.
+/// RTLD_NOW as glibc's internal calls pass it, for a library that is loaded already.
 const RTLD_NOW_DLOPEN: c_int = 2 | i32::MIN;
 
-/// A function that is stood before.
+/// A hooked function of the C library, found on first use.
 pub(crate) struct Next {
     name: &'static CStr,
     at: AtomicPtr<c_void>,
@@ -123,7 +123,7 @@ impl Next {
         }
     }
 
-    /// Where it is; null where it is nowhere. Looked for once.
+    /// The function's address; null if it was not found. The lookup happens once.
     pub(crate) fn get(&self) -> *mut c_void {
         match self.at.load(Relaxed) {
             at if at.is_null() => self.find(),
@@ -134,15 +134,15 @@ impl Next {
     #[cold]
     fn find(&self) -> *mut c_void {
         let errno = Errno::keep();
-        // SAFETY: the loader has filled the table in, before any code of this library runs, and
-        // nobody writes to it.
+        // SAFETY: the loader fills the table in before any code of this library runs, and nothing
+        // writes to it later.
         let finders = unsafe { &longhaul_finders };
         let name = self.name.as_ptr();
         let at = match (finders.dlsym, finders.libc_dlsym, finders.libc_dlopen_mode) {
             // SAFETY: the name ends with a zero, and the handle is one that dlsym() knows.
             (Some(dlsym), _, _) => unsafe { dlsym(NEXT, name) },
             (None, Some(find), Some(open)) => {
-                // SAFETY: the name ends with a zero, and that library is there already.
+                // SAFETY: the name ends with a zero, and the library is loaded already.
                 let libc = unsafe { open(c"libc.so.6".as_ptr(), RTLD_NOW_DLOPEN) };
                 match libc.is_null() {
                     true => ptr::null_mut(),
@@ -158,7 +158,7 @@ impl Next {
     }
 }
 
-/// The program's errno, put back when this is dropped.
+/// The program's errno, restored when this is dropped.
 pub(crate) struct Errno(c_int);
 
 impl Errno {
@@ -166,7 +166,7 @@ impl Errno {
         Self(errno())
     }
 
-    /// What it will be.
+    /// The value to be restored.
     pub(crate) fn get(&self) -> c_int {
         self.0
     }
@@ -179,59 +179,60 @@ impl Drop for Errno {
 }
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: it is this thread's own, and always there.
+    // SAFETY: errno belongs to this thread and always exists.
     unsafe { *__errno_location() }
 }
 
 pub(crate) fn set_errno(errno: c_int) {
-    // SAFETY: it is this thread's own, and always there.
+    // SAFETY: errno belongs to this thread and always exists.
     unsafe { *__errno_location() = errno }
 }
 
-/// A variable of the environment; only before the program runs, which may change it.
+/// Reads an environment variable. Call only before the program runs, since that may change its
+/// environment.
 pub(crate) fn variable(name: &CStr) -> Option<&CStr> {
     // SAFETY: the name ends with a zero.
     let value = unsafe { getenv(name.as_ptr()) };
-    // SAFETY: what is not null ends with a zero, and is there until the program changes it.
+    // SAFETY: a non-null result ends with a zero, and stays valid until the program changes it.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// Where a symbolic link leads, as far as there is room.
+/// The target of a symbolic link, cut to the size of `room`.
 pub(crate) fn link<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
-    // SAFETY: the path ends with a zero, and the room is as large as is said.
+    // SAFETY: the path ends with a zero, and the length is that of `room`.
     let len = unsafe { readlink(path.as_ptr(), room.as_mut_ptr().cast(), room.len()) };
     let len = usize::try_from(len).unwrap_or(0);
     room.get(..len).unwrap_or_default()
 }
 
-/// Whether calls on a descriptor wait.
+/// Returns true if the descriptor is in blocking mode.
 pub(crate) fn waits(fd: c_int) -> bool {
-    // SAFETY: it takes no further argument.
+    // SAFETY: this command has no further argument.
     let flags = unsafe { fcntl(fd, F_GETFL) };
     flags >= 0 && flags & O_NONBLOCK == 0
 }
 
-/// Whether a descriptor is closed by exec.
+/// Returns true if exec closes the descriptor.
 pub(crate) fn is_closed_by_exec(fd: c_int) -> bool {
-    // SAFETY: it takes no further argument.
+    // SAFETY: this command has no further argument.
     let flags = unsafe { fcntl(fd, F_GETFD) };
     flags >= 0 && flags & FD_CLOEXEC != 0
 }
 
-/// Calls on a descriptor wait from now on no more.
+/// Puts the descriptor into non-blocking mode.
 pub(crate) fn wait_no_more(fd: c_int) {
-    // SAFETY: a number goes with it.
+    // SAFETY: this command takes a number.
     unsafe { fcntl(fd, F_SETFL, O_NONBLOCK) };
 }
 
-/// A byte stream to a process of this machine.
+/// Creates a UNIX stream socket.
 pub(crate) fn local_socket() -> Option<c_int> {
-    // SAFETY: it takes numbers alone.
+    // SAFETY: all arguments are numbers.
     let fd = unsafe { socket(AF_UNIX.into(), SOCK_STREAM | O_CLOEXEC, 0) };
     (fd >= 0).then_some(fd)
 }
 
-/// Two sockets that are connected with each other.
+/// Creates a pair of connected UNIX sockets.
 pub(crate) fn local_pair() -> Option<[c_int; 2]> {
     let mut both = [0; 2];
     // SAFETY: the pointer is to two numbers.
@@ -246,29 +247,29 @@ pub(crate) fn local_pair() -> Option<[c_int; 2]> {
     (done == 0).then_some(both)
 }
 
-/// A file to read.
+/// Opens a file for reading.
 pub(crate) fn open_to_read(path: &CStr) -> Option<c_int> {
-    // SAFETY: the path ends with a zero, and no mode goes with these flags.
+    // SAFETY: the path ends with a zero, and these flags need no mode.
     let fd = unsafe { open(path.as_ptr(), O_RDONLY | O_CLOEXEC) };
     (fd >= 0).then_some(fd)
 }
 
-/// A file to append to.
+/// Opens a file for appending, and creates it if missing.
 pub(crate) fn append(path: &CStr) -> Option<c_int> {
     let flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-    // SAFETY: the path ends with a zero, and a mode goes with O_CREAT.
+    // SAFETY: the path ends with a zero, and O_CREAT has its mode.
     let fd = unsafe { open(path.as_ptr(), flags, 0o600 as c_int) };
     (fd >= 0).then_some(fd)
 }
 
 pub(crate) fn process() -> u32 {
-    // SAFETY: it has no arguments and cannot fail.
+    // SAFETY: getpid() has no arguments and cannot fail.
     unsafe { getpid() }.cast_unsigned()
 }
 
-/// The user in whose name the process acts.
+/// The effective user ID.
 pub(crate) fn user() -> u32 {
-    // SAFETY: it has no arguments and cannot fail.
+    // SAFETY: geteuid() has no arguments and cannot fail.
     unsafe { geteuid() }
 }
 
@@ -281,9 +282,9 @@ pub(crate) fn now_us() -> u64 {
     sec.wrapping_mul(1_000_000).wrapping_add(us)
 }
 
-/// Ends the process.
+/// Aborts the process.
 #[cfg(longhaul_preload)]
 pub(crate) fn give_up() -> ! {
-    // SAFETY: it does not come back.
+    // SAFETY: abort() does not return.
     unsafe { abort() }
 }

@@ -1,5 +1,6 @@
-//! Letters to the process that carries bytes. Each goes by a connection of its own, which is open
-//! for that moment: nothing is held. Where nobody answers, things are as without that process.
+//! Messages to the carrier, the process that carries bytes. Each message uses a connection of its
+//! own that is closed right after, so no descriptor is kept. If no carrier answers, the program
+//! continues without one.
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -7,10 +8,10 @@ use core::mem::offset_of;
 use crate::ipc::{DONE, IpcMessage, Kind, NOWHERE};
 use crate::{c, init, real};
 
-/// The longest name of an abstract socket (unix(7)).
+/// Size of an abstract socket's name (unix(7)).
 const NAME: usize = 108;
-/// How long an answer may take. It comes from this machine, and waits for nobody longer than for
-/// those who write letters and do not end them.
+/// Time limit for an answer. The carrier is on this machine and reads messages one by one, so it is
+/// delayed only by senders that leave theirs unfinished.
 const PATIENCE: Timeval = Timeval { sec: 30, us: 0 };
 
 #[repr(C)]
@@ -33,18 +34,18 @@ impl Timeval {
     }
 }
 
-/// A connection to it.
+/// A connection to the carrier.
 pub(crate) struct Carrier(c_int);
 
 impl Carrier {
-    /// `None` where it is not there, or not in this network.
+    /// Connects to the carrier; `None` if there is none, or none in this network namespace.
     pub(crate) fn reach() -> Option<Self> {
         let name = init::rules()?.carrier?.name.as_bytes();
         let mut address = [0; 2 + NAME];
         for (to, from) in address.iter_mut().zip(c::AF_UNIX.to_ne_bytes()) {
             *to = from;
         }
-        // Abstract names begin with a zero.
+        // An abstract name begins with a zero byte.
         let len = 3 + name.len();
         for (to, from) in address.get_mut(3..len)?.iter_mut().zip(name) {
             *to = *from;
@@ -57,7 +58,8 @@ impl Carrier {
         (there && carrier.is_own()).then_some(carrier)
     }
 
-    /// Names of this kind are anybody's: sockets are handed to this user's own process only.
+    /// Checks that the carrier runs as this user before sockets are passed to it: any user can bind
+    /// an abstract name.
     fn is_own(&self) -> bool {
         // `struct ucred`: process, user, group.
         let mut other = [0; 12];
@@ -65,19 +67,19 @@ impl Carrier {
             && other.get(4..8) == Some(&c::user().to_ne_bytes()[..])
     }
 
-    /// Sends a letter, with its text and what follows it.
+    /// Sends a message with its text, and then the descriptors.
     pub(crate) fn tell(&self, letter: &IpcMessage, text: &[u8], with: &[c_int]) -> bool {
         real::send(self.0, &letter.bytes())
             && (text.is_empty() || real::send(self.0, text))
             && with.iter().all(|fd| real::send_descriptor(self.0, *fd))
     }
 
-    /// What it answers; `None` where it does not.
+    /// Receives the answer; `None` if there is none.
     fn answer(&self) -> Option<(u8, Option<c_int>)> {
         real::receive_descriptor(self.0)
     }
 
-    /// Whether it does what it is told.
+    /// Returns true if the carrier has accepted the message.
     pub(crate) fn agrees(&self) -> bool {
         matches!(self.answer(), Some((DONE, None)))
     }
@@ -89,7 +91,7 @@ impl Drop for Carrier {
     }
 }
 
-/// A letter about a connection, of this kind alone.
+/// Builds a message about a connection that needs only a kind.
 pub(crate) fn letter(kind: Kind, key: u64, text: &[u8]) -> IpcMessage {
     IpcMessage {
         kind,
@@ -101,12 +103,12 @@ pub(crate) fn letter(kind: Kind, key: u64, text: &[u8]) -> IpcMessage {
     }
 }
 
-/// The socket of a connection that was taken, for a moment.
+/// The network socket of a carried connection, borrowed from the carrier.
 pub(crate) struct Lent(c_int);
 
 impl Lent {
-    /// The number of an error where the connection has ended with one; `None` where it ended well
-    /// and is not there any more.
+    /// Borrows the socket. `None` means that the connection has ended in an orderly way; the error
+    /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
         let carrier = Carrier::reach().ok_or(c::ECONNRESET)?;
         let letter = letter(Kind::Lend, key, &[]);

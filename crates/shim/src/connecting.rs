@@ -1,4 +1,4 @@
-//! connect(): to where the program wants, or to a relay that a rule names.
+//! Hook of connect(2): connects to the program's destination, or to a relay that a rule names.
 
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,12 +12,12 @@ use crate::table::{Beginning, Carried, NO_MARK, State};
 use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{c, filter, init, real, table};
 
-/// The length of `struct sockaddr_in`.
+/// Length of `struct sockaddr_in`.
 const V4: usize = 16;
-/// The length of `struct sockaddr_in6`, whose last four bytes may be missing (RFC 2133).
+/// Length of `struct sockaddr_in6`, whose last four bytes may be missing (RFC 2133).
 pub(crate) const LONGEST: usize = 28;
 
-/// An address as the kernel has it, and how much of it counts.
+/// A `struct sockaddr` with its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raw {
     pub(crate) bytes: [u8; LONGEST],
@@ -25,14 +25,14 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Ends the connection that a socket has (connect(2), AF_UNSPEC).
+    /// An AF_UNSPEC address, which disconnects a socket (connect(2)).
     const NOWHERE: Self = Self {
         bytes: [0; LONGEST],
         len: V4,
     };
 }
 
-/// The IP address in a `struct sockaddr`, if it is one.
+/// Reads the IP address in a `struct sockaddr`, if it has one.
 pub(crate) fn address(raw: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*raw.first_chunk()?);
     let port = u16::from_be_bytes(*raw.get(2..)?.first_chunk()?);
@@ -50,8 +50,8 @@ pub(crate) fn address(raw: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// This address for a socket that was to connect to `instead_of`; `None` where such a socket
-/// cannot.
+/// Converts an address for a socket that was to connect to `instead_of`; `None` if that socket's
+/// family cannot reach it.
 fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<Raw> {
     let mut bytes = [0; LONGEST];
     let mut put = |at: usize, what: &[u8]| {
@@ -76,8 +76,8 @@ fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<Raw> {
     Some(Raw { bytes, len })
 }
 
-/// As the program's call, `direct`, would: 0, or -1 with errno. `to_relay` calls the same function
-/// with another address.
+/// Connects by the rules. Returns what the program's own call would: 0, or -1 with errno. `direct`
+/// is that call; `to_relay` calls the same function with another address.
 pub(crate) fn connect(
     fd: c_int,
     peer: SocketAddr,
@@ -103,8 +103,8 @@ pub(crate) fn connect(
     let Some((route, relay)) = relay else {
         return watched(None, &direct);
     };
-    // A proxy that is told where to is spoken to before the program speaks: not by a socket that
-    // does not wait.
+    // The SOCKS handshake comes before the program's data. With a non-blocking socket the carrier
+    // performs it.
     if route.socks && !c::waits(fd) {
         return lead(rules, fd, peer, route.via, &to_relay)
             .unwrap_or_else(|| watched(None, &direct));
@@ -112,7 +112,7 @@ pub(crate) fn connect(
     let via = Some(route.via);
     let done = match route.socks {
         false => watched(via, &|| to_relay(&relay)),
-        // Filtered only behind the proxy's answer.
+        // A filter starts only after the proxy's answer.
         true => self::watched(rules, fd, peer, via, Carried::Not, || to_relay(&relay)),
     };
     if done == 0 && route.socks {
@@ -127,17 +127,17 @@ pub(crate) fn connect(
     } else if done == 0 || !is_refused(fd) {
         return done;
     }
-    // Nobody is there: the program gets what it would have got without a rule.
+    // The relay does not answer: connect as without a rule.
     let done = watched(None, &direct);
     match done != 0 && c::errno() == c::ECONNABORTED {
-        // A socket that did not wait tells the end of the former attempt first.
+        // A non-blocking socket reports the failure of the former attempt first.
         true => watched(None, &direct),
         false => done,
     }
 }
 
-/// To the carrier, which is told where to lead the connection; `None` where nobody carries, and the
-/// socket is as it was.
+/// Connects to the carrier and tells it the proxy and the destination. `None` if no carrier
+/// answers; the socket is unchanged then.
 fn lead(
     rules: &Rules<'_>,
     fd: c_int,
@@ -149,7 +149,7 @@ fn lead(
     let entry = table::entry(fd)?;
     let port = rules.carrier?.port;
     let at = raw(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), peer)?;
-    // It asks how far its connection has come.
+    // A repeated call asks for the state of the connection.
     let again = entry.carried() == Carried::Led && is_same(entry, &Fd(fd));
     let carrier = (!again).then(Carrier::reach).flatten();
     drop(errno);
@@ -180,7 +180,7 @@ fn lead(
     None
 }
 
-/// Tells a SOCKS 5 proxy where to, and whether it has got there.
+/// Performs the SOCKS 5 handshake. Returns true if the proxy has connected to `peer`.
 fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
     let errno = c::Errno::keep();
     let mut welcome = [0; socks::WELCOME.len()];
@@ -198,11 +198,12 @@ fn is_led_on(fd: c_int, peer: SocketAddr) -> bool {
     led
 }
 
-/// Whether a connect() that has failed, or has not waited, met nobody.
+/// Returns true if connect(2) failed, or will, because nothing listens at the address or it is
+/// unreachable.
 fn is_refused(fd: c_int) -> bool {
     let errno = c::Errno::keep();
     let error = match errno.get() {
-        // On this machine the answer is there already.
+        // On this machine a refusal is known at once.
         c::EINPROGRESS => Fd(fd).error().unwrap_or(0),
         error => error,
     };
@@ -211,7 +212,7 @@ fn is_refused(fd: c_int) -> bool {
     refused
 }
 
-/// Connects, and sees to what the rules want of the connection.
+/// Connects, and applies the rules to the connection.
 fn watched(
     rules: &Rules<'_>,
     fd: c_int,
@@ -222,7 +223,7 @@ fn watched(
 ) -> c_int {
     let to = via.unwrap_or(peer);
     let outset = match (carried, outset(rules, &init::MEMORY, to.ip())) {
-        // What goes over the network is the carrier's.
+        // The network connection is the carrier's.
         (Carried::Led, _) => ConnectStart::Leave,
         (Carried::Soon | Carried::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,
         (_, outset) => outset,
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(address(&[]), None);
         assert_eq!(address(&[2, 0, 0]), None);
         assert_eq!(address(&[1, 0, b'/', b'x']), None);
-        // AF_UNSPEC ends an association.
+        // AF_UNSPEC disconnects.
         assert_eq!(address(&[0; 16]), None);
         let mut short = [0; 15];
         short[0] = 2;

@@ -1,15 +1,15 @@
-//! Which epoll instances a program has, and what is registered in them: a registration is of the
-//! socket that had the number then, so that another socket has to be registered anew.
+//! The program's epoll instances, and the registrations in them. A registration belongs to the
+//! socket that had the descriptor at the time, so a replaced socket must be registered again.
 //!
-//! Registrations are read from /proc (proc_pid_fdinfo(5)) and not remembered: programs make them
-//! by ways that nobody sees, io_uring among them.
+//! Registrations are read from /proc (proc_pid_fdinfo(5)) and not remembered, since programs also
+//! make them in ways that hooks miss, such as io_uring.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// So many instances are known at most.
+/// Most instances that are remembered.
 const MOST: usize = 32;
 
-/// Descriptors of instances, and one more than that each; 0 is none.
+/// Descriptors of instances, each plus one; 0 means free.
 pub(crate) struct EpollTable([AtomicI32; MOST]);
 
 impl EpollTable {
@@ -17,7 +17,7 @@ impl EpollTable {
         Self([const { AtomicI32::new(0) }; MOST])
     }
 
-    /// There is an instance of this number. What was noted longest ago gives way.
+    /// Notes an instance. If the table is full, it replaces another one.
     pub(crate) fn note(&self, epoll: i32) {
         let Some(mark) = epoll.checked_add(1).filter(|mark| *mark > 0) else {
             return;
@@ -37,14 +37,14 @@ impl EpollTable {
     }
 }
 
-/// What a descriptor is registered for.
+/// The registration of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) events: u32,
     pub(crate) data: u64,
 }
 
-/// The lines of an instance in /proc, piece by piece.
+/// Parser for an instance's lines in /proc, fed in pieces.
 pub(crate) struct Lines {
     fd: u64,
     line: [u8; 128],
@@ -53,7 +53,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Looks for this descriptor.
+    /// Searches for this descriptor.
     pub(crate) fn new(fd: i32) -> Self {
         Self {
             fd: u64::try_from(fd).unwrap_or(u64::MAX),
@@ -81,8 +81,8 @@ impl Lines {
     }
 }
 
-/// `tfd:        5 events:       19 data:                5  pos:0 ino:61af sdev:7`, with spaces
-/// wherever the kernel likes them.
+/// Parses `tfd:        5 events:       19 data:                5  pos:0 ino:61af sdev:7`, with any
+/// number of spaces.
 fn read(line: &[u8], fd: u64) -> Option<Registered> {
     let mut words = line
         .split(|byte| matches!(byte, b' ' | b'\t' | b':'))

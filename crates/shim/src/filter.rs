@@ -1,10 +1,10 @@
-//! A socketpair in the place of a socket: the program has one end of it, and the carrier the other
-//! and the socket. Whether it is the program's own way with its socket that makes it slow is seen
-//! when somebody else reads and writes it.
+//! Replaces a socket by one end of a socket pair; the carrier has the other end and the socket. If
+//! the connection speeds up when another process reads and writes the socket, the program's own use
+//! of it was the bottleneck.
 //!
-//! What the program asks of the socket is asked of the real one, which the carrier lends for that
-//! moment: its peer, its options and TCP_INFO. An end of the pair cannot be reset as a connection
-//! can, so that at its end the carrier is asked which end it was.
+//! Questions about the socket are answered by the real one, which the carrier lends for the moment:
+//! its peer, its options and TCP_INFO. A socket pair cannot be reset like a connection, so at its
+//! end the carrier is asked how the connection ended.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,15 +21,15 @@ use crate::{c, init, real};
 /// The program's epoll instances.
 static EPOLLS: EpollTable = EpollTable::new();
 
-/// There is an epoll instance of this number.
+/// Notes an epoll instance, if anything may be filtered.
 pub(crate) fn has_epoll(epoll: c_int) {
     if init::is_carrying() {
         EPOLLS.note(epoll);
     }
 }
 
-/// Before a call on a descriptor, or after one that has told that it is connected: if it is to be
-/// filtered, it is from now on.
+/// Starts filtering a connected socket that is to be filtered. Called before calls on a descriptor,
+/// and after a call that reports its connection.
 pub(crate) fn settle(fd: c_int) {
     if !init::is_carrying() {
         return;
@@ -39,7 +39,7 @@ pub(crate) fn settle(fd: c_int) {
     };
     let errno = c::Errno::keep();
     if is_same(entry, &Fd(fd)) && Fd(fd).is_connected() && entry.claim() {
-        // Another process, or another number, would go on with the socket itself.
+        // With another process or another descriptor on the socket, the original would stay in use.
         let alone = entry.owner.load(Relaxed) == c::process() && !has_another_number(fd, entry);
         if alone {
             take(fd, entry);
@@ -48,7 +48,7 @@ pub(crate) fn settle(fd: c_int) {
     drop(errno);
 }
 
-/// Puts one end of a pair in the place of the socket, if the carrier takes that.
+/// Replaces the socket by one end of a pair, if the carrier accepts the other.
 fn take(fd: c_int, entry: &Entry) {
     let Some([theirs, ours]) = c::local_pair() else {
         return;
@@ -83,7 +83,7 @@ fn take(fd: c_int, entry: &Entry) {
     real::close(ours);
 }
 
-/// Registrations with epoll instances, as many as a descriptor may have.
+/// Saved registrations with epoll instances, as many as are kept for a descriptor.
 struct SavedRegistrations([Option<(c_int, Registered)>; 4]);
 
 impl SavedRegistrations {
@@ -107,7 +107,7 @@ impl SavedRegistrations {
     }
 }
 
-/// What an epoll instance has to tell of a descriptor.
+/// The registration of a descriptor in an epoll instance, read from /proc.
 fn registered(epoll: c_int, fd: c_int) -> Option<Registered> {
     let mut room = [0; 32];
     let file = c::open_to_read(numbered(b"/proc/self/fdinfo/", epoll, &mut room)?)?;
@@ -123,19 +123,19 @@ fn registered(epoll: c_int, fd: c_int) -> Option<Registered> {
     lines.found()
 }
 
-/// Whether a descriptor is filtered.
+/// Returns true if a descriptor is filtered.
 pub(crate) fn is_filtered(fd: c_int) -> bool {
     init::is_carrying() && key(fd).is_some()
 }
 
-/// The name that the carrier knows a connection by, if it has it.
+/// The key by which the carrier knows the connection, if it carries it.
 fn key(fd: c_int) -> Option<u64> {
     let entry = table::entry(fd).filter(|entry| !entry.is_free())?;
     let cookie = entry.cookie.load(Relaxed);
     (entry.carried() == Carried::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
 }
 
-/// Does something with the socket of the network: with this descriptor, or with one that is lent.
+/// Calls `act` with the real socket: one borrowed from the carrier, or this descriptor.
 pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
     if !init::is_carrying() {
         return act(fd);
@@ -153,7 +153,7 @@ pub(crate) fn on_real<R>(fd: c_int, act: impl FnOnce(c_int) -> R) -> R {
     done
 }
 
-/// Whether an option is of the end that the program has, and not of the network's socket.
+/// Returns true if an option concerns the program's end of the pair and not the network socket.
 pub(crate) fn is_of_the_pair(level: c_int, option: c_int) -> bool {
     use c::{SO_ERROR, SO_RCVLOWAT, SO_RCVTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO, SO_SNDTIMEO_NEW};
     let own = [
@@ -167,7 +167,8 @@ pub(crate) fn is_of_the_pair(level: c_int, option: c_int) -> bool {
     level == c::SOL_SOCKET && own.contains(&option)
 }
 
-/// After nothing was read: an end, or -1 with errno where it was none.
+/// The result of a read that returned nothing: 0 for an orderly end, or -1 with errno for a lost
+/// connection.
 pub(crate) fn end(fd: c_int) -> isize {
     if !init::is_carrying() {
         return 0;

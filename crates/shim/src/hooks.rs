@@ -1,5 +1,5 @@
-//! The functions of the C library that this library stands before. Each hands the call on as it is;
-//! what is done beside it is elsewhere.
+//! The hooks: functions that replace those of the C library. Each passes the call on unchanged;
+//! everything else is done in other modules.
 #![allow(unsafe_code, reason = "functions with the C library's names and types")]
 
 use core::ffi::{c_int, c_ulong, c_void};
@@ -12,8 +12,9 @@ use crate::waiting::{PollFd, polling, selecting};
 use crate::waits::For;
 use crate::{filter, init, report, table, watch};
 
-/// A hook: its name, its arguments, and what it does with `next`, the call as it
-/// is, to the function that it stands before. Calls go straight there while there is nothing to do.
+/// Defines a hook: its name, its arguments, and a body that can call `next`, the unchanged call,
+/// and `function`, the hooked function. While there is nothing to do, calls go straight to the
+/// function.
 macro_rules! hooks {
     ($($(#[$meta:meta])* $name:ident in $slot:ident
         ($($arg:ident: $type:ty),*) -> $ret:ty, $next:ident, $function:ident => $body:block)*) => {
@@ -21,7 +22,7 @@ macro_rules! hooks {
             $(#[$meta])*
             ///
             /// # Safety
-            /// As of the function of that name.
+            /// The contract is that of the C function of this name.
             #[cfg_attr(longhaul_preload, unsafe(no_mangle))]
             pub unsafe extern "C" fn $name($($arg: $type),*) -> $ret {
                 let found = $slot.get();
@@ -30,9 +31,9 @@ macro_rules! hooks {
                     return -1;
                 }
                 type Function = unsafe extern "C" fn($($type),*) -> $ret;
-                // SAFETY: what was found under this name has this type.
+                // SAFETY: the C function of this name has this type.
                 let $function: Function = unsafe { transmute(found) };
-                // SAFETY: the arguments are the program's, who answers for them.
+                // SAFETY: the arguments are the program's, which is responsible for them.
                 let $next = || unsafe { $function($($arg),*) };
                 if !init::is_on() {
                     return $next();
@@ -80,7 +81,7 @@ slots! {
     EXIT2 c"_Exit"
 }
 
-/// `struct epoll_event`, which has no gap on x86-64 (epoll_event(3type)).
+/// `struct epoll_event`, which is packed on x86-64 (epoll_event(3type)).
 #[cfg_attr(target_arch = "x86_64", repr(C, packed))]
 #[cfg_attr(not(target_arch = "x86_64"), repr(C))]
 #[derive(Clone, Copy)]
@@ -89,7 +90,7 @@ pub struct EpollEvent {
     pub(crate) data: u64,
 }
 
-/// Before and after something is written to a descriptor.
+/// Wraps a call that writes to a descriptor.
 fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     filter::settle(fd);
     let watched = table::entry(fd).filter(|entry| !entry.is_free());
@@ -112,7 +113,7 @@ fn writing(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     done
 }
 
-/// Before and after something is read from one.
+/// Wraps a call that reads from a descriptor.
 fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
     filter::settle(fd);
     let call = || match call() {
@@ -132,13 +133,13 @@ fn reading(fd: c_int, call: impl FnOnce() -> isize) -> isize {
 }
 
 hooks! {
-    /// connect(2).
+    /// Hook of connect(2).
     connect in CONNECT(fd: c_int, address: *const c_void, len: u32) -> c_int, next, function => {
         if address.is_null() || len < 2 {
             return next();
         }
         let most = (len as usize).min(connecting::LONGEST);
-        // SAFETY: the program says that there are so many bytes.
+        // SAFETY: the program guarantees `len` bytes, and `most` is at most `len`.
         let bytes = unsafe { core::slice::from_raw_parts(address.cast::<u8>(), most) };
         let Some(peer) = connecting::address(bytes) else {
             return next();
@@ -149,19 +150,19 @@ hooks! {
             unsafe { function(fd, at, len) }
         })
     }
-    /// setsockopt(2).
+    /// Hook of setsockopt(2).
     setsockopt in SETSOCKOPT
         (fd: c_int, level: c_int, option: c_int, value: *const c_void, len: u32) -> c_int,
         next, function => {
         let marks = is_mark(level, option);
         let watched = table::entry(fd).filter(|entry| marks && !entry.is_free());
         let Some(entry) = watched.filter(|_| !value.is_null() && len >= 4) else {
-            // SAFETY: the arguments are the program's, but for the descriptor.
+            // SAFETY: the arguments are the program's, except the descriptor.
             return of_socket(fd, level, option, |fd| unsafe {
                 function(fd, level, option, value, len)
             });
         };
-        // SAFETY: the program says that there are so many bytes.
+        // SAFETY: the program guarantees `len` bytes, and `len` is at least 4.
         let mark = unsafe { value.cast::<c_int>().read_unaligned() };
         let errno = c::Errno::keep();
         let kept_off = watch::keeps_off(entry, &Fd(fd), mark as u8);
@@ -169,14 +170,14 @@ hooks! {
         if kept_off {
             return 0;
         }
-        // SAFETY: the arguments are the program's, but for the descriptor.
+        // SAFETY: the arguments are the program's, except the descriptor.
         of_socket(fd, level, option, |fd| unsafe { function(fd, level, option, value, len) })
     }
-    /// getsockopt(2).
+    /// Hook of getsockopt(2).
     getsockopt in GETSOCKOPT
         (fd: c_int, level: c_int, option: c_int, value: *mut c_void, len: *mut u32) -> c_int,
         next, function => {
-        // SAFETY: the arguments are the program's, but for the descriptor.
+        // SAFETY: the arguments are the program's, except the descriptor.
         let done = of_socket(fd, level, option, |fd| unsafe {
             function(fd, level, option, value, len)
         });
@@ -190,8 +191,8 @@ hooks! {
             drop(errno);
             if let Some(wanted) = wanted {
                 let mark = c_int::from(wanted).to_ne_bytes();
-                // SAFETY: the kernel has written so many bytes there, and said so; for IP_TOS it is one
-                // byte where the program has no room for four.
+                // SAFETY: the kernel has written `len` bytes there. For IP_TOS that is a single
+                // byte if the program has no room for four.
                 unsafe {
                     match *len {
                         4.. => value.cast::<[u8; 4]>().write_unaligned(mark),
@@ -203,142 +204,142 @@ hooks! {
         }
         done
     }
-    /// getpeername(2).
+    /// Hook of getpeername(2).
     getpeername in GETPEERNAME
         (fd: c_int, address: *mut c_void, len: *mut u32) -> c_int, next, function => {
         filter::settle(fd);
-        // SAFETY: the arguments are the program's, but for the descriptor.
+        // SAFETY: the arguments are the program's, except the descriptor.
         filter::on_real(fd, |fd| unsafe { function(fd, address, len) })
     }
-    /// getsockname(2).
+    /// Hook of getsockname(2).
     getsockname in GETSOCKNAME
         (fd: c_int, address: *mut c_void, len: *mut u32) -> c_int, next, function => {
-        // SAFETY: the arguments are the program's, but for the descriptor.
+        // SAFETY: the arguments are the program's, except the descriptor.
         filter::on_real(fd, |fd| unsafe { function(fd, address, len) })
     }
-    /// epoll_ctl(2).
+    /// Hook of epoll_ctl(2).
     epoll_ctl in EPOLL_CTL
         (epoll: c_int, what: c_int, fd: c_int, event: *mut EpollEvent) -> c_int, next, function => {
         filter::has_epoll(epoll);
         filter::settle(fd);
         next()
     }
-    /// epoll_wait(2).
+    /// Hook of epoll_wait(2).
     epoll_wait in EPOLL_WAIT
         (epoll: c_int, events: *mut EpollEvent, most: c_int, timeout: c_int) -> c_int,
         next, function => {
         filter::has_epoll(epoll);
         next()
     }
-    /// epoll_pwait(2).
+    /// Hook of epoll_pwait(2).
     epoll_pwait in EPOLL_PWAIT
         (epoll: c_int, events: *mut EpollEvent, most: c_int, timeout: c_int, mask: *const c_void)
         -> c_int, next, function => {
         filter::has_epoll(epoll);
         next()
     }
-    /// write(2).
+    /// Hook of write(2).
     write in WRITE(fd: c_int, from: *const c_void, len: usize) -> isize, next, function => {
         writing(fd, next)
     }
-    /// writev(2).
+    /// Hook of writev(2).
     writev in WRITEV(fd: c_int, parts: *const c_void, count: c_int) -> isize, next, function => {
         writing(fd, next)
     }
-    /// send(2).
+    /// Hook of send(2).
     send in SEND(fd: c_int, from: *const c_void, len: usize, flags: c_int) -> isize, next, function => {
         writing(fd, next)
     }
-    /// sendto(2).
+    /// Hook of sendto(2).
     sendto in SENDTO
         (fd: c_int, from: *const c_void, len: usize, flags: c_int, to: *const c_void, to_len: u32)
         -> isize, next, function => {
         writing(fd, next)
     }
-    /// sendmsg(2).
+    /// Hook of sendmsg(2).
     sendmsg in SENDMSG(fd: c_int, message: *const c_void, flags: c_int) -> isize, next, function => {
         writing(fd, next)
     }
-    /// sendfile(2).
+    /// Hook of sendfile(2).
     sendfile in SENDFILE
         (to: c_int, from: c_int, offset: *mut c_void, len: usize) -> isize, next, function => {
         writing(to, next)
     }
-    /// sendfile(2), as glibc has it for large files.
+    /// Hook of sendfile64(), glibc's sendfile(2) for large files.
     sendfile64 in SENDFILE64
         (to: c_int, from: c_int, offset: *mut c_void, len: usize) -> isize, next, function => {
         writing(to, next)
     }
-    /// read(2).
+    /// Hook of read(2).
     read in READ(fd: c_int, to: *mut c_void, len: usize) -> isize, next, function => {
         reading(fd, next)
     }
-    /// readv(2).
+    /// Hook of readv(2).
     readv in READV(fd: c_int, parts: *const c_void, count: c_int) -> isize, next, function => {
         reading(fd, next)
     }
-    /// recv(2).
+    /// Hook of recv(2).
     recv in RECV(fd: c_int, to: *mut c_void, len: usize, flags: c_int) -> isize, next, function => {
         reading(fd, next)
     }
-    /// recvfrom(2).
+    /// Hook of recvfrom(2).
     recvfrom in RECVFROM
         (fd: c_int, to: *mut c_void, len: usize, flags: c_int, from: *mut c_void,
          from_len: *mut u32) -> isize, next, function => {
         reading(fd, next)
     }
-    /// recvmsg(2).
+    /// Hook of recvmsg(2).
     recvmsg in RECVMSG(fd: c_int, message: *mut c_void, flags: c_int) -> isize, next, function => {
         reading(fd, next)
     }
-    /// poll(2).
+    /// Hook of poll(2).
     poll in POLL(of: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int, next, function => {
-        // SAFETY: the program says that there are so many.
+        // SAFETY: the program guarantees `count` elements.
         unsafe { polling(of, count, next) }
     }
-    /// ppoll(2).
+    /// Hook of ppoll(2).
     ppoll in PPOLL
         (of: *mut PollFd, count: c_ulong, timeout: *const c_void, mask: *const c_void) -> c_int,
         next, function => {
-        // SAFETY: the program says that there are so many.
+        // SAFETY: the program guarantees `count` elements.
         unsafe { polling(of, count, next) }
     }
-    /// select(2).
+    /// Hook of select(2).
     select in SELECT
         (count: c_int, reading: *mut c_ulong, writing: *mut c_ulong, other: *mut c_ulong,
          timeout: *mut c_void) -> c_int, next, function => {
-        // SAFETY: the program says that its sets have so many bits.
+        // SAFETY: the program guarantees that its sets have `count` bits.
         unsafe { selecting(count, reading, writing, next) }
     }
-    /// pselect(2).
+    /// Hook of pselect(2).
     pselect in PSELECT
         (count: c_int, reading: *mut c_ulong, writing: *mut c_ulong, other: *mut c_ulong,
          timeout: *const c_void, mask: *const c_void) -> c_int, next, function => {
-        // SAFETY: the program says that its sets have so many bits.
+        // SAFETY: the program guarantees that its sets have `count` bits.
         unsafe { selecting(count, reading, writing, next) }
     }
-    /// close(2).
+    /// Hook of close(2).
     close in CLOSE(fd: c_int) -> c_int, next, function => {
         report::closing(fd);
         next()
     }
-    /// dup(2).
+    /// Hook of dup(2).
     dup in DUP(fd: c_int) -> c_int, next, function => {
         let to = next();
         report::copied(fd, to);
         to
     }
-    /// dup2(2).
+    /// Hook of dup2(2).
     dup2 in DUP2(fd: c_int, to: c_int) -> c_int, next, function => {
         onto(fd, to, next)
     }
-    /// dup3(2).
+    /// Hook of dup3(2).
     dup3 in DUP3(fd: c_int, to: c_int, flags: c_int) -> c_int, next, function => {
         onto(fd, to, next)
     }
 }
 
-/// Whether an option is the mark of packets, of IPv4 or IPv6.
+/// Returns true if an option sets the TOS byte or traffic class, which has the DSCP.
 fn is_mark(level: c_int, option: c_int) -> bool {
     matches!(
         (level, option),
@@ -346,7 +347,7 @@ fn is_mark(level: c_int, option: c_int) -> bool {
     )
 }
 
-/// A call about an option, on the socket that it concerns.
+/// Calls a function about an option, on the socket that the option concerns.
 fn of_socket(fd: c_int, level: c_int, option: c_int, call: impl FnOnce(c_int) -> c_int) -> c_int {
     match filter::is_of_the_pair(level, option) {
         true => call(fd),
@@ -354,7 +355,7 @@ fn of_socket(fd: c_int, level: c_int, option: c_int, call: impl FnOnce(c_int) ->
     }
 }
 
-/// A descriptor gets the number of another, which is closed by that.
+/// Duplicates a descriptor onto `to`, which closes the file that had that number.
 fn onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     if fd != to {
         report::closing(to);
@@ -364,19 +365,19 @@ fn onto(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
     done
 }
 
-/// _exit(2), which runs nothing at the end of a program.
+/// Hook of _exit(2), which skips the functions at the end of a program.
 ///
 /// # Safety
-/// As of the function of that name.
+/// The contract is that of the C function of this name.
 #[cfg_attr(longhaul_preload, unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(code: c_int) -> ! {
     leave(&EXIT, code)
 }
 
-/// _Exit(3), the same.
+/// Hook of _Exit(3), another name of _exit(2).
 ///
 /// # Safety
-/// As of the function of that name.
+/// The contract is that of the C function of this name.
 #[cfg_attr(longhaul_preload, unsafe(no_mangle))]
 #[allow(non_snake_case, reason = "the name that C has given it")]
 pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
@@ -385,11 +386,11 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
 
 fn leave(next: &Next, code: c_int) -> ! {
     report::end();
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<unsafe extern "C" fn(c_int) -> !> = unsafe { transmute(next.get()) };
     loop {
         if let Some(next) = next {
-            // SAFETY: it takes any number.
+            // SAFETY: any number is valid.
             unsafe { next(code) }
         }
     }

@@ -1,5 +1,5 @@
-//! The beginning of a program: the rules are read once, before it runs. Until then, and where
-//! there is nothing to do, calls go through at the cost of one load.
+//! Initialization: reads the rules once, before the program runs. Until then, and if there is
+//! nothing to do, a hook costs one load.
 #![allow(
     unsafe_code,
     reason = "memory that is written once, before anybody reads it"
@@ -23,16 +23,16 @@ const ON: u32 = 1;
 const REPORTING: u32 = 2;
 const CARRYING: u32 = 4;
 
-/// Which hosts are near and far.
+/// Hosts known to be near or far.
 pub(crate) static MEMORY: Memory = Memory::new();
 
-/// The longest rules.
+/// Longest `LONGHAUL_WRAP`, in bytes.
 const LONGEST: usize = 4096;
 
 struct Kept {
     text: [u8; LONGEST],
     rules: Option<Rules<'static>>,
-    /// Where in the text the name of the report begins; a zero ends it.
+    /// Offset of the report's file name in the text; a zero ends it.
     report: usize,
     program: [u8; 64],
     program_len: usize,
@@ -40,8 +40,8 @@ struct Kept {
 
 struct Cell(UnsafeCell<Kept>);
 
-// SAFETY: it is written by `begin` alone, which runs once and before MODE says that it has; all
-// others read it, and only when MODE says so.
+// SAFETY: only `begin` writes it, which runs once and before MODE is set; all others read it, and
+// only if MODE is set.
 unsafe impl Sync for Cell {}
 
 static KEPT: Cell = Cell(UnsafeCell::new(Kept {
@@ -52,27 +52,27 @@ static KEPT: Cell = Cell(UnsafeCell::new(Kept {
     program_len: 0,
 }));
 
-/// Whether anything is to be done.
+/// Returns true if there are rules to apply.
 pub(crate) fn is_on() -> bool {
     MODE.load(Acquire) != OFF
 }
 
-/// Whether lines are written for a report.
+/// Returns true if a report is written.
 pub(crate) fn is_reporting() -> bool {
     MODE.load(Acquire) & REPORTING != 0
 }
 
-/// Whether another process carries bytes, where a rule says so.
+/// Returns true if there is a carrier.
 pub(crate) fn is_carrying() -> bool {
     MODE.load(Acquire) & CARRYING != 0
 }
 
 fn kept() -> Option<&'static Kept> {
-    // SAFETY: nobody writes any more.
+    // SAFETY: once MODE is set, nothing writes to it.
     is_on().then(|| unsafe { &*KEPT.0.get() })
 }
 
-/// The rules, where there is something to do.
+/// The rules, if there are any to apply.
 pub(crate) fn rules() -> Option<&'static Rules<'static>> {
     kept()?.rules.as_ref()
 }
@@ -84,14 +84,14 @@ pub(crate) fn report() -> Option<&'static CStr> {
     CStr::from_bytes_until_nul(name).ok()
 }
 
-/// The program's name.
+/// The program's file name.
 pub(crate) fn program() -> &'static str {
     let name = kept().and_then(|kept| kept.program.get(..kept.program_len));
     name.and_then(|name| core::str::from_utf8(name).ok())
         .unwrap_or("?")
 }
 
-/// Called by the loader once this library and those that it needs are there.
+/// Run by the loader once this library and its dependencies are loaded.
 #[cfg(longhaul_preload)]
 #[unsafe(link_section = ".init_array")]
 #[used]
@@ -105,12 +105,12 @@ extern "C" fn begin() {
     if c::variable(c"LONGHAUL_OFF").is_some_and(|value| !value.is_empty()) {
         return;
     }
-    // SAFETY: MODE is off, so that nobody reads, and the loader calls this once.
+    // SAFETY: MODE is off, so nothing reads it, and the loader calls this once.
     let kept = unsafe { &mut *KEPT.0.get() };
     let mut room = [0; 512];
     let path = c::link(c"/proc/self/exe", &mut room);
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    // What sshd lets in is confined to few system calls, and ended for any other.
+    // A process of sshd may be confined to few system calls, and is killed for any other.
     if name.starts_with(b"sshd") {
         return;
     }
@@ -123,7 +123,7 @@ extern "C" fn begin() {
     if given.len() >= LONGEST {
         return tell(&[" is too long"]);
     }
-    // A copy: programs write over their environment.
+    // Copy the text, since programs may overwrite their environment.
     for (to, from) in kept.text.iter_mut().zip(given) {
         *to = *from;
     }
@@ -149,7 +149,7 @@ extern "C" fn begin() {
     MODE.store(mode, Release);
 }
 
-/// One line on standard error. The program runs as it is.
+/// Prints one line on standard error. The program then runs unchanged.
 fn tell(what: &[&str]) {
     let parts: [&[&str]; 3] = [
         &["longhaul wrap: LONGHAUL_WRAP"],

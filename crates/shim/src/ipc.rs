@@ -1,56 +1,56 @@
-//! What the library tells the process that carries bytes for it, and asks of it, as bytes. One
-//! letter goes with each connection to that process; descriptors follow it.
+//! The encoding of messages between the library and the carrier. Each message has its own
+//! connection; descriptors follow it.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::rules::{mapped, plain};
 
-/// The length of a letter without its text.
+/// Length of a message without its text.
 pub const HEAD: usize = 64;
-/// The longest text: a line of a report.
+/// Longest text: a line of the report.
 pub const TEXT: usize = 1024;
 
-/// What is wanted.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A connected socket and one end of a pair follow: bytes go between them from now on. The text
-    /// is the program's name. Answered.
+    /// Carry bytes between the connected socket and the end of a pair that follow. The text is the
+    /// program's name. Answered.
     Take,
-    /// A connection from `port` of this machine is to be led to `peer` by the proxy at `via`. The
-    /// text is the program's name. Not answered.
+    /// Connect to `peer` over the proxy at `via`, for the connection that arrives from local
+    /// `port`. The text is the program's name. Not answered.
     Lead,
-    /// The socket of a connection that was taken is wanted for a moment. Answered with it.
+    /// Lend the socket of a carried connection. Answered with the socket.
     Lend,
-    /// The program closes a connection: the text is its line of the report. Answered, so that it
-    /// is there before the end.
+    /// The program closes a connection; the text is its report line. Answered, so that the carrier
+    /// has it before the end.
     Line,
 }
 
-/// A letter without its text.
+/// A message without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpcMessage {
-    /// What is wanted.
+    /// The kind of the message.
     pub kind: Kind,
-    /// The cookie of the socket that the program has.
+    /// Cookie of the program's socket.
     pub key: u64,
-    /// The port that the program's socket has on this machine; of [`Kind::Lead`] alone.
+    /// Local port of the program's socket; only for [`Kind::Lead`].
     pub port: u16,
-    /// Where the program connected to.
+    /// The program's destination.
     pub peer: SocketAddr,
-    /// The proxy; of [`Kind::Lead`] alone.
+    /// The proxy; only for [`Kind::Lead`].
     pub via: SocketAddr,
-    /// How many bytes of text follow.
+    /// Length of the text that follows, in bytes.
     pub text: usize,
 }
 
-/// Answered to what was done; anything else is the number of an error.
+/// Answer for success; any other value is an errno.
 pub const DONE: u8 = 0;
 
 /// No address.
 pub const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 impl IpcMessage {
-    /// As bytes.
+    /// Encodes the message.
     pub fn bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         let mut at = 0;
@@ -77,7 +77,7 @@ impl IpcMessage {
         bytes
     }
 
-    /// From bytes; `None` where they are no letter.
+    /// Decodes a message; `None` if it is invalid.
     pub fn read(bytes: &[u8; HEAD]) -> Option<Self> {
         let kind = match bytes[0] {
             1 => Kind::Take,

@@ -1,15 +1,15 @@
-//! The library that `longhaul wrap` has a program load before all others (LD_PRELOAD), and the
-//! rules by which it acts.
+//! The library that `longhaul wrap` preloads into a program (LD_PRELOAD), and the rules that
+//! control it.
 //!
-//! It stands before some functions of the C library, and hands every call on as it is. What it
-//! does beside that ([`watch`]) is setsockopt() on a socket that was connected, and at connect()
-//! another address where a rule says so. It holds no descriptor, thread or lock, allocates
-//! nothing, keeps errno, and leaves alone what it does not know: docs/design/0015-wrap.md.
+//! The library hooks some functions of the C library and passes every call on unchanged. In
+//! addition ([`watch`]) it calls setsockopt() on connected sockets, and connects to another address
+//! if a rule says so. It keeps no descriptor, thread or lock, allocates nothing, preserves errno,
+//! and does not touch unknown sockets: docs/design/0015-wrap.md.
 //!
-//! As a crate of the workspace this is an ordinary library, which the program links for [`rules`]
-//! and the tests for the rest. The preloaded library is made of the same files by the build script
-//! of `longhaul`, with `--cfg longhaul_preload`: only then are the hooks named as what they stand
-//! before. It links nothing, so that no version of a C library is asked for.
+//! In the workspace this crate is an ordinary library, which the program uses for [`rules`] and the
+//! tests for the rest. The build script of `longhaul` compiles the same files with `--cfg
+//! longhaul_preload` to the preloaded library; only then do the hooks have the names of the
+//! functions they replace. It links nothing, so it requires no particular version of a C library.
 
 #![no_std]
 
@@ -52,7 +52,7 @@ mod socket;
 #[cfg(target_os = "linux")]
 mod waiting;
 
-/// Nothing here panics; whoever finds a way ends the program at once rather than go on half done.
+/// Aborts at a panic, of which no way is known, rather than continue in a broken state.
 #[cfg(longhaul_preload)]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

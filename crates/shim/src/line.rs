@@ -1,19 +1,19 @@
-//! A connection as a line of JSON, made in memory of a fixed size: lines are written from within
-//! close() and at the end of a program.
+//! Formats a connection as a line of JSON in memory of fixed size: lines are written inside close()
+//! and at the end of a program.
 
 use core::net::{IpAddr, SocketAddr};
 
 use crate::waits::Waited;
 
-/// What may be changed on a connection.
+/// The properties of a connection that the library may change.
 pub mod changed {
-    /// Its mark.
+    /// The DSCP.
     pub const DSCP: u32 = 1;
-    /// Its congestion control.
+    /// The congestion control.
     pub const CONGESTION: u32 = 2;
-    /// How much unsent data the kernel takes.
+    /// The limit of unsent data in the kernel.
     pub const NOTSENT_LOWAT: u32 = 4;
-    /// Their names in the line.
+    /// Names of the bits in the line.
     pub(super) const NAMES: [(u32, &str); 3] = [
         (DSCP, "dscp"),
         (CONGESTION, "congestion"),
@@ -21,50 +21,50 @@ pub mod changed {
     ];
 }
 
-/// What is told of a connection.
+/// The report about one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// The program's name.
     pub program: &'a str,
-    /// Its process.
+    /// Process ID.
     pub pid: u32,
-    /// Where it connected to.
+    /// The program's destination.
     pub peer: SocketAddr,
-    /// The relay that it was led to instead.
+    /// The relay that was connected to instead.
     pub via: Option<SocketAddr>,
     /// From connect() to the end, in microseconds.
     pub lasted_us: u64,
-    /// What the kernel counted; `None` where it no longer tells.
+    /// Counters of the kernel; `None` if the socket is gone.
     pub tcp: Option<Tcp>,
-    /// The DSCP that the program wanted last.
+    /// The DSCP that the program set last.
     pub dscp: Option<u8>,
-    /// How often it set one that was kept off.
+    /// Number of times that the program set a DSCP without effect.
     pub kept_off: u32,
-    /// Bits of [`changed`].
+    /// The changed properties, as bits of [`changed`].
     pub changed: u32,
-    /// Its waits to read.
+    /// Waits for reading.
     pub reading: Waited,
-    /// Its waits to write.
+    /// Waits for writing.
     pub writing: Waited,
 }
 
-/// Of TCP_INFO.
+/// Counters from TCP_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Bytes that arrived at the peer.
+    /// Bytes that the peer has acknowledged.
     pub sent: u64,
-    /// Bytes that arrived here.
+    /// Bytes received.
     pub received: u64,
     /// The round trip, in microseconds.
     pub rtt_us: u32,
-    /// The lowest, in microseconds.
+    /// The shortest round trip, in microseconds.
     pub min_rtt_us: u32,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u32,
 }
 
 impl Record<'_> {
-    /// The line, with its newline.
+    /// Formats the line, with its newline.
     pub fn line(&self) -> Line {
         let mut line = Line::new();
         line.text("{\"program\":\"");
@@ -118,10 +118,10 @@ impl Record<'_> {
     }
 }
 
-/// The longest line has some 750 bytes.
+/// Buffer size; the longest line has some 750 bytes.
 const LEN: usize = 1024;
 
-/// Text in memory of its own. What is too long is cut.
+/// A line in a buffer of fixed size. Excess text is cut.
 pub struct Line {
     bytes: [u8; LEN],
     len: usize,
@@ -135,7 +135,7 @@ impl Line {
         }
     }
 
-    /// What was put in.
+    /// The text so far.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
@@ -151,7 +151,7 @@ impl Line {
         text.bytes().for_each(|byte| self.byte(byte));
     }
 
-    /// A name as JSON takes it whatever it has.
+    /// Appends a name, with `?` for characters that JSON would need to escape.
     fn name(&mut self, name: &str) {
         for byte in name.bytes().take(64) {
             let plain = (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
@@ -199,7 +199,7 @@ impl Line {
         ]);
     }
 
-    /// As a string of JSON. IPv6 in eight groups, which every parser takes.
+    /// Appends an address as a JSON string. IPv6 has all eight groups, which every parser accepts.
     fn address(&mut self, address: SocketAddr) {
         self.text("\"");
         match address.ip() {

@@ -1,19 +1,19 @@
-//! Which hosts were near and which were far, for as long as the process lives: what is connected to
-//! again is not asked about again, and to a far host the first packet has no mark either.
+//! Remembers which hosts are near and far while the process lives. A known host need not be
+//! measured again, and to a known far one even the first packet has no DSCP.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::rules::plain;
 
-/// What is known of a host.
+/// The distance of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Near,
     Far,
 }
 
-/// A place each for as many hosts; one that comes to the place of another replaces it.
+/// Number of hosts that are remembered; one with the same slot replaces another.
 const PLACES: usize = 256;
 
 pub(crate) struct Memory([AtomicU64; PLACES]);
@@ -41,7 +41,7 @@ impl Memory {
         }
     }
 
-    /// Its place, and 62 bits that tell it from others there.
+    /// The slot of a host, and 62 bits that distinguish it from others with that slot.
     fn place(&self, ip: IpAddr) -> (&AtomicU64, u64) {
         let bits = match plain(ip) {
             IpAddr::V4(v4) => u128::from(u32::from(v4)) | 1 << 127,
@@ -53,7 +53,7 @@ impl Memory {
     }
 }
 
-/// Each bit of the result depends on all (the finalizer of SplitMix64).
+/// The finalizer of SplitMix64: each bit of the result depends on all.
 fn mix(bits: u64) -> u64 {
     let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,43 +1,43 @@
-//! What a program file is, as far as it decides whether a library can be put before it.
+//! Examines a program file to decide if a library can be preloaded.
 
-/// So much of the beginning of a file is enough for [`look`].
+/// Bytes at the beginning of a file that suffice for [`look`].
 pub const HEAD: usize = 64 << 10;
 
-/// What a program is.
+/// The kind of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program<'a> {
-    /// Linked dynamically; by this loader.
+    /// Dynamically linked.
     Dynamic {
-        /// The loader's path.
+        /// Path of the loader.
         loader: &'a [u8],
-        /// Made by Go's compiler, whose programs call the kernel themselves.
+        /// Built by Go's compiler: such programs call the kernel directly.
         go: bool,
     },
-    /// Linked statically.
+    /// Statically linked.
     Static {
-        /// Made by Go's compiler.
+        /// Built by Go's compiler.
         go: bool,
     },
-    /// For another processor, or for 32 bits.
+    /// Built for another processor, or for 32 bits.
     Foreign,
-    /// A script: the interpreter's path and what follows it.
+    /// A script with an interpreter line.
     Script {
-        /// The path.
+        /// Path of the interpreter.
         interpreter: &'a [u8],
-        /// The one argument that the kernel gives it; may be empty.
+        /// The single argument that the kernel passes to the interpreter; may be empty.
         argument: &'a [u8],
     },
-    /// None of these.
+    /// Another kind of file.
     Unknown,
 }
 
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
-/// The longest path of a loader.
+/// Longest path of a loader.
 const PATH: usize = 4096;
 
-/// Looks at the first [`HEAD`] bytes of a file (elf(5), execve(2)); `own` is the beginning of a
+/// Examines the first [`HEAD`] bytes of a file (elf(5), execve(2)). `own` is the beginning of a
 /// program that runs here, for comparison.
 pub fn look<'a>(head: &'a [u8], own: &[u8]) -> Program<'a> {
     if let Some(line) = head.strip_prefix(b"#!") {
@@ -73,7 +73,7 @@ fn script(line: &[u8]) -> Program<'_> {
     }
 }
 
-/// Numbers have this machine's byte order, since they are of the same kind.
+/// Reads a number in this machine's byte order, which files of this kind have.
 fn number<const N: usize>(of: &[u8], at: usize) -> Option<u64> {
     let bytes: [u8; N] = *of.get(at..)?.first_chunk()?;
     let mut wide = [0; 8];
@@ -101,7 +101,7 @@ fn elf(head: &[u8]) -> Option<Program<'_>> {
                 loader = Some(path.strip_suffix(b"\0").unwrap_or(path));
             }
             PT_DYNAMIC => dynamic = true,
-            // The build id of Go's linker: a note of its own name.
+            // Go's linker puts the build id into a note named Go.
             PT_NOTE => {
                 let named = within().and_then(|note| note.get(12..16));
                 go |= named == Some(b"Go\0\0");

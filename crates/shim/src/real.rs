@@ -1,4 +1,4 @@
-//! Calls of our own, to the functions behind the hooks.
+//! Calls by the library itself, to the functions behind the hooks.
 #![allow(unsafe_code, reason = "functions that were found by their names")]
 
 use core::ffi::{c_int, c_ulong, c_void};
@@ -13,31 +13,31 @@ use crate::hooks::{
 };
 use crate::waiting::{POLLIN, PollFd};
 
-/// Sets an option of a socket; false where that is not possible.
+/// Sets a socket option. Returns false if that failed.
 pub(crate) fn set_option(fd: c_int, level: c_int, name: c_int, value: &[u8]) -> bool {
     type Set = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, u32) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Set> = unsafe { transmute(SETSOCKOPT.get()) };
     let len = value.len() as u32;
     // SAFETY: the pointer and the length are those of bytes that outlive the call.
     next.is_some_and(|next| unsafe { next(fd, level, name, value.as_ptr().cast(), len) == 0 })
 }
 
-/// An option of a socket into these bytes: how many there are.
+/// Reads a socket option into `value`. Returns its length.
 pub(crate) fn option(fd: c_int, level: c_int, name: c_int, value: &mut [u8]) -> Option<usize> {
     type Get = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut u32) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Get> = unsafe { transmute(GETSOCKOPT.get()) };
     let mut len = u32::try_from(value.len()).ok()?;
-    // SAFETY: the pointers are to bytes that outlive the call, and `len` is how many.
+    // SAFETY: the pointers are to bytes that outlive the call, and `len` is their number.
     let done = unsafe { next?(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) };
     (done == 0).then_some((len as usize).min(value.len()))
 }
 
-/// Writes to a descriptor of ours, by the function behind the hook. Best effort.
+/// Writes to a descriptor; errors are ignored.
 pub(crate) fn write_all(fd: c_int, bytes: &[u8]) {
     type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Write> = unsafe { transmute(WRITE.get()) };
     if let Some(next) = next {
         // SAFETY: the pointer and the length are those of bytes that outlive the call.
@@ -45,26 +45,26 @@ pub(crate) fn write_all(fd: c_int, bytes: &[u8]) {
     }
 }
 
-/// Closes a descriptor of ours.
+/// Closes a descriptor of the library.
 pub(crate) fn close(fd: c_int) {
     type Close = unsafe extern "C" fn(c_int) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Close> = unsafe { transmute(CLOSE.get()) };
     if let Some(next) = next {
-        // SAFETY: the descriptor is ours.
+        // SAFETY: the descriptor belongs to the library.
         unsafe { next(fd) };
     }
 }
 
-/// How long a relay may take for its next answer, in milliseconds.
+/// Time limit for the next answer of a proxy, in milliseconds.
 const PATIENCE: c_int = 30_000;
-/// Of send(2): a peer that is gone raises no signal.
+/// Flag of send(2): no signal if the peer is gone.
 const MSG_NOSIGNAL: c_int = 0x4000;
 
-/// Sends all of this on a socket that waits, by the function behind the hook.
+/// Sends all bytes on a blocking socket. Returns false if that failed.
 pub(crate) fn send(fd: c_int, bytes: &[u8]) -> bool {
     type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Send> = unsafe { transmute(SEND.get()) };
     let Some(next) = next else {
         return false;
@@ -74,13 +74,13 @@ pub(crate) fn send(fd: c_int, bytes: &[u8]) -> bool {
     usize::try_from(sent) == Ok(bytes.len())
 }
 
-/// Fills this from a socket, and takes no byte more.
+/// Fills `bytes` from a socket and reads no byte more. Returns false at an error or end.
 pub(crate) fn receive(fd: c_int, mut bytes: &mut [u8]) -> bool {
     type Poll = unsafe extern "C" fn(*mut PollFd, c_ulong, c_int) -> c_int;
     type Recv = unsafe extern "C" fn(c_int, *mut c_void, usize, c_int) -> isize;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let poll: Option<Poll> = unsafe { transmute(POLL.get()) };
-    // SAFETY: as above.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Recv> = unsafe { transmute(RECV.get()) };
     let (Some(poll), Some(next)) = (poll, next) else {
         return false;
@@ -113,31 +113,32 @@ pub(crate) fn receive(fd: c_int, mut bytes: &mut [u8]) -> bool {
     true
 }
 
-/// Connects a socket of ours.
+/// Connects a socket of the library.
 pub(crate) fn connect(fd: c_int, address: &[u8]) -> bool {
     type Connect = unsafe extern "C" fn(c_int, *const c_void, u32) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Connect> = unsafe { transmute(CONNECT.get()) };
     let len = address.len() as u32;
     // SAFETY: the pointer and the length are those of bytes that outlive the call.
     next.is_some_and(|next| unsafe { next(fd, address.as_ptr().cast(), len) == 0 })
 }
 
-/// The address that a socket has here: how many bytes.
+/// Reads the local address of a socket. Returns its length.
 pub(crate) fn own_address(fd: c_int, address: &mut [u8]) -> Option<usize> {
     type Get = unsafe extern "C" fn(c_int, *mut c_void, *mut u32) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Get> = unsafe { transmute(GETSOCKNAME.get()) };
     let mut len = u32::try_from(address.len()).ok()?;
-    // SAFETY: the pointers are to bytes that outlive the call, and `len` is how many.
+    // SAFETY: the pointers are to bytes that outlive the call, and `len` is their number.
     let done = unsafe { next?(fd, address.as_mut_ptr().cast(), &raw mut len) };
     (done == 0).then_some((len as usize).min(address.len()))
 }
 
-/// Reads from a descriptor of ours: how many bytes, 0 at the end and after errors.
+/// Reads from a descriptor of the library. Returns the number of bytes; 0 at the end and after
+/// errors.
 pub(crate) fn read(fd: c_int, bytes: &mut [u8]) -> usize {
     type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Read> = unsafe { transmute(READ.get()) };
     let Some(next) = next else {
         return 0;
@@ -147,22 +148,22 @@ pub(crate) fn read(fd: c_int, bytes: &mut [u8]) -> usize {
     usize::try_from(read).map_or(0, |read| read.min(bytes.len()))
 }
 
-/// Gives `to` the socket of `from`.
+/// Duplicates `from` onto the number `to`.
 pub(crate) fn put_onto(from: c_int, to: c_int, closed_by_exec: bool) -> bool {
     type Dup = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Dup> = unsafe { transmute(DUP3.get()) };
     let flags = if closed_by_exec { c::O_CLOEXEC } else { 0 };
-    // SAFETY: it takes numbers alone; whoever calls answers for what becomes of them.
+    // SAFETY: all arguments are numbers; the caller is responsible for the descriptors.
     next.is_some_and(|next| unsafe { next(from, to, flags) == to })
 }
 
-/// Registers a descriptor with an epoll instance, or takes it out.
+/// Registers a descriptor with an epoll instance, or removes it.
 pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<Registered>) {
     type Control = unsafe extern "C" fn(c_int, c_int, c_int, *mut EpollEvent) -> c_int;
     const ADD: c_int = 1;
     const DELETE: c_int = 2;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Control> = unsafe { transmute(EPOLL_CTL.get()) };
     let what_to = if what.is_some() { ADD } else { DELETE };
     let Registered { events, data } = what.unwrap_or(Registered { events: 0, data: 0 });
@@ -173,7 +174,7 @@ pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<Registered>) {
     }
 }
 
-/// `struct msghdr` where longs have 64 bits.
+/// `struct msghdr` with 64-bit longs.
 #[repr(C)]
 struct Message {
     name: *mut c_void,
@@ -192,7 +193,7 @@ struct Part {
     len: usize,
 }
 
-/// `struct cmsghdr` with a descriptor.
+/// `struct cmsghdr` with one descriptor.
 #[repr(C)]
 struct Control {
     len: usize,
@@ -201,7 +202,7 @@ struct Control {
     fd: c_int,
 }
 
-/// The length of a control message with one descriptor.
+/// Length of a control message with one descriptor.
 const CONTROL: usize = 20;
 
 impl Message {
@@ -218,10 +219,10 @@ impl Message {
     }
 }
 
-/// Sends a descriptor, and a byte since it cannot go alone.
+/// Sends a descriptor, along with a byte, since it cannot be sent alone.
 pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
     type Send = unsafe extern "C" fn(c_int, *const Message, c_int) -> isize;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Send> = unsafe { transmute(SENDMSG.get()) };
     let mut byte = 0;
     let mut part = Part {
@@ -235,16 +236,16 @@ pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
         fd,
     };
     let message = Message::new(&mut part, &mut control);
-    // SAFETY: all that the message points to are locals.
+    // SAFETY: the message points to locals only.
     next.is_some_and(|next| unsafe { next(to, &raw const message, MSG_NOSIGNAL) == 1 })
 }
 
-/// One byte, and the descriptor that came with it.
+/// Receives one byte, and the descriptor with it, if there is one.
 pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
     type Receive = unsafe extern "C" fn(c_int, *mut Message, c_int) -> isize;
-    /// Of recvmsg(2).
+    /// Flag of recvmsg(2): close received descriptors at exec.
     const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
-    // SAFETY: what was found under this name has this type.
+    // SAFETY: the C function of this name has this type.
     let next: Option<Receive> = unsafe { transmute(RECVMSG.get()) };
     let mut byte = 0;
     let mut part = Part {
@@ -259,7 +260,7 @@ pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
     };
     let mut message = Message::new(&mut part, &mut control);
     loop {
-        // SAFETY: all that the message points to are locals, with their lengths.
+        // SAFETY: the message points to locals only, with their lengths.
         let received = unsafe { next?(from, &raw mut message, MSG_CMSG_CLOEXEC) };
         match received {
             1 => break,

@@ -1,4 +1,4 @@
-//! The lines of a report: one for each connection, when it ends.
+//! Writes the report: a line for each connection, when it ends.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,14 +12,14 @@ use crate::waits::{For, LEAST_US};
 use crate::watch::{Socket as _, is_same};
 use crate::{c, init, real, table};
 
-/// Before a descriptor is closed, or becomes another: its connection ends here, unless the same
-/// socket has another number too.
+/// Ends a connection in the table and writes its line. Called before a descriptor is closed or
+/// replaced; a socket that has another descriptor too lives on.
 pub(crate) fn closing(fd: c_int) {
     let Some(entry) = table::entry(fd).filter(|entry| !entry.is_free()) else {
         return;
     };
     let errno = c::Errno::keep();
-    // A child of fork() has a copy of the table, and one of vfork() the table itself.
+    // A child of fork() has a copy of the table, and one of vfork() shares it.
     if entry.owner.load(Relaxed) == c::process() {
         if init::is_reporting() && !has_another_number(fd, entry) {
             tell(fd, entry);
@@ -29,7 +29,7 @@ pub(crate) fn closing(fd: c_int) {
     drop(errno);
 }
 
-/// A descriptor got another number too.
+/// Notes that a descriptor was duplicated.
 pub(crate) fn copied(from: c_int, to: c_int) {
     let of = |fd| table::entry(fd);
     let (Some(from), Some(to)) = (of(from), of(to)) else {
@@ -45,7 +45,7 @@ pub(crate) fn copied(from: c_int, to: c_int) {
     drop(errno);
 }
 
-/// Whether the same socket has another number too.
+/// Returns true if another descriptor has the same socket.
 pub(crate) fn has_another_number(fd: c_int, entry: &Entry) -> bool {
     let cookie = entry.cookie.load(Relaxed);
     entries().any(|(other, there)| {
@@ -61,9 +61,9 @@ fn tell(fd: c_int, entry: &Entry) {
     let same = is_same(entry, &socket);
     let changed = entry.changed.load(Relaxed);
     let mark = match entry.mark.load(Relaxed) {
-        // Where it was not taken off, it is still there.
+        // An unchanged DSCP is still set on the socket.
         NO_MARK if same && changed & changed::DSCP == 0 => socket.mark().unwrap_or(0),
-        // The lower byte.
+        // The TOS byte is the lower one.
         mark => mark as u8,
     };
     let record = Record {
@@ -80,7 +80,7 @@ fn tell(fd: c_int, entry: &Entry) {
         writing: entry.writing.read(),
     };
     let line = record.line();
-    // Who carries the bytes knows more of them, and adds it.
+    // The carrier completes the line and writes it.
     if matches!(entry.carried(), Carried::Led | Carried::Filtered) {
         let letter = letter(Kind::Line, entry.cookie.load(Relaxed), line.bytes());
         let told = |c: Carrier| c.tell(&letter, line.bytes(), &[]) && c.agrees();
@@ -88,14 +88,14 @@ fn tell(fd: c_int, entry: &Entry) {
             return;
         }
     }
-    // Held for the moment of writing only. Where no descriptor is to be had, the line is lost.
+    // Open the file only while writing. Without a free descriptor, the line is lost.
     if let Some(file) = c::append(path) {
         real::write_all(file, line.bytes());
         real::close(file);
     }
 }
 
-/// The end of the program: whatever is still connected.
+/// Run by the loader at the end of the program: ends all remaining connections.
 #[cfg(longhaul_preload)]
 #[allow(unsafe_code, reason = "a section that the loader reads")]
 #[unsafe(link_section = ".fini_array")]
@@ -109,24 +109,24 @@ pub(crate) extern "C" fn end() {
     }
 }
 
-/// Since when a call may be waiting, where that is of interest.
+/// The time before a call that may wait, if it is reported.
 pub(crate) fn since() -> Option<u64> {
     init::is_reporting().then(c::now_us)
 }
 
-/// The same for a call on this descriptor alone.
+/// The time before a call on this descriptor, if its waits are reported.
 pub(crate) fn since_on(fd: c_int) -> Option<u64> {
     let watched = table::entry(fd).is_some_and(|entry| !entry.is_free());
     watched.then(since).flatten()
 }
 
-/// How long it has been, where that is a wait.
+/// Microseconds since then, if long enough to count as a wait.
 pub(crate) fn waited(since: Option<u64>) -> Option<u64> {
     let us = c::now_us().saturating_sub(since?);
     (us >= LEAST_US).then_some(us)
 }
 
-/// This descriptor was waited for.
+/// Adds a wait to a descriptor's connection.
 pub(crate) fn add(fd: c_int, what: For, us: u64) {
     let Some(entry) = table::entry(fd) else {
         return;

@@ -1,83 +1,83 @@
-//! The rules: what `LONGHAUL_WRAP` says. Words with commas between them:
+//! The rules in `LONGHAUL_WRAP`, separated by commas:
 //!
 //! | word | meaning |
 //! |---|---|
-//! | `tune` | far connections are tuned; said for its own sake, since it is so without |
-//! | `no-tune` | nothing is |
-//! | `always` | all are, at once, near ones too |
-//! | `dscp=N` | the mark that packets get in place of the program's, 0 to 63; 0 without it |
-//! | `congestion=NAME` | the congestion control of far connections; BBR without it |
+//! | `tune` | tune far connections; this is the default |
+//! | `no-tune` | tune no connections |
+//! | `always` | tune all connections at their start, near ones too |
+//! | `dscp=N` | DSCP that replaces the program's, 0 to 63; default 0 |
+//! | `congestion=NAME` | congestion control of far connections; default BBR |
 //! | `route=DEST=VIA` | connections to DEST go to VIA, a relay |
-//! | `filter=DEST` | another process carries the bytes of connections to DEST, if there is one |
-//! | `carrier=NAME@PORT` | that process: its abstract UNIX socket and its port of 127.0.0.1 |
-//! | `report=FILE` | a line for each connection into FILE; last, since a name may have commas |
+//! | `filter=DEST` | the carrier carries the bytes of connections to DEST, if there is one |
+//! | `carrier=NAME@PORT` | the carrier's abstract UNIX socket and its port on 127.0.0.1 |
+//! | `report=FILE` | append a line for each connection to FILE; last, since it may have commas |
 //!
-//! DEST is `ADDR[/BITS][:PORT]` (an IPv6 address in brackets where a port follows) or `*[:PORT]`,
-//! VIA is `ADDR:PORT` or `socks5://ADDR:PORT`.
+//! DEST is `ADDR[/BITS][:PORT]` (an IPv6 address before a port is in brackets) or `*[:PORT]`, VIA
+//! is `ADDR:PORT` or `socks5://ADDR:PORT`.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// More routes are an error.
+/// Most routes.
 pub const ROUTES: usize = 32;
-/// More filters are an error.
+/// Most filters.
 pub const FILTERS: usize = 8;
-/// Longer names of a carrier are an error.
+/// Longest name of a carrier, in bytes.
 pub const CARRIER: usize = 64;
 
-/// What is to be done, with the words it was read from.
+/// The parsed rules, which borrow from the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules<'a> {
     /// Tune far connections.
     pub tune: bool,
-    /// Tune all connections, when they begin.
+    /// Tune all connections, at their start.
     pub always: bool,
     /// The DSCP of tuned connections.
     pub dscp: u8,
     /// The congestion control of tuned connections.
     pub congestion: Option<&'a str>,
-    /// Where the lines of a report go.
+    /// The file of the report.
     pub report: Option<&'a str>,
-    /// The process that carries bytes, where there is one.
+    /// The carrier, if there is one.
     pub carrier: Option<Carrier<'a>>,
     routes: [Option<Route>; ROUTES],
     filters: [Option<Net>; FILTERS],
 }
 
-/// A process that carries bytes for the program.
+/// The address of the process that carries bytes for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carrier<'a> {
-    /// Its abstract UNIX socket, for letters.
+    /// The carrier's abstract UNIX socket, for messages.
     pub name: &'a str,
-    /// Its port of 127.0.0.1, for connections that go by a proxy.
+    /// The carrier's port on 127.0.0.1, for connections over a proxy.
     pub port: u16,
 }
 
-/// Connections to `to` go to `via`.
+/// A rule that sends connections to `to` over `via`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Which connections.
+    /// The destinations.
     pub to: Net,
-    /// Where a relay is.
+    /// Address of the relay.
     pub via: SocketAddr,
-    /// It speaks SOCKS 5, and is told where to.
+    /// The relay is a SOCKS 5 proxy.
     pub socks: bool,
 }
 
-/// Addresses with the same beginning, at one port or at any.
+/// A network, at one port or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
-    /// The address and how many of its bits count; any address without one.
+    /// Address and prefix length; `None` for any address.
     pub ip: Option<(IpAddr, u8)>,
-    /// The port; any without one.
+    /// The port; `None` for any.
     pub port: Option<u16>,
 }
 
-/// A word that is no rule.
+/// An invalid rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleError<'a> {
-    /// The word.
+    /// The rule.
     pub word: &'a str,
-    /// What is wrong with it, without a full stop.
+    /// The reason, without a full stop.
     pub why: &'static str,
 }
 
@@ -97,10 +97,10 @@ impl Default for Rules<'_> {
 }
 
 impl<'a> Rules<'a> {
-    /// Reads them.
+    /// Parses the rules.
     ///
     /// # Errors
-    /// The first word that is none.
+    /// The first invalid rule.
     pub fn parse(text: &'a str) -> Result<Self, RuleError<'a>> {
         let mut rules = Self::default();
         let mut rest = text;
@@ -171,19 +171,19 @@ impl<'a> Rules<'a> {
         Ok(rules)
     }
 
-    /// Whether another process is to carry the bytes of connections to this address.
+    /// Returns true if connections to this address are to be filtered.
     pub fn filters(&self, to: SocketAddr) -> bool {
         let mut filters = self.filters.iter().map_while(|net| *net);
         filters.any(|net| net.has(to))
     }
 
-    /// The route to this address; the first that fits.
+    /// The first route that matches this address.
     pub fn route(&self, to: SocketAddr) -> Option<Route> {
         let mut routes = self.routes.iter().map_while(|route| *route);
         routes.find(|route| route.to.has(to))
     }
 
-    /// All of them.
+    /// All routes.
     pub fn routes(&self) -> impl Iterator<Item = Route> + use<'_> {
         self.routes.iter().map_while(|route| *route)
     }
@@ -204,10 +204,10 @@ impl<'a> Carrier<'a> {
 }
 
 impl Route {
-    /// From `DEST=VIA`.
+    /// Parses `DEST=VIA`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason, without a full stop.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (to, via) = text
             .split_once('=')
@@ -229,7 +229,7 @@ impl Route {
 }
 
 impl Net {
-    /// From `ADDR[/BITS][:PORT]` or `*[:PORT]`.
+    /// Parses `ADDR[/BITS][:PORT]` or `*[:PORT]`.
     pub fn parse(text: &str) -> Option<Self> {
         let port = |text: &str| match text {
             "" => Some(None),
@@ -291,7 +291,7 @@ impl Net {
     }
 }
 
-/// IPv4 as such where an IPv6 socket speaks it (RFC 4291, 2.5.5.2).
+/// Converts an IPv4-mapped IPv6 address to IPv4 (RFC 4291, 2.5.5.2).
 pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
@@ -299,7 +299,7 @@ pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// What `to` is called on an IPv6 socket.
+/// Converts an address to the form for an IPv6 socket.
 pub(crate) fn mapped(to: SocketAddr) -> Ipv6Addr {
     match to.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

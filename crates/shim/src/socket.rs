@@ -1,5 +1,5 @@
-//! A socket by its number, as [`crate::watch`] wants it. The descriptor is the program's: each call
-//! may find it closed, and another one in its place.
+//! A socket by its descriptor, as [`crate::watch`] uses it. The program owns the descriptor, so any
+//! call may find it closed or reused.
 
 use core::ffi::{CStr, c_int};
 
@@ -26,31 +26,31 @@ impl Fd {
         filter::on_real(self.0, |fd| real::set_option(fd, level, name, value))
     }
 
-    /// Whether the connection is there, by its state: established, or ended by the peer alone.
+    /// Returns true if the connection is established, or closed by the peer only.
     pub(crate) fn is_connected(self) -> bool {
         let mut state = [0];
         real::option(self.0, c::IPPROTO_TCP, c::TCP_INFO, &mut state) == Some(1)
             && matches!(state, [1 | 8])
     }
 
-    /// A byte stream over IP, as far as its type tells.
+    /// Returns true if the socket's type is a byte stream.
     pub(crate) fn is_stream(self) -> bool {
         self.number(c::SOL_SOCKET, c::SO_TYPE) == Some(c::SOCK_STREAM)
     }
 
-    /// The error of a connect() that was not waited for; takes it off the socket.
+    /// Reads and clears the error of a non-blocking connect(2).
     pub(crate) fn error(self) -> Option<c_int> {
         self.number(c::SOL_SOCKET, c::SO_ERROR)
     }
 
-    /// What the kernel counted.
+    /// Reads the kernel's counters.
     pub(crate) fn tcp(self) -> Option<Tcp> {
         let mut info = [0; 160];
         self.option(c::IPPROTO_TCP, c::TCP_INFO, &mut info)?;
         let u32_at = |at| field(&info, at).map_or(0, u32::from_ne_bytes);
         let u64_at = |at| field(&info, at).map_or(0, u64::from_ne_bytes);
         Some(Tcp {
-            // The SYN is acknowledged like a byte, and so is FIN.
+            // SYN and FIN are acknowledged like bytes.
             sent: u64_at(tcp_info::BYTES_ACKED).saturating_sub(1),
             received: u64_at(tcp_info::BYTES_RECEIVED),
             rtt_us: u32_at(tcp_info::RTT),
@@ -62,7 +62,7 @@ impl Fd {
         })
     }
 
-    /// The number of its inode, where the kernel has no cookies for sockets (before 4.12).
+    /// The inode number, for kernels before 4.12, which have no socket cookies.
     fn inode(self) -> u64 {
         let mut path = [0; 32];
         let Some(path) = numbered(b"/proc/self/fd/", self.0, &mut path) else {
@@ -82,7 +82,7 @@ impl Fd {
     }
 }
 
-/// A path that ends with the number of a descriptor, as the kernel wants paths.
+/// Builds a path that ends with a descriptor's number and a zero byte.
 pub(crate) fn numbered<'a>(folder: &[u8], fd: c_int, room: &'a mut [u8; 32]) -> Option<&'a CStr> {
     let mut digits = [0; 10];
     let mut rest = fd.cast_unsigned();
@@ -122,7 +122,7 @@ impl Socket for Fd {
     }
 
     fn mark(&self) -> Option<u8> {
-        // An IPv6 socket has both, and one that was mapped uses IPv4's.
+        // An IPv6 socket has both options, and uses IPv4's for mapped addresses.
         let of = |level, name| self.number(level, name).unwrap_or(0);
         let v6 = of(c::IPPROTO_IPV6, c::IPV6_TCLASS) as u8;
         let v4 = self.number(c::IPPROTO_IP, c::IP_TOS)? as u8;

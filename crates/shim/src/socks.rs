@@ -1,24 +1,24 @@
-//! What a SOCKS 5 proxy is told and what it answers (RFC 1928), without the sending of it.
+//! Encodes and decodes the SOCKS 5 handshake (RFC 1928), without any I/O.
 
 use core::net::{IpAddr, SocketAddr};
 
 use crate::rules::plain;
 
-/// Version 5, one method, none needed.
+/// Greeting: version 5, one method, no authentication.
 pub const GREETING: [u8; 3] = [5, 1, 0];
-/// The answer to that.
+/// The proxy's answer to [`GREETING`].
 pub const WELCOME: [u8; 2] = [5, 0];
-/// The longest rest of a reply: a name of 255 bytes and a port.
+/// Longest remainder of a reply: a name of 255 bytes and a port.
 pub const REST: usize = 257;
 
-/// CONNECT to this address.
+/// A CONNECT request.
 pub struct Request {
     bytes: [u8; 22],
     len: usize,
 }
 
 impl Request {
-    /// To that address.
+    /// Requests a connection to `to`.
     pub fn new(to: SocketAddr) -> Self {
         let mut request = Self {
             bytes: [0; 22],
@@ -39,7 +39,7 @@ impl Request {
         request
     }
 
-    /// As it is sent.
+    /// The encoded request.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// How many bytes follow the first five of a reply; `None` where it is no, or no reply.
+/// Number of bytes after the first five of a reply; `None` if the reply is a refusal or invalid.
 pub fn rest(head: [u8; 5]) -> Option<usize> {
     match head {
         [5, 0, 0, 1, _] => Some(4 + 2 - 1),

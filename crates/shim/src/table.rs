@@ -1,9 +1,8 @@
-//! What is known of each descriptor: a table of a fixed size, of atomics alone, so that threads,
-//! signal handlers and the children of vfork() may come at any time.
+//! The table of descriptors. It has a fixed size and consists of atomics, so that threads, signal
+//! handlers and children of vfork() may use it at any time.
 //!
-//! Nothing here is relied on to be of the socket that has the number now: descriptors are closed by
-//! ways that nobody sees (close_range, system calls made directly). Whoever acts on an entry asks
-//! the socket first (`cookie`).
+//! An entry may be stale: descriptors are closed in ways that hooks miss (close_range, direct
+//! system calls). Before acting on an entry, compare its `cookie` with the socket's.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use core::sync::atomic::{
@@ -13,12 +12,12 @@ use core::sync::atomic::{
 
 use crate::waits::WaitTimes;
 
-/// Descriptors from here on are left alone.
+/// Number of descriptors that are tracked.
 pub(crate) const SIZE: usize = 4096;
 
 static TABLE: [Entry; SIZE] = [const { Entry::new() }; SIZE];
 
-/// The entry of a descriptor, if it has one.
+/// The entry of a descriptor, if it is within the table.
 pub(crate) fn entry(fd: i32) -> Option<&'static Entry> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
@@ -28,35 +27,35 @@ pub(crate) fn entries() -> impl Iterator<Item = (i32, &'static Entry)> {
     (0..).zip(&TABLE)
 }
 
-/// How far a connection has come.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
-    /// No connection of interest.
+    /// Not tracked.
     Free = 0,
-    /// Connected or about to be; nothing was written yet.
+    /// Connected or connecting; nothing was written yet.
     New,
-    /// Somebody is at it.
+    /// A thread is working on it.
     Busy,
-    /// Seen for the report and not touched.
+    /// Reported, but not tuned.
     Left,
-    /// Far: it has no mark, and its bytes are counted.
+    /// Far: its DSCP was removed, and its bytes are counted.
     Far,
-    /// All was done that there is.
+    /// Fully tuned.
     Done,
 }
 
-/// Who else has a part in a connection.
+/// The carrier's part in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Carried {
-    /// Nobody.
+    /// None.
     Not = 0,
-    /// The carrier leads it to a proxy.
+    /// The carrier connects it over a proxy.
     Led,
-    /// The carrier will have its socket once that is connected.
+    /// The carrier will take its socket once that is connected.
     Soon,
-    /// The carrier has its socket, and the program one end of a pair.
+    /// The carrier has its socket, and the program one end of a socket pair.
     Filtered,
 }
 
@@ -65,19 +64,19 @@ pub(crate) struct Entry {
     carried: AtomicU32,
     /// The process that connected it.
     pub(crate) owner: AtomicU32,
-    /// Tells this socket from others that get its number later.
+    /// Distinguishes this socket from later ones with its descriptor.
     pub(crate) cookie: AtomicU64,
     /// Bytes written.
     pub(crate) sent: AtomicU64,
-    /// When connect() was called, in microseconds of the monotonic clock.
+    /// Time of connect(), in microseconds of the monotonic clock.
     pub(crate) begun_us: AtomicU64,
-    /// The round trip of the handshake, in microseconds.
+    /// Round trip of the handshake, in microseconds.
     pub(crate) rtt_us: AtomicU32,
-    /// The last mark that the program wanted, as [`mark`] has it; [`NO_MARK`] without one.
+    /// The TOS byte that the program set last, encoded by [`mark`]; [`NO_MARK`] if none.
     pub(crate) mark: AtomicU32,
-    /// How often it wanted one that it did not get.
+    /// Number of times that the program set a TOS byte without effect.
     pub(crate) kept_off: AtomicU32,
-    /// What was changed: bits of [`crate::line::changed`].
+    /// The changed properties, as bits of [`crate::line::changed`].
     pub(crate) changed: AtomicU32,
     pub(crate) reading: WaitTimes,
     pub(crate) writing: WaitTimes,
@@ -87,11 +86,11 @@ pub(crate) struct Entry {
     via_port: AtomicU32,
 }
 
-/// Of [`Entry::mark`]. Zero like all that an entry begins with: such a table takes no room in the
-/// file, and memory only where it is used.
+/// Value of [`Entry::mark`] if none was set. All initial values are zero, so that the table takes
+/// no room in the file, and memory only where it is used.
 pub(crate) const NO_MARK: u32 = 0;
 
-/// A TOS byte as [`Entry::mark`] has it.
+/// Encodes a TOS byte for [`Entry::mark`].
 pub(crate) fn mark(tos: u8) -> u32 {
     0x100 | u32::from(tos)
 }
@@ -129,12 +128,12 @@ impl Entry {
         }
     }
 
-    /// Whether it is nobody's, at the cost of one load.
+    /// Returns true if the entry is not in use; costs one load.
     pub(crate) fn is_free(&self) -> bool {
         self.state.load(Relaxed) == State::Free as u32
     }
 
-    /// Who else has a part in it.
+    /// The carrier's part in the connection.
     pub(crate) fn carried(&self) -> Carried {
         match self.carried.load(Acquire) {
             1 => Carried::Led,
@@ -148,14 +147,14 @@ impl Entry {
         self.carried.store(carried as u32, Release);
     }
 
-    /// Says that somebody makes it a filtered one; false where somebody else does.
+    /// Claims the entry for starting its filter. Returns false if another thread did.
     pub(crate) fn claim(&self) -> bool {
         let (soon, not) = (Carried::Soon as u32, Carried::Not as u32);
         let claimed = self.carried.compare_exchange(soon, not, AcqRel, Acquire);
         claimed.is_ok()
     }
 
-    /// Takes it from one state to another; false where somebody else was quicker.
+    /// Changes the state from `from` to `to`. Returns false if the state is another.
     pub(crate) fn turn(&self, from: State, to: State) -> bool {
         let (from, to) = (from as u32, to as u32);
         let done = self.state.compare_exchange(from, to, AcqRel, Acquire);
@@ -168,7 +167,7 @@ impl Entry {
         }
     }
 
-    /// Another connection begins on this descriptor.
+    /// Starts a new connection on this descriptor.
     pub(crate) fn begin(&self, new: &Beginning, state: State) {
         self.free();
         self.set_carried(Carried::Not);
@@ -190,20 +189,21 @@ impl Entry {
         self.state.store(state as u32, Release);
     }
 
-    /// Where the program connected to.
+    /// The program's destination.
     pub(crate) fn peer(&self) -> SocketAddr {
         get(&self.peer, &self.port)
     }
 
-    /// The relay that it was led to, if it was.
+    /// The relay that was connected to instead, if one was.
     pub(crate) fn via(&self) -> Option<SocketAddr> {
         (self.via_port.load(Relaxed) != 0).then(|| get(&self.via, &self.via_port))
     }
 
-    /// The same socket has another number too: all but what only one of them should tell.
+    /// Copies the entry of a duplicated descriptor, without the waits, which only one of the two
+    /// reports.
     pub(crate) fn same_as(&self, other: &Self) {
         let state = match other.state() {
-            // Whoever is at it tells the other entry.
+            // A thread at work updates the other entry only.
             State::Busy => State::New,
             state => state,
         };
@@ -224,7 +224,7 @@ impl Entry {
     }
 }
 
-/// What a connection begins with.
+/// The initial values of a connection.
 pub(crate) struct Beginning {
     pub(crate) owner: u32,
     pub(crate) cookie: u64,
@@ -235,7 +235,7 @@ pub(crate) struct Beginning {
     pub(crate) via: Option<SocketAddr>,
 }
 
-/// IPv4 as IPv6 has it.
+/// Stores an address; IPv4 in its IPv6-mapped form.
 fn put(address: SocketAddr, ip: &[AtomicU64; 2], port: &AtomicU32) {
     let bits = u128::from(crate::rules::mapped(address));
     ip[0].store((bits >> 64) as u64, Relaxed);

@@ -1,4 +1,4 @@
-//! Calls that wait for several descriptors, and what they tell for a report.
+//! Hooks of calls that wait for several descriptors, with their waits for the report.
 #![allow(unsafe_code, reason = "sets of descriptors that the program has")]
 
 use core::ffi::{c_int, c_long, c_short, c_ulong};
@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_short, c_ulong};
 use crate::waits::For;
 use crate::{c, report};
 
-/// Of `struct pollfd`.
+/// `struct pollfd`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PollFd {
@@ -18,10 +18,10 @@ pub struct PollFd {
 pub(crate) const POLLIN: c_short = 1;
 const POLLOUT: c_short = 4;
 
-/// A call of poll(): whom it has waited for.
+/// Wraps poll(2) and adds its wait to the descriptors that became ready.
 ///
 /// # Safety
-/// There have to be `count` of them.
+/// `of` must point to `count` elements, or be null.
 pub(crate) unsafe fn polling(
     of: *mut PollFd,
     count: c_ulong,
@@ -31,7 +31,7 @@ pub(crate) unsafe fn polling(
     let done = call();
     let errno = c::Errno::keep();
     if let Some(us) = report::waited(since).filter(|_| done > 0 && !of.is_null()) {
-        // SAFETY: the caller answers for it, and the kernel has just gone through them.
+        // SAFETY: the caller guarantees `count` elements, and the kernel has just accessed them.
         let of = unsafe { core::slice::from_raw_parts(of, count as usize) };
         for one in of {
             if one.revents & POLLIN != 0 {
@@ -46,10 +46,10 @@ pub(crate) unsafe fn polling(
     done
 }
 
-/// A call of select(), the same.
+/// Wraps select(2) and adds its wait to the descriptors that became ready.
 ///
 /// # Safety
-/// What is not null has to have `count` bits.
+/// Each non-null set must have `count` bits.
 pub(crate) unsafe fn selecting(
     count: c_int,
     reading: *mut c_ulong,
@@ -66,7 +66,7 @@ pub(crate) unsafe fn selecting(
             }
             for fd in 0..count {
                 let (word, bit) = (fd as usize / LONG, fd as usize % LONG);
-                // SAFETY: the caller answers for the bits, and the kernel has just written them.
+                // SAFETY: the caller guarantees the bits, and the kernel has just written them.
                 let word = unsafe { *set.add(word) };
                 if word >> bit & 1 != 0 {
                     report::add(fd, what, us);
@@ -78,5 +78,5 @@ pub(crate) unsafe fn selecting(
     done
 }
 
-/// The bits of a long.
+/// Bits of a long.
 const LONG: usize = c_long::BITS as usize;

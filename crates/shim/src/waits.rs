@@ -1,37 +1,37 @@
-//! How long a program waited for a connection to become readable or writable, by length.
+//! Counts a program's waits for a connection to become readable or writable, by length.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Shorter waits are none, in microseconds.
+/// Shortest wait that is counted, in microseconds.
 pub(crate) const LEAST_US: u64 = 10_000;
 
-/// Where each class of lengths begins, in microseconds.
+/// Lower bound of each length class, in microseconds.
 const FROM_US: [u64; CLASSES] = [LEAST_US, 20_000, 50_000, 100_000, 200_000, 500_000];
-/// How many there are.
+/// Number of length classes.
 pub const CLASSES: usize = 6;
 
-/// What was waited for.
+/// The event that was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     Reading,
     Writing,
 }
 
-/// Of one connection in one direction.
+/// Waits of one connection in one direction.
 pub(crate) struct WaitTimes {
     classes: [AtomicU32; CLASSES],
     total_us: AtomicU64,
     longest_us: AtomicU64,
 }
 
-/// The same, as it was at some time.
+/// A snapshot of the waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waited {
-    /// How many of each class: from 10, 20, 50, 100, 200 and 500 ms on.
+    /// Number of waits in each class: from 10, 20, 50, 100, 200 and 500 ms on.
     pub classes: [u32; CLASSES],
-    /// All of them together, in microseconds.
+    /// All waits together, in microseconds.
     pub total_us: u64,
-    /// The longest, in microseconds.
+    /// The longest wait, in microseconds.
     pub longest_us: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What is done to a connection, and when. Decides alone: sockets are behind a trait, so that the
-//! tests have some of their own.
+//! Decides how a connection is tuned, and when. Sockets are behind a trait, so that tests can use
+//! fakes.
 
 use core::net::IpAddr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,14 +10,16 @@ use crate::memory::{Known, Memory};
 use crate::rules::{Rules, plain};
 use crate::table::{self, Entry, NO_MARK, State};
 
-/// Less than this is no bulk: congestion control and buffers stay the program's, in bytes.
+/// Bytes from which a transfer counts as bulk. Below, congestion control and buffers stay the
+/// program's.
 pub(crate) const BULK: u64 = 4 << 20;
 
-/// What can be asked of a socket, and told to it. Whatever a kernel refuses stays as it is.
+/// The properties of a socket that are read and set. An option that the kernel refuses stays
+/// unchanged.
 pub(crate) trait Socket {
-    /// Tells it from all other sockets; 0 where there is none.
+    /// A number that identifies the socket; 0 if there is none.
     fn cookie(&self) -> u64;
-    /// Its round trip in microseconds, 0 until there is one; `None` where it is no TCP.
+    /// Round trip in microseconds, 0 until one was measured; `None` if the socket is not TCP.
     fn rtt_us(&self) -> Option<u32>;
     /// The TOS byte of its packets.
     fn mark(&self) -> Option<u8>;
@@ -26,22 +28,22 @@ pub(crate) trait Socket {
     fn set_notsent_lowat(&self, bytes: u32) -> bool;
 }
 
-/// What is known of a connection before it is made.
+/// The decision about a connection before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectStart {
-    /// Nothing will be done, nothing is to be told.
+    /// Neither tune nor report it.
     Ignore,
-    /// Nothing will be done.
+    /// Report it only.
     Leave,
-    /// Its first write decides.
+    /// Decide at its first write.
     Wait,
-    /// It is far: without a mark from its first packet on.
+    /// A known far host: remove the DSCP before the first packet.
     Far,
-    /// Everything at once.
+    /// Tune everything at once.
     All,
 }
 
-/// Before connect(): what to do with a connection to this address.
+/// Decides, before connect(), about a connection to this address.
 pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectStart {
     let left = match rules.report {
         Some(_) => ConnectStart::Leave,
@@ -64,14 +66,14 @@ pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectS
     }
 }
 
-/// Takes the mark off, or sets the one that was asked for: the mark that was there, and what was
-/// changed.
+/// Replaces the socket's DSCP by the one of the rules. Returns the program's mark, and the changed
+/// properties.
 pub(crate) fn unmark(rules: &Rules<'_>, socket: &impl Socket) -> (u32, u32) {
     let tos = rules.dscp << 2;
     let Some(tos_there) = socket.mark() else {
         return (NO_MARK, 0);
     };
-    // Its two lowest bits are ECN's, and the kernel's for TCP.
+    // The two lowest bits are ECN, which TCP in the kernel controls.
     let seen = match tos_there >> 2 {
         0 => NO_MARK,
         _ => table::mark(tos_there),
@@ -82,7 +84,7 @@ pub(crate) fn unmark(rules: &Rules<'_>, socket: &impl Socket) -> (u32, u32) {
     }
 }
 
-/// What bulk wants.
+/// Prepares a socket for bulk data. Returns the changed properties.
 pub(crate) fn prepare_bulk(rules: &Rules<'_>, socket: &impl Socket, far: bool) -> u32 {
     let mut done = 0;
     if far && socket.set_congestion(rules.congestion.unwrap_or(CONGESTION)) {
@@ -94,7 +96,7 @@ pub(crate) fn prepare_bulk(rules: &Rules<'_>, socket: &impl Socket, far: bool) -
     done
 }
 
-/// Before something is written: the first time, the handshake has told the round trip.
+/// Called before a write. At the first one, the round trip of the handshake is known and decides.
 pub(crate) fn writing(rules: &Rules<'_>, memory: &Memory, entry: &Entry, socket: &impl Socket) {
     if entry.state() != State::New || !entry.turn(State::New, State::Busy) {
         return;
@@ -102,7 +104,7 @@ pub(crate) fn writing(rules: &Rules<'_>, memory: &Memory, entry: &Entry, socket:
     let state = match socket.rtt_us() {
         _ if !is_same(entry, socket) => State::Free,
         None => State::Free,
-        // Data with the SYN, or a connect() that nobody waited for.
+        // Data with the SYN, or an unfinished non-blocking connect().
         Some(0) => State::New,
         Some(us) => {
             entry.rtt_us.store(us, Relaxed);
@@ -124,7 +126,8 @@ pub(crate) fn writing(rules: &Rules<'_>, memory: &Memory, entry: &Entry, socket:
     entry.turn(State::Busy, state);
 }
 
-/// After so many bytes were written.
+/// Called after `bytes` were written: prepares a far connection for bulk data once it has sent
+/// [`BULK`].
 pub(crate) fn wrote(rules: &Rules<'_>, entry: &Entry, socket: &impl Socket, bytes: u64) {
     let before = entry.sent.fetch_add(bytes, Relaxed);
     if before.saturating_add(bytes) < BULK || !entry.turn(State::Far, State::Busy) {
@@ -142,7 +145,8 @@ pub(crate) fn wrote(rules: &Rules<'_>, entry: &Entry, socket: &impl Socket, byte
     entry.turn(State::Busy, state);
 }
 
-/// Whether the program's mark is to be kept off this socket: it is told that all is well.
+/// Returns true if a TOS byte set by the program must not reach the socket. The program sees
+/// success.
 pub(crate) fn keeps_off(entry: &Entry, socket: &impl Socket, tos: u8) -> bool {
     let ours = matches!(entry.state(), State::Far | State::Done);
     if !ours || !is_same(entry, socket) {
@@ -153,17 +157,17 @@ pub(crate) fn keeps_off(entry: &Entry, socket: &impl Socket, tos: u8) -> bool {
     true
 }
 
-/// The mark that the program is told of a socket: the one that it has set, and not the one that is there
-/// in its place. `None` where the program's own is there.
+/// The TOS byte to report to the program: the one that it set, rather than the replacement on the
+/// socket. `None` if the socket has the program's own.
 pub(crate) fn wanted_mark(entry: &Entry, socket: &impl Socket) -> Option<u8> {
     let ours = matches!(entry.state(), State::Far | State::Done);
     let mark = entry.mark.load(Relaxed);
     let replaced = entry.changed.load(Relaxed) & changed::DSCP != 0 || mark != NO_MARK;
-    // The lower byte; the two lowest bits are ECN's, and the kernel's for TCP.
+    // The lower byte; its two lowest bits are ECN, which TCP in the kernel controls.
     (ours && replaced && is_same(entry, socket)).then_some(mark as u8 & !3)
 }
 
-/// Whether the entry is still of this socket.
+/// Returns true if the entry belongs to this socket.
 pub(crate) fn is_same(entry: &Entry, socket: &impl Socket) -> bool {
     let cookie = socket.cookie();
     cookie != 0 && cookie == entry.cookie.load(Relaxed)

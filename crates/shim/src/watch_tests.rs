@@ -39,7 +39,7 @@ impl Socket for Fake {
     }
 }
 
-/// A marked socket that was just connected, with this round trip.
+/// A freshly connected socket with a DSCP and this round trip.
 fn connected(rtt: Option<u32>) -> (Entry, Fake) {
     let entry = Entry::new();
     let beginning = Beginning {
@@ -79,7 +79,7 @@ fn a_near_host_is_left_alone() {
 fn a_far_one_loses_its_mark_at_the_first_write_and_never_gets_it_back() {
     let (rules, memory) = (Rules::default(), Memory::new());
     let (entry, socket) = connected(Some(1_000));
-    // Before that the mark is the program's.
+    // Until then the program's DSCP passes.
     assert!(!keeps_off(&entry, &socket, 0x20));
     writing(&rules, &memory, &entry, &socket);
     assert_eq!(socket.tos.get(), 0);
@@ -176,12 +176,12 @@ fn a_mark_that_was_asked_for_is_set_and_one_that_is_right_is_left() {
     assert_eq!(unmark(&rules, &socket), (table::mark(0x20), changed::DSCP));
     assert_eq!(socket.tos.get(), 40);
     assert_eq!(unmark(&rules, &socket), (table::mark(40), 0));
-    // ECN's bits are none of ours.
+    // ECN bits are left alone.
     socket.tos.set(0x02);
     assert_eq!(unmark(&Rules::default(), &socket), (NO_MARK, 0));
 }
 
-/// After wrap, a program that had set IP_TOS read back 0.
+/// Regression: under wrap, a program that had set IP_TOS read back 0.
 #[test]
 fn a_program_reads_back_the_mark_that_it_has_set() {
     let (rules, memory) = (Rules::parse("dscp=10").unwrap(), Memory::new());
@@ -196,7 +196,7 @@ fn a_program_reads_back_the_mark_that_it_has_set() {
     assert_eq!(wanted_mark(&entry, &socket), Some(0x48));
     socket.cookie.set(9);
     assert_eq!(wanted_mark(&entry, &socket), None, "another socket");
-    // A program that has set none reads none.
+    // A program that has set none reads 0.
     let (entry, socket) = connected(Some(20_000));
     socket.tos.set(0);
     writing(&rules, &memory, &entry, &socket);

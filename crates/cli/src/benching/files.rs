@@ -1,5 +1,5 @@
-//! The files that are copied, at this end: in memory where there is room, in folders of our own that
-//! go with the measurement.
+//! The files at this end that are copied: in memory if there is room, in private folders that are
+//! removed with the measurement.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,18 +16,19 @@ use transfer::bench::data;
 
 use crate::flags::low::BenchArgs;
 
-/// With less room than this a folder is no place.
+/// Free bytes that a folder needs before files are put there.
 const LEAST: u64 = 64 << 20;
-/// The memory of a Linux machine.
+/// The in-memory file system of a Linux machine.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder that goes when it is dropped.
+/// A folder that is removed with its contents when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
     fn make(within: &Path, name: &str) -> io::Result<Self> {
         let path = within.join(name);
-        // Made here and by nobody else, so that nobody else can put a link into it.
+        // Created here, exclusively and for this user only, so that no other user can place a link
+        // in it.
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
@@ -39,18 +40,18 @@ impl Drop for Folder {
     }
 }
 
-/// This end's files.
+/// The files of the measurement at this end.
 pub(super) struct Files {
     memory: Option<Folder>,
     disk: Folder,
-    /// What is in them, piece by piece.
+    /// The repeated content of each kind of data.
     pieces: BTreeMap<Data, Vec<u8>>,
-    /// Their name at both ends.
+    /// The name of the files at both ends.
     name: String,
 }
 
 impl Files {
-    /// Nothing is in them yet. Disk is `disk`, which is made if it is not there.
+    /// Creates empty folders in memory and below `disk`, which is created if missing.
     ///
     /// # Errors
     /// Neither memory nor disk can be written to; one sentence.
@@ -72,12 +73,12 @@ impl Files {
         })
     }
 
-    /// A name that nobody else has.
+    /// The random name of this measurement, for files at the other end.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What "memory" is.
+    /// Describes, for the report, the place of files in memory.
     pub(super) fn memory(&self) -> String {
         match self.memory {
             Some(_) => format!("files in {MEMORY}"),
@@ -85,12 +86,12 @@ impl Files {
         }
     }
 
-    /// The bytes that are free in a place.
+    /// Free bytes in a place.
     pub(super) fn room(&self, place: Place) -> u64 {
         free(self.folder(place))
     }
 
-    /// What data of a kind begin with.
+    /// The content that files of this kind repeat.
     ///
     /// # Errors
     /// The user's file cannot be read; one sentence.
@@ -111,7 +112,7 @@ impl Files {
         Ok(place.insert(piece))
     }
 
-    /// A file of that kind, place and size, which is made or changed where it is another's.
+    /// Creates or resizes the file of this kind and place so that it has `size` bytes.
     ///
     /// # Errors
     /// There is no room for it, or another reason; one sentence.
@@ -119,7 +120,7 @@ impl Files {
         let path = self.folder(place).join(kind.name());
         let piece = self.pieces.get(&kind).map_or(&[][..], Vec::as_slice);
         let named = |error: io::Error| format!("{}: {error}", path.display());
-        // The user's own data are nobody else's at the other end too.
+        // Mode 0600: the user's own data stay private.
         let mut file = OpenOptions::new()
             .append(true)
             .create(true)
@@ -138,7 +139,7 @@ impl Files {
         Ok(path)
     }
 
-    /// Where a download goes.
+    /// The path that downloads are written to.
     pub(super) fn target(&self, place: Place) -> PathBuf {
         self.folder(place).join("back")
     }
@@ -151,7 +152,7 @@ impl Files {
     }
 }
 
-/// This end's disk.
+/// The folder on disk: `--dir`, or `bench` in the user's cache.
 pub(super) fn disk(args: &BenchArgs) -> PathBuf {
     let cache = || {
         let cache = UserDir::Cache.path();

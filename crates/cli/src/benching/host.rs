@@ -36,10 +36,10 @@ use crate::{signals, usage};
 
 const TIME: Duration = Duration::from_secs(180);
 
-/// Why a measurement ends before its time, and how.
+/// Ends a measurement early: the reason, and the exit code.
 struct Stop(String, Exit);
 
-/// Runs it to its end. The error is of what was told already.
+/// Measures a host to the end. An error has been reported already.
 pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
     let high = HighArgs::resolve(args.login.clone(), world).map_err(|error| usage(&error))?;
     let console = Arc::new(Console::new(high.colors));
@@ -90,7 +90,7 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Logs in, and looks at both ends.
+    /// Logs in and inspects both ends.
     fn connect(
         args: &'a BenchArgs,
         high: HighArgs,
@@ -119,7 +119,7 @@ impl<'a> Driver<'a> {
         let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
         let hosts = hosts.measured(Measured {
             pack: PackingMode::Never,
-            // So that what is found can be kept beside what a login leaves.
+            // Keeps a host memory, so that the findings can be stored beside it.
             remembers: true,
             opened: Arc::new(move |facts: &Facts| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// What is going to happen, and for how long.
+    /// Announces the number of settings and the longest time that measuring them may take.
     fn outlook(&self) -> String {
         let name = self.hosts.name(HostId(0));
         let time = units::duration(Duration::from_secs_f64(self.bench.limit_seconds));
@@ -173,7 +173,7 @@ impl<'a> Driver<'a> {
         )
     }
 
-    /// Finds out what there is to be measured.
+    /// Determines the settings to measure.
     fn prepare(&mut self) -> Result<(), Stop> {
         let local = |why| Stop(why, Exit::SomeFailed);
         let data = matrix::data(self.args);
@@ -218,7 +218,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Two tiny copies: whether it works at all, and what a login costs the other end.
+    /// Makes two tiny copies. They show that copying works at all, and what a login costs the other
+    /// end in processor time.
     fn probe(&mut self, plain: &Setting) -> Result<(), Stop> {
         const TINY: u64 = 64 << 10;
         for _ in 0..2 {
@@ -226,7 +227,7 @@ impl<'a> Driver<'a> {
                 .up(plain, TINY)
                 .map_err(|why| Stop(why, Exit::SomeFailed))?;
             if let Some(why) = copied.trouble() {
-                // A folder in memory that cannot be written to is none.
+                // Without write access to the memory folder, files go to disk.
                 if !copied.is_lost() && self.far.give_memory_up() {
                     return self.probe(plain);
                 }
@@ -237,13 +238,13 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Whether a longhaul serves there when it is asked for.
+    /// Returns true if a longhaul serves at the host on request.
     fn ours(&mut self, plain: &Setting) -> bool {
         let setting = Setting {
             both_ours: true,
             ..plain.clone()
         };
-        // The first finds it, and the second is served by it.
+        // The first copy finds the longhaul there, and the second one uses it.
         const ENOUGH: u64 = 4 << 20;
         let Ok(found) = self.up(&setting, ENOUGH) else {
             return false;
@@ -262,7 +263,7 @@ impl<'a> Driver<'a> {
         ours
     }
 
-    /// Runs what the planner says, until it is over or has to end.
+    /// Runs the settings that the planner picks, until it is done or has to stop.
     fn measure(&mut self, watch: &Watch) -> Exit {
         let limit = self.bench.limit_seconds;
         let settings: Vec<&Setting> = self.bench.rows.iter().map(|row| &row.setting).collect();
@@ -299,7 +300,7 @@ impl<'a> Driver<'a> {
                 exit = Exit::Interrupted;
                 break;
             }
-            // What two settings share is not about either.
+            // The same trouble with two settings is the fault of neither: measuring ends.
             if last_trouble.as_ref() == Some(&stop.0)
                 || stop.1 == Exit::NoConnection && last_trouble.is_some()
             {
@@ -327,7 +328,7 @@ impl<'a> Driver<'a> {
         exit
     }
 
-    /// A run of a setting.
+    /// Runs a setting once.
     fn once(&mut self, setting: &Setting) -> Result<Run, Stop> {
         let at = self.used();
         let size = self.sizes.of(setting, self.files.room(setting.place));
@@ -430,7 +431,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// What served at the other end.
+/// The server at the other end: the stock one, or a longhaul by exec or direct.
 fn depth(copied: &Copied) -> Depth {
     let far = copied.summary.far_ends.first();
     far.map(|far| far.depth).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a copy needs to know of a measurement.
+//! Converts a measurement into the findings that copies use.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use schedule::Direction;
 use transfer::memory::findings::{CipherRate, Compressed, Data, Findings, Method};
 use transfer::memory::processor;
 
-/// As copies read it.
+/// Extracts the findings of a measurement in the form in which copies read them.
 pub(super) fn findings(bench: &Bench) -> Findings {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let one_lane = |row: &&Row| {
@@ -31,7 +31,7 @@ fn rate(row: &Row) -> Option<u64> {
     row.rate().map(|rate| rate.median as u64)
 }
 
-/// Bytes in a second of a processor's time.
+/// Bytes for each second of processor time.
 fn per_second(cpu_per_gb: Option<f64>) -> Option<u64> {
     let cpu = cpu_per_gb.filter(|cpu| *cpu > 0.0)?;
     Some((1e9 / cpu) as u64)

@@ -1,4 +1,4 @@
-//! `longhaul bench --local`: the primitives of this processor, on one core and on all.
+//! `longhaul bench --local`: measures ciphers, compression and checksums on one core and on all.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,12 +18,12 @@ use crate::output::console::Console;
 use crate::signals;
 
 const TIME: Duration = Duration::from_secs(30);
-/// An interval of 95 % takes six.
+/// Samples for each primitive: a 95 % confidence interval needs six.
 const ROUNDS: u32 = 6;
-/// Less is within what the clock and the scheduler do.
+/// Shorter measurements drown in the noise of clock and scheduler.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// Runs it to its end.
+/// Measures this processor to the end.
 pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
     let limit = args.time.unwrap_or(TIME);
     let console = Arc::new(Console::new(false));
@@ -92,7 +92,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     Ok((bench, exit))
 }
 
-/// What one core seals, for the order in which copies offer ciphers.
+/// Stores single-core sealing rates, by which copies order the ciphers that they offer.
 fn keep(bench: &Bench, console: &Console) {
     let sealed = |p: &&bench::Primitive| p.what == "seal" && p.threads == 1;
     let mut ciphers: Vec<(String, u64)> = Vec::new();
@@ -100,7 +100,7 @@ fn keep(bench: &Bench, console: &Console) {
         let cipher = row.name.split(' ').next().unwrap_or_default();
         let rate = row.rate().map_or(0, |rate| rate.median as u64);
         match ciphers.iter_mut().find(|(name, _)| name == cipher) {
-            // With the MAC that is fastest.
+            // A cipher is rated with its fastest MAC.
             Some((_, known)) => *known = rate.max(*known),
             None => ciphers.push((cipher.to_owned(), rate)),
         }

@@ -1,4 +1,4 @@
-//! This machine, as the kernel describes it.
+//! Describes this machine from what the kernel reports.
 
 use std::fs;
 use std::thread;
@@ -9,10 +9,10 @@ use measure::bench::machine::{Look, before};
 use rustix::time::{ClockId, clock_gettime};
 use transfer::memory::processor;
 
-/// How long it is looked at before anything is measured.
+/// Time for which load is observed before measuring begins.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// What figures depend on.
+/// Collects the properties of this machine that figures depend on.
 pub(super) fn describe() -> Machine {
     let system = rustix::system::uname();
     let text = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
@@ -35,12 +35,12 @@ pub(super) fn describe() -> Machine {
     }
 }
 
-/// Processors that may be used.
+/// Number of processors that this process may use.
 pub(super) fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The counters now.
+/// Reads the load counters.
 pub(super) fn look() -> Look {
     Look::parse(
         &read("/proc/stat"),
@@ -50,14 +50,14 @@ pub(super) fn look() -> Look {
     )
 }
 
-/// What to warn of before the first run; takes a moment.
+/// Returns warnings about load on this machine; observes it for [`LOOK`].
 pub(super) fn quiet() -> Vec<String> {
     let (first, start) = (look(), Instant::now());
     thread::sleep(LOOK);
     before(&first, &look(), start.elapsed().as_secs_f64(), cores())
 }
 
-/// Processor seconds of this process until now.
+/// Processor seconds that this process has used so far.
 pub(super) fn own_time() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,4 +1,4 @@
-//! One copy, measured while it goes.
+//! One copy, sampled while it runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,24 +18,24 @@ use crate::connect::{Hosts, Measured};
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 
-/// How often it is looked at; a session tells of progress twenty times a second.
+/// Sampling interval; a session reports progress twenty times a second.
 const TICK: Duration = Duration::from_millis(1);
-/// Of the bytes, this share passes before anything counts: windows open, buffers fill.
+/// Share of the bytes that passes before measuring begins: windows open and buffers fill meanwhile.
 const WARM: f64 = 0.2;
 
-/// What a copy came to.
+/// The result of one copy.
 pub(super) struct Copied {
     pub(super) summary: Summary,
     pub(super) facts: Option<Facts>,
     /// From connecting to the end, in seconds.
     pub(super) seconds: f64,
-    /// Bytes a second while they flowed.
+    /// Bytes a second in the steady part.
     pub(super) rate: f64,
-    /// Processor seconds of this process for 10^9 bytes, then.
+    /// Processor seconds of this process for 10^9 bytes in the steady part.
     pub(super) cpu: f64,
 }
 
-/// How far it was.
+/// A sample of the progress: seconds, bytes, processor seconds.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     at: f64,
@@ -43,17 +43,17 @@ struct Point {
     cpu: f64,
 }
 
-/// What all copies of a measurement have in common.
+/// The settings that all copies of a measurement share.
 pub(super) struct CopySetup {
     pub(super) host: Destination,
-    /// How the host is reached.
+    /// Flags for reaching the host.
     pub(super) login: CopyArgs,
     pub(super) output: Arc<Output>,
     pub(super) cancel: CancelToken,
 }
 
 impl CopySetup {
-    /// Flags as a user would give them for a setting.
+    /// The flags that a user would give for a setting.
     fn flags(&self, setting: &Setting) -> CopyArgs {
         let mut flags = self.login.clone();
         flags.ciphers = Some(setting.cipher.clone());
@@ -74,12 +74,12 @@ impl CopySetup {
             true => RemoteServerUse::Exec,
             false => RemoteServerUse::Stock,
         };
-        // Each cipher is named once, by the one that leads.
+        // Quiet: the first login has reported cipher warnings already.
         flags.quiet = true;
         flags
     }
 
-    /// Copies, and measures.
+    /// Runs one copy and measures it.
     pub(super) fn run(&self, setting: &Setting, mut request: CopyRequest, size: u64) -> Copied {
         request.options = CopyOptions {
             fsync: setting.place == Place::Disk,
@@ -95,7 +95,7 @@ impl CopySetup {
                 Compression::Zstd => PackingMode::Always,
                 Compression::None | Compression::Zlib => PackingMode::Never,
             },
-            // A longhaul there serves from the beginning where it is remembered.
+            // A remembered longhaul serves from the start.
             remembers: setting.both_ours,
             opened: Arc::new(move |facts: &Facts| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +131,7 @@ impl CopySetup {
 }
 
 impl Copied {
-    /// Why it does not count, if it does not.
+    /// The reason why the copy does not count, if it failed.
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.summary.outcome {
             Outcome::Complete => None,
@@ -147,7 +147,7 @@ impl Copied {
         }
     }
 
-    /// There was no connection, or it was lost.
+    /// Returns true if the connection failed or was lost.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self.summary.outcome, Outcome::NoConnection(_))
     }
@@ -173,9 +173,10 @@ fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<Point> 
     }
 }
 
-/// Bytes a second and processor seconds for 10^9 bytes, of `size` bytes: from the first fifth to the
-/// last progress that was told, or to the end where the end is part of it (`whole`: disks). Of a copy
-/// that is too short for that, from `begun` to the end.
+/// Bytes a second, and processor seconds for 10^9 bytes, in the steady part of a copy of `size`
+/// bytes. The steady part begins at [`WARM`] and ends at the last progress before the end, or at
+/// the end itself if `whole` is set, as for disks. A copy that is too short for this is measured
+/// from `begun` to its end.
 fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
     const NOTHING: (f64, f64) = (0.0, 0.0);
     let (Some(first), Some(end)) = (points.first(), points.last()) else {
@@ -192,7 +193,7 @@ fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
     let warm = points
         .iter()
         .find(|point| point.bytes as f64 >= size as f64 * WARM);
-    // The last bytes are told with the end of the file, which is a round trip or two later.
+    // The last bytes are reported when the file is closed, a round trip or two later.
     let flowing = points.iter().rev().find(|point| point.bytes < size);
     let to = if whole { Some(end) } else { flowing };
     if let (Some(from), Some(to)) = (warm, to)
@@ -224,7 +225,8 @@ mod tests {
 
     #[test]
     fn login_slow_start_and_closing_are_not_in_the_rate() {
-        // A second of login, a slow second, then 100 bytes a second, and a second until the end.
+        // Samples: one second of login, a slow second, 100 bytes a second, and a second until the
+        // end.
         let mut points = vec![point(0.0, 0), point(2.0, 20)];
         points.extend((1..=9).map(|n| point(2.0 + f64::from(n) * 0.8, 20 + 80 * n as u64)));
         points.push(point(11.0, 800));

@@ -1,4 +1,4 @@
-//! How far a measurement is, on a terminal.
+//! Shows the progress of a measurement on a terminal.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::flags::high::Environment;
 use crate::output::bar;
 use crate::output::console::Console;
 
-/// Shows progress and the remaining time, where somebody looks.
+/// Shows progress and the remaining time if standard error is a terminal.
 pub(super) struct Watch {
     console: Arc<Console>,
     shows: bool,
@@ -20,7 +20,7 @@ impl Watch {
         }
     }
 
-    /// `what` runs now; times in seconds.
+    /// Shows that `what` runs now; times in seconds.
     pub(super) fn now(&self, what: &str, used: f64, remaining: f64) {
         if self.shows {
             self.console

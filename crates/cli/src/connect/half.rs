@@ -4,12 +4,12 @@ use transfer::copy::HostId;
 use super::Hosts;
 
 impl Hosts {
-    /// Starts a half of a pair of relays at a host.
+    /// Starts one half of a relay pair at a host.
     ///
     /// # Errors
     /// One sentence with the host.
     pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, String> {
-        // Questions share the terminal.
+        // Prompts share the terminal.
         let _hold = self.output.console().hold();
         let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
         let (config, around) = self.prepare(destination)?;

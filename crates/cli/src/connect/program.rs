@@ -2,11 +2,11 @@ use std::ffi::OsString;
 
 use crate::flags::low::{CopyArgs, Family, When};
 
-/// The user's options for ssh, or what stands in for it (`-S`), as scp passes them on (scp.c
-/// `main`); those that make it an SFTP session follow them.
+/// The user's options for ssh or its replacement (`-S`), in the order in which scp passes them
+/// (scp.c `main`). The options that request the SFTP subsystem follow them.
 pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     let mut args = Args(Vec::new());
-    // scp forwards no agent unless told to, whatever ssh_config says.
+    // Like scp, forward no agent without `-A`, even if ssh_config asks for it.
     args.words(&[if flags.forward_agent { "-A" } else { "-a" }]);
     args.word_if(flags.compress == Some(When::Always), "-C");
     args.word_if(flags.compress == Some(When::Never), "-oCompression=no");
@@ -29,8 +29,8 @@ pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     if let Some(config) = &flags.config {
         args.value("-F", config.into());
     }
-    // After the user's own, of which the first counts. A number is a whole TOS byte, which every
-    // version of OpenSSH takes; the names differ between versions.
+    // Comes after the user's own options, since ssh uses the first value. A numeric IPQoS is a
+    // whole TOS byte, which every version of OpenSSH takes; the names differ between versions.
     args.words(&[&format!("-oIPQoS={}", flags.dscp.value() << 2)]);
     args.0
 }

@@ -3,7 +3,7 @@ use transfer::operand::Destination;
 
 use crate::flags::low::{CopyArgs, Family, When};
 
-/// What ssh_config is asked about a host: its operand, and the flags that go before the files.
+/// The query to ssh_config for a host: its operand, and the flags that override the files.
 pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
     Query {
         host: host.host.clone(),
@@ -27,7 +27,7 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> Query {
     }
 }
 
-/// The same for a host of ProxyJump: only the file counts, as for `ssh -J`.
+/// The query to ssh_config for a ProxyJump host: only the file counts, as for `ssh -J`.
 pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> Query {
     Query {
         host: host.host.clone(),

@@ -4,7 +4,7 @@ use transfer::prompt::{Answer, Kind, Prompt, PromptError, TerminalPrompt};
 
 use crate::output::Output;
 
-/// Asks the person, and keeps the progress display off the terminal meanwhile.
+/// Asks the user, and keeps the progress display off the terminal meanwhile.
 pub(super) struct Questions {
     person: TerminalPrompt,
     output: Arc<Output>,

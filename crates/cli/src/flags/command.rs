@@ -10,14 +10,14 @@ use crate::flags::table::{
     wrap_rows,
 };
 
-/// Under which clap keeps sources and destination.
+/// Name under which clap stores sources and destination.
 pub(crate) const OPERANDS: &str = "OPERANDS";
-/// Under which clap keeps whether to remove.
+/// Name under which clap stores `--remove`.
 pub(crate) const REMOVE: &str = "remove";
-/// Under which clap keeps the words of a lab's command.
+/// Name under which clap stores the words of a command to run.
 pub(crate) const COMMAND: &str = "COMMAND";
 
-/// The whole command line, as clap knows it.
+/// Builds the clap command of the whole program.
 pub(crate) fn command() -> Command {
     Command::new("longhaul")
         .version(env!("CARGO_PKG_VERSION"))
@@ -88,7 +88,7 @@ fn cp() -> Command {
         .disable_version_flag(true)
         .args_override_self(true)
         .arg(
-            // Counted by the parser of ours, whose message is one line.
+            // Our own parser counts operands, since its message is a single line.
             Arg::new(OPERANDS)
                 .value_names(["SRC"])
                 .num_args(0..)
@@ -360,7 +360,7 @@ fn wrap() -> Command {
     wrap_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
-/// What is no flag.
+/// The positional arguments of a subcommand.
 fn operands(name: &'static str, help: &'static str, hint: clap::ValueHint) -> Arg {
     Arg::new(OPERANDS)
         .value_names([name])
@@ -377,12 +377,12 @@ fn codes(heading: &str, codes: &[(&str, &str)]) -> String {
     heading.to_owned() + &lines.collect::<String>()
 }
 
-/// The named paths, and the exit codes.
+/// The end of the lab's help: named paths and exit codes.
 fn lab_after_help() -> String {
     named_paths() + &codes("\nExit codes:\n", exit::LAB)
 }
 
-/// The table of paths that have a name.
+/// The table of named paths.
 pub(crate) fn named_paths() -> String {
     let mut text = String::from("Paths for --path, and the flags that each stands for:\n");
     for path in lab::path::NAMED {
@@ -414,7 +414,7 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
         .hide(flag.refused().is_some())
         .hide_short_help(matches!(flag.scp, Scp::NoEffect(_)))
         .overrides_with_all(flag.overrides);
-    // --help and the man page have the sentences, -h the line.
+    // `--help` and the man page show `doc`; `-h` shows the one line.
     arg = arg.long_help(flag.doc);
     if let Some(short) = flag.short {
         arg = arg.short(short);
@@ -428,7 +428,7 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
     match flag.takes {
         ValueKind::Nothing => arg.action(ArgAction::SetTrue),
         ValueKind::Repeats => arg.action(ArgAction::Count),
-        // As getopt does, the next word is the value whatever it looks like.
+        // As with getopt, the next word is the value even if it begins with a hyphen.
         ValueKind::Value(name) => arg
             .action(ArgAction::Set)
             .allow_hyphen_values(true)
@@ -440,7 +440,7 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
             .value_hint(hint(name))
             .value_parser(ValueParser::os_string()),
         ValueKind::Choice(_, choices) => {
-            // The sentences name the choices.
+            // The text names the choices already.
             arg.action(ArgAction::Set)
                 .hide_possible_values(true)
                 .value_parser(PossibleValuesParser::new(choices))
@@ -462,7 +462,7 @@ fn arg<Args: 'static>(flag: &'static Flag<Args>) -> Arg {
     }
 }
 
-/// What a shell should complete a value with.
+/// The kind of completion that shells offer for a value.
 fn hint(value_name: &str) -> clap::ValueHint {
     match value_name {
         "FILE" | "PATH" => clap::ValueHint::FilePath,

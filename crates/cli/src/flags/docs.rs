@@ -1,4 +1,4 @@
-//! Documents that are made from the table: man pages, completions and docs/flags.md.
+//! Generates documents from the tables: man pages, completions and docs/flags.md.
 
 mod conf;
 
@@ -53,7 +53,7 @@ pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
 }
 
 fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec<u8>> {
-    // The codes have a section; repeating --help's here would say them twice.
+    // The man page has its own section of exit codes, so the copy from `--help` is left out.
     let page = page
         .after_help(None::<&'static str>)
         .after_long_help(None::<&'static str>)
@@ -175,7 +175,7 @@ fn scp_section(roff: &mut Roff) {
     );
 }
 
-/// What people type, and what for.
+/// Example commands with a sentence each.
 type Examples = &'static [(&'static str, &'static str)];
 
 const CP_EXAMPLES: Examples = &[
@@ -325,7 +325,8 @@ fn examples_section(roff: &mut Roff, examples: Examples) {
     }
 }
 
-/// Commands of openssl(1) that make certificates for relays, and what for. A test runs them.
+/// Commands of openssl(1) that create certificates for relays, with a sentence each. A test runs
+/// them.
 const CERTIFICATES: Examples = &[
     (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj \
@@ -483,14 +484,14 @@ fn capital(text: &str) -> String {
     }
 }
 
-/// The completions of a shell.
+/// The completion script of a shell.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command(), "longhaul", &mut out);
     out
 }
 
-/// docs/flags.md.
+/// The content of docs/flags.md.
 pub(crate) fn flags_markdown() -> String {
     let mut text = String::from(
         "# Flags of `longhaul cp`\n\n\
@@ -554,7 +555,7 @@ pub(crate) fn flags_markdown() -> String {
     text
 }
 
-/// The part of `longhaul lab`.
+/// The section about `longhaul lab`.
 fn lab_flags_markdown(text: &mut String) {
     text.push_str("\n# Flags of `longhaul lab`\n");
     groups_markdown(text, lab_rows);
@@ -570,7 +571,7 @@ fn lab_flags_markdown(text: &mut String) {
     codes_markdown(text, exit::LAB);
 }
 
-/// The flags of a subcommand that scp has nothing like, by heading.
+/// The flags, by heading, of a subcommand that is not compared with scp.
 fn groups_markdown<Args: 'static, Rows: Iterator<Item = &'static Flag<Args>>>(
     text: &mut String,
     rows: impl Fn() -> Rows,

@@ -2,106 +2,106 @@ use std::ffi::OsString;
 
 use crate::flags::low::CopyArgs;
 
-/// One row of a table: everything that is known about a flag of the subcommand whose arguments are
+/// One row of a table: the complete description of a flag of the subcommand whose arguments are
 /// `Args`.
 pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// The letter, if it has one.
     pub(crate) short: Option<char>,
-    /// The long name; what is refused may lack one.
+    /// The long name. Every flag has one, except some that are refused.
     pub(crate) long: Option<&'static str>,
-    /// What follows it.
+    /// The kind of value that the flag takes.
     pub(crate) takes: ValueKind,
     /// One line for `-h`, without a full stop.
     pub(crate) help: &'static str,
     /// Whole sentences for the man page and `--help`.
     pub(crate) doc: &'static str,
-    /// How it stands to scp's flag of the same letter.
+    /// Compatibility with scp's flag of the same letter.
     pub(crate) scp: Scp,
-    /// The heading that it is listed under.
+    /// The heading that the flag is listed under.
     pub(crate) group: Group,
-    /// Long names of the flags that it takes back when it comes after them.
+    /// Long names of earlier flags that this flag cancels.
     pub(crate) overrides: &'static [&'static str],
-    /// Puts what was given into the arguments; an error is the reason why a value can't be.
+    /// Stores the input in the arguments. An error says why a value is invalid.
     pub(crate) set: fn(&mut Args, FlagInput) -> Result<(), String>,
 }
 
-/// What follows a flag.
+/// The kind of value that a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
-    /// Nothing: it is there or not.
+    /// No value.
     Nothing,
-    /// Nothing, but it may be repeated to mean more.
+    /// No value; repetition has a meaning.
     Repeats,
     /// A value; the last one given counts.
     Value(&'static str),
     /// A value; all that are given count.
     Values(&'static str),
-    /// A value out of these.
+    /// One of the listed values.
     Choice(&'static str, &'static [&'static str]),
-    /// Alone, or `=` and a value; alone is an empty one.
+    /// Optional value after `=`; without it, an empty one.
     OptionalValue(&'static str),
-    /// Alone, or `=` and a value out of these; alone means the first.
+    /// Optional value after `=` out of the listed ones; without it, the first.
     OptionalChoice(&'static str, &'static [&'static str]),
 }
 
-/// What the command line had for a flag.
+/// A flag's input from the command line.
 pub(crate) struct FlagInput {
     /// The flag's long name; empty if it has none.
     pub(crate) long: &'static str,
-    /// How often it was there.
+    /// Number of occurrences.
     pub(crate) times: u8,
-    /// Its values in order.
+    /// The values in order.
     pub(crate) values: Vec<OsString>,
 }
 
-/// How a flag stands to scp's flag of the same letter.
+/// Compatibility of a flag with scp's flag of the same letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scp {
-    /// scp has it and it means the same.
+    /// scp has the flag with the same meaning.
     Same,
-    /// scp has it; this is where it differs.
+    /// scp has the flag with another meaning; the text describes the difference.
     Differs(&'static str),
-    /// scp has it; here it is understood and changes nothing, for this reason.
+    /// scp has the flag; here it is accepted without effect, for this reason.
     NoEffect(&'static str),
-    /// scp has it; here it is an error, for this reason.
+    /// scp has the flag; here it is an error, for this reason.
     Refused(&'static str),
-    /// scp has nothing like it.
+    /// scp has no such flag.
     Ours,
 }
 
 /// The headings of `--help` and of the man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// What is copied, and how it is written.
+    /// Selecting files, and writing them.
     Copying,
-    /// How the host is reached.
+    /// Reaching the host.
     Connection,
-    /// What the emulated path is like.
+    /// Properties of the emulated path.
     Path,
-    /// What runs at its two ends.
+    /// Programs and servers at the two ends of the path.
     Sides,
-    /// What is served, and how.
+    /// The served files and the SSH server.
     Serving,
-    /// How connections are relayed.
+    /// Relaying connections.
     Relaying,
-    /// What sockets are told.
+    /// Socket options.
     Sockets,
-    /// How TLS is spoken.
+    /// TLS of a relay.
     Tls,
-    /// What is measured.
+    /// Selecting measurements.
     Measuring,
-    /// How a program is run.
+    /// Running a wrapped program.
     Wrapping,
-    /// What facing relays are told.
+    /// Facing relays.
     Pair,
-    /// How relays are operated: of the process as a whole.
+    /// Operating relays: settings of the whole process.
     Operating,
-    /// What is shown.
+    /// Output.
     Output,
 }
 
 impl<Args: 'static> Flag<Args> {
-    /// A row that scp has nothing like, with a long name alone.
+    /// A row that scp has no counterpart for, with a long name only.
     pub(crate) const fn ours(
         group: Group,
         (long, takes): (&'static str, ValueKind),
@@ -122,7 +122,7 @@ impl<Args: 'static> Flag<Args> {
         }
     }
 
-    /// The name that clap and the other rows know it by.
+    /// The name by which clap and other rows refer to the flag.
     pub(crate) fn id(&self) -> String {
         match (self.long, self.short) {
             (Some(long), _) => long.to_owned(),
@@ -131,7 +131,7 @@ impl<Args: 'static> Flag<Args> {
         }
     }
 
-    /// How it is written in a sentence: `-r`, or `--fsync` where there is no letter.
+    /// The flag as written in a sentence: `-r`, or `--fsync` if there is no letter.
     pub(crate) fn spelled(&self) -> String {
         match (self.short, self.long) {
             (Some(short), _) => format!("-{short}"),
@@ -140,7 +140,7 @@ impl<Args: 'static> Flag<Args> {
         }
     }
 
-    /// Why it is an error, if it is one.
+    /// The reason for refusing the flag, if it is refused.
     pub(crate) fn refused(&self) -> Option<&'static str> {
         match self.scp {
             Scp::Refused(reason) => Some(reason),
@@ -150,7 +150,7 @@ impl<Args: 'static> Flag<Args> {
 }
 
 impl ValueKind {
-    /// The name of the value in help texts, if there is one.
+    /// The placeholder of the value in help texts, if there is one.
     pub(crate) fn value_name(self) -> Option<&'static str> {
         match self {
             Self::Nothing | Self::Repeats => None,
@@ -169,7 +169,7 @@ impl FlagInput {
         utf8(self.values.last().cloned().unwrap_or_default())
     }
 
-    /// The last value, as it was given.
+    /// The last value, unchanged.
     pub(crate) fn os(mut self) -> OsString {
         self.values.pop().unwrap_or_default()
     }
@@ -187,7 +187,7 @@ fn utf8(value: OsString) -> Result<String, String> {
 }
 
 impl Group {
-    /// All, in the order in which they are shown.
+    /// All headings, in the order of display.
     pub(crate) const ALL: [Self; 13] = [
         Self::Copying,
         Self::Connection,
@@ -204,12 +204,12 @@ impl Group {
         Self::Output,
     ];
 
-    /// Whether its flags are those of the process, and not of one relay.
+    /// Returns true if flags of this group concern the process and not a single relay.
     pub(crate) fn is_of_all(self) -> bool {
         matches!(self, Self::Operating | Self::Output)
     }
 
-    /// The heading.
+    /// The text of the heading.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Copying => "Copying",

@@ -1,6 +1,6 @@
-//! Flags and commands of rsync, scp, rclone and cp that longhaul does not have, and what to use here.
+//! Flags and commands of rsync, scp, rclone and cp that longhaul lacks, with the alternative here.
 
-/// What people type, and what to do instead.
+/// Spellings of a flag or command, and the alternative.
 struct Foreign {
     spellings: &'static [&'static str],
     advice: &'static str,
@@ -231,13 +231,13 @@ const COMMANDS: &[Foreign] = &[
     row(&["completion"], "use: longhaul completions SHELL"),
 ];
 
-/// What to use instead of a flag of another program, as it was typed.
+/// The alternative to a flag of another program, given as typed.
 pub(crate) fn for_flag(flag: &str) -> Option<&'static str> {
     let name = flag.split('=').next().unwrap_or(flag);
     find(FLAGS, name)
 }
 
-/// What to use instead of a command of another program.
+/// The alternative to a command of another program.
 pub(crate) fn for_command(command: &str) -> Option<&'static str> {
     find(COMMANDS, command)
 }
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// --delete was answered with --delta, and --exclude with `-- --exclude`.
+    /// Regression: `--delete` was answered with `--delta`, and `--exclude` with `-- --exclude`.
     #[test]
     fn every_foreign_flag_is_answered_with_what_to_use() {
         let mut seen = BTreeSet::new();
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// A flag that is named in an answer exists.
+    /// Every flag that an answer names exists.
     #[test]
     fn what_is_advised_is_there() {
         for row in FLAGS {

@@ -1,4 +1,4 @@
-//! The command line resolved against the world: what is copied where, and how it is shown.
+//! The command line resolved against the environment: sources, target, hosts and output.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use transfer::report::Name;
 use crate::flags::low::{CopyArgs, UsageError, When};
 use crate::output::ticker::ProgressMode;
 
-/// What the command line depends on outside itself.
+/// The properties of the environment that change the meaning of the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Environment {
     pub(crate) stdout_is_terminal: bool,
@@ -19,18 +19,18 @@ pub(crate) struct Environment {
     pub(crate) no_color: bool,
     /// TERM=dumb.
     pub(crate) dumb: bool,
-    /// This process may do what root may.
+    /// This process runs as root.
     pub(crate) is_root: bool,
 }
 
-/// Everything that a copy needs to know.
+/// The resolved arguments of a copy.
 pub(crate) struct HighArgs {
     pub(crate) request: CopyRequest,
-    /// By [`HostId`].
+    /// Hosts, indexed by [`HostId`].
     pub(crate) hosts: Vec<Destination>,
-    /// The flags that say how hosts are reached.
+    /// The flags for reaching hosts.
     pub(crate) flags: CopyArgs,
-    /// The operands as they were given, for the `start` event.
+    /// The operands as given, for the `start` event.
     pub(crate) sources: Vec<Name>,
     pub(crate) target: Name,
     pub(crate) show: ProgressMode,
@@ -39,7 +39,7 @@ pub(crate) struct HighArgs {
 }
 
 impl Environment {
-    /// For help and usage errors, before flags are known.
+    /// Colors of help and usage errors, before flags are parsed.
     pub(crate) fn help_colors(&self) -> clap::ColorChoice {
         if self.stdout_is_terminal && self.stderr_is_terminal && !self.no_color && !self.dumb {
             clap::ColorChoice::Always
@@ -72,10 +72,10 @@ impl Environment {
 }
 
 impl HighArgs {
-    /// Makes sense of the operands and decides what depends on the world.
+    /// Parses the operands and decides everything that depends on the environment.
     ///
     /// # Errors
-    /// An operand can't be.
+    /// An operand is invalid.
     pub(crate) fn resolve(args: CopyArgs, world: &Environment) -> Result<Self, UsageError> {
         let mut hosts = Vec::new();
         let mut places = Vec::new();
@@ -108,7 +108,7 @@ impl HighArgs {
     }
 }
 
-/// Operands that name the same destination share a connection.
+/// Resolves an operand. Operands with the same destination share a connection.
 fn place(operand: Operand, port: Option<u16>, hosts: &mut Vec<Destination>) -> Place {
     match operand {
         Operand::Local(path) => Place::Local(path),
@@ -153,7 +153,7 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
     }
 }
 
-/// Whether owners may be somebody else's at the receiving end, as far as can be known here.
+/// Estimates if the receiving end may set arbitrary owners: root runs here or logs in there.
 fn as_root(hosts: &[Destination], world: &Environment) -> bool {
     let named = |host: &Destination| host.user.as_deref() == Some("root");
     world.is_root || hosts.iter().any(named)

@@ -1,4 +1,4 @@
-//! The command line as it was given: parsed, nothing looked up.
+//! The command line as given: parsed, with nothing looked up.
 
 mod benching;
 mod dialing;
@@ -27,16 +27,16 @@ use crate::flags::foreign;
 use crate::flags::rate::Rate;
 use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, serve_rows};
 
-/// What is to be done.
+/// The parsed command line, by subcommand.
 #[derive(Clone, Debug)]
 pub(crate) enum LowArgs {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
     /// `longhaul bootstrap`.
     Bootstrap {
-        /// How the host is reached.
+        /// The flags for reaching the host.
         args: Box<CopyArgs>,
-        /// Remove it there.
+        /// Remove the program from the host.
         remove: bool,
     },
     /// `longhaul lab`.
@@ -57,12 +57,12 @@ pub(crate) enum LowArgs {
     Completions(clap_complete::Shell),
     /// `longhaul man [COMMAND]`: print a man page, or write all generated documents to a folder.
     Man {
-        /// Of which subcommand; the main page when there is none.
+        /// The subcommand; the main page if `None`.
         command: Option<String>,
-        /// Write them all below this folder instead.
+        /// Write all documents below this folder instead.
         write: Option<PathBuf>,
     },
-    /// Help or version was asked for: this text.
+    /// The text that `--help` or `--version` prints.
     Show(String),
 }
 
@@ -93,13 +93,13 @@ pub(crate) struct CopyArgs {
     pub(crate) config: Option<PathBuf>,
     pub(crate) options: Vec<String>,
     pub(crate) ciphers: Option<String>,
-    /// `None` where the flag was not given.
+    /// `None` if the flag was not given.
     pub(crate) compress: Option<When>,
     pub(crate) limit_kbit: Option<u64>,
     pub(crate) limit: Option<Rate>,
     pub(crate) connections: Option<u32>,
     pub(crate) channels: Option<u32>,
-    /// `-X nrequests=` and `-X buffer=`.
+    /// From `-X nrequests=` and `-X buffer=`.
     pub(crate) requests: Option<u64>,
     pub(crate) buffer: Option<u32>,
     pub(crate) family: Family,
@@ -126,7 +126,7 @@ pub(crate) struct CopyArgs {
 }
 
 impl CopyArgs {
-    /// Whether more is to be kept than SFTP carries, or to be done than its servers do.
+    /// Returns true if a flag needs a longhaul at the far end, beyond SFTP and its servers.
     pub(crate) fn wants_longhaul(&self) -> bool {
         let rebuilds = self.delta == Delta::Always;
         self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
@@ -141,7 +141,7 @@ pub(crate) struct LabArgs {
     pub(crate) options: Vec<(&'static str, String)>,
     pub(crate) list: bool,
     pub(crate) sshd: bool,
-    /// (setting of sshd_config, value).
+    /// Settings of sshd_config: (name, value).
     pub(crate) sshd_options: Vec<(String, String)>,
     pub(crate) far: Option<OsString>,
     pub(crate) far_port: Option<u16>,
@@ -157,16 +157,16 @@ pub(crate) struct LabArgs {
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,
     pub(crate) once: bool,
-    /// Where `--once` may listen.
+    /// The ports that `--once` may listen on.
     pub(crate) ports: Option<(u16, u16)>,
-    /// The protocol of the longhaul that asked for the marker.
+    /// Protocol version of the client that requested the marker.
     pub(crate) marker: Option<u32>,
-    /// What this program's sum has to be.
+    /// Checksum that this program must have.
     pub(crate) sum: Option<String>,
     pub(crate) listen: Option<String>,
-    /// A configuration file, to be obeyed.
+    /// The configuration file.
     pub(crate) config: Option<PathBuf>,
-    /// A configuration file, to be checked and nothing else.
+    /// The configuration file to check.
     pub(crate) check: Option<PathBuf>,
     pub(crate) authorized_keys: Option<PathBuf>,
     pub(crate) host_keys: Vec<PathBuf>,
@@ -175,7 +175,7 @@ pub(crate) struct ServeArgs {
     pub(crate) access: Option<serve::Access>,
     pub(crate) renounced: DisabledProtection,
     pub(crate) no_window_poll: bool,
-    /// Programs that may be run.
+    /// Programs that clients may run.
     pub(crate) allow: Vec<String>,
     pub(crate) verbose: u8,
 }
@@ -211,55 +211,55 @@ pub(crate) struct RelayArgs {
     pub(crate) verbose: u8,
     pub(crate) quiet: bool,
     pub(crate) health: Option<Duration>,
-    /// A configuration file, to be obeyed.
+    /// The configuration file.
     pub(crate) config: Option<PathBuf>,
     pub(crate) status: Option<String>,
     pub(crate) metrics: Option<String>,
     pub(crate) handover: Option<PathBuf>,
     pub(crate) drain_timeout: Option<Duration>,
-    /// Something else than to relay.
+    /// The action, if it is not relaying.
     pub(crate) instead: Option<RelayAction>,
     pub(crate) entrance: String,
     pub(crate) targets: Vec<String>,
 }
 
-/// What `longhaul relay` does besides relaying.
+/// Actions of `longhaul relay` other than relaying.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RelayAction {
-    /// `check FILE`.
+    /// `check FILE`: checks a configuration file.
     Check(PathBuf),
-    /// `top ADDRESS:PORT`.
+    /// `top ADDRESS:PORT`: shows a relay's status in the terminal.
     Top(String),
-    /// `half`.
+    /// `half`: runs one half of a pair that was started over ssh.
     Half,
-    /// `rules`, of the relay that the rest of the words says.
+    /// `rules`: prints or changes the kernel's rules for the relay that the other words describe.
     Rules(Rules),
 }
 
-/// What is done with the rules that lead connections to a relay.
+/// The action of `longhaul relay rules`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// They are printed.
+    /// Print the rules.
     Print,
-    /// They are put in place.
+    /// Install the rules.
     Add,
-    /// They are taken away.
+    /// Remove the rules.
     Remove,
 }
 
-/// How the sums of a manifest are made.
+/// The hash function of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hash {
-    /// As b3sum checks them.
+    /// BLAKE3, as checked by b3sum.
     Blake3,
-    /// As sha256sum checks them.
+    /// SHA-256, as checked by sha256sum.
     Sha256,
 }
 
-/// Which addresses to use.
+/// The address families to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// Both.
+    /// IPv4 and IPv6.
     #[default]
     Any,
     /// IPv4.
@@ -271,7 +271,7 @@ pub(crate) enum Family {
 /// When to do something that depends on the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum When {
-    /// If it is a terminal.
+    /// Only on a terminal.
     #[default]
     Auto,
     /// Always.
@@ -280,12 +280,12 @@ pub(crate) enum When {
     Never,
 }
 
-/// An invalid command line: what to say, ready for the terminal.
+/// An invalid command line: the message, ready for the terminal.
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
 impl When {
-    /// From a value that the table allows.
+    /// Converts a value that the table allows.
     pub(crate) fn of(text: &str) -> Self {
         match text {
             "always" => Self::Always,
@@ -298,7 +298,7 @@ impl When {
 /// Parses the command line. Pure: reads neither files nor the environment.
 ///
 /// # Errors
-/// An unknown or refused flag, a value that can't be, or missing operands.
+/// An unknown or refused flag, an invalid value, or missing operands.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     color: clap::ColorChoice,
@@ -343,7 +343,7 @@ pub(crate) fn parse(
     }
 }
 
-/// `longhaul help [COMMAND]` and `longhaul version` as the flags that they mean.
+/// Rewrites `longhaul help [COMMAND]` and `longhaul version` as the flags that they stand for.
 fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
     match words.get(1).and_then(|word| word.to_str()) {
         Some("help") => {
@@ -357,7 +357,7 @@ fn help_and_version(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// The answer to a flag or command that another program has.
+/// The advice for a flag or command that another program has.
 fn foreign_word(error: &clap::Error, copies: bool) -> Option<UsageError> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
@@ -435,7 +435,7 @@ fn bootstrap_args(matches: &ArgMatches) -> Result<LowArgs, UsageError> {
     })
 }
 
-/// Flags that can't be obeyed together.
+/// Finds flags that exclude each other.
 fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     let several = |n: Option<u32>| n.is_some_and(|n| n > 1);
     let foreign = args.program.is_some() || args.sftp_server.is_some();
@@ -482,7 +482,7 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
 }
 
 impl CopyArgs {
-    /// Which sums are to be made of what passes, if any.
+    /// The checksums to compute while copying, if any.
     pub(crate) fn sums(&self) -> Option<Wants> {
         match (&self.manifest, self.hash) {
             (Some(_), Some(Hash::Sha256)) => Some(Wants::Sha256),
@@ -491,7 +491,7 @@ impl CopyArgs {
         }
     }
 
-    /// The rate that was set, in bytes a second.
+    /// The rate limit in bytes a second, if one was set.
     pub(crate) fn limit(&self) -> Option<u64> {
         // scp's kbit has 1024 bits.
         let kbit = self.limit_kbit.map(|kbit| kbit * 1024 / 8);
@@ -627,10 +627,10 @@ fn relay_args(matches: &ArgMatches) -> Result<RelayArgs, UsageError> {
     Ok(args)
 }
 
-/// What stands behind `rules`.
+/// The message for an incomplete `rules` command.
 const RULES: &str = "rules goes with print, add or remove, and LISTEN with its flags";
 
-/// With a file, what is said of one relay stands there.
+/// Refuses words and flags that describe a single relay, since the file of `--config` does that.
 fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
     if let Some(word) = words.first() {
         let word = word.escape_debug();
@@ -646,12 +646,12 @@ fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
     }
 }
 
-/// For `longhaul relay`.
+/// A usage error of `longhaul relay`.
 pub(crate) fn relay_usage(what: &str) -> UsageError {
     usage_of("relay", "[flags] LISTEN TARGET...|--config FILE", what)
 }
 
-/// For `longhaul serve`.
+/// A usage error of `longhaul serve`.
 fn serve_usage(what: &str) -> UsageError {
     usage_of(
         "serve",
@@ -660,7 +660,7 @@ fn serve_usage(what: &str) -> UsageError {
     )
 }
 
-/// What the command line has for each row of a table; an error is one sentence.
+/// Builds the arguments from a table's rows. The error is one sentence.
 fn from_rows<Args: Default + 'static>(
     rows: impl Iterator<Item = &'static Flag<Args>>,
     matches: &ArgMatches,
@@ -678,7 +678,7 @@ fn from_rows<Args: Default + 'static>(
     Ok(args)
 }
 
-/// Puts what was given for a flag into the arguments; an error is the value, and why it can't be.
+/// Stores a flag's input in the arguments. The error names the value and the reason.
 pub(crate) fn put<Args: 'static>(
     flag: &Flag<Args>,
     args: &mut Args,
@@ -730,7 +730,7 @@ fn usage(what: &str) -> UsageError {
     ))
 }
 
-/// For `longhaul lab`.
+/// A usage error of `longhaul lab`.
 pub(crate) fn lab_usage(what: &str) -> UsageError {
     usage_of("lab", "[flags] [--] COMMAND...", what)
 }

@@ -1,14 +1,13 @@
 use std::str::FromStr;
 
-/// A rate that was set, in bytes a second, from 1 to [`MOST`].
+/// A rate limit in bytes a second, from 1 to [`MOST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate(u64);
 
-/// A terabyte a second.
+/// The highest rate limit: a terabyte a second.
 const MOST: u64 = 1_000_000_000_000;
 
-/// Bits of each unit. Letters may be of either case, except where that is the difference between
-/// bits and bytes: those are `bit` and `B`.
+/// Bits of each unit. Case matters only where it distinguishes bits from bytes: `bit` and `B`.
 const UNITS: &[(&str, f64)] = &[
     ("", 8.0),
     ("B", 8.0),
@@ -28,7 +27,7 @@ const UNITS: &[(&str, f64)] = &[
 ];
 
 impl Rate {
-    /// Bytes a second.
+    /// The rate in bytes a second.
     pub(crate) fn bytes(self) -> u64 {
         self.0
     }

@@ -20,7 +20,7 @@ use crate::flags::low::{
     BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs,
 };
 
-/// The rows of `longhaul cp`: those that are listed, by heading, then those that are refused.
+/// The rows of `longhaul cp`: listed ones by heading, then refused ones.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     [
         copying::ROWS,
@@ -33,7 +33,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     .flatten()
 }
 
-/// The rows of `longhaul bootstrap`: how the host is reached, as for `longhaul cp`.
+/// The rows of `longhaul bootstrap`: those of `longhaul cp` about reaching the host.
 pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
     let of_login = ["F", "i", "J", "o", "P", "4", "6", "B", "q", "v"];
     let all = [connection::ROWS, output::ROWS].into_iter().flatten();
@@ -43,7 +43,7 @@ pub(crate) fn bootstrap_rows() -> impl Iterator<Item = &'static Flag> {
     })
 }
 
-/// The rows of `longhaul bench`, beside those of [`bootstrap_rows`].
+/// The rows of `longhaul bench`, without those of [`bootstrap_rows`].
 pub(crate) fn bench_rows() -> impl Iterator<Item = &'static Flag<BenchArgs>> {
     bench::ROWS.iter()
 }
@@ -150,7 +150,7 @@ mod tests {
                 !flag.help.is_empty() && !flag.help.ends_with('.'),
                 "{name}: help"
             );
-            // Those of the path have their form and default in the line.
+            // Rows of the path have their form and default in the line.
             let longest = if flag.group == Group::Path { 90 } else { 76 };
             assert!(
                 flag.help.len() <= longest,
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// The option string of scp's getopt in OpenSSH 9.2, and -1, -2, -M of older ones.
+    /// The option string of scp's getopt in OpenSSH 9.2, with -1, -2, -M of older versions.
     const SCP: &str = "12346ABCTdfOpqRrstvDFJMPSciloX";
 
     #[test]

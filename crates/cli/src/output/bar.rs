@@ -1,15 +1,16 @@
-//! What the progress display shows, fitted to a width, and how it is drawn over its last state.
+//! Lays out the progress display for a terminal width, and draws it over its last state.
 
 use unicode_width::UnicodeWidthChar;
 
 use crate::output::snapshot::Snapshot;
 
-/// Columns of the bar itself, with its brackets' places.
+/// Columns of the bar.
 const BAR: usize = 20;
-/// A bar with fewer columns says nothing.
+/// Fewest columns that a bar is shown with.
 const LEAST_BAR: usize = 8;
 
-/// The lines of the display for a terminal with `columns`: the current file, and how far the copy is.
+/// The lines of the display for a terminal with `columns`: the current file, and the progress of
+/// the copy.
 pub(crate) fn of_copy(snapshot: &Snapshot, columns: usize) -> Vec<String> {
     let room = room(columns);
     let part = snapshot.bytes_done as f64 / snapshot.bytes_total.max(snapshot.bytes_done) as f64;
@@ -21,7 +22,7 @@ pub(crate) fn of_copy(snapshot: &Snapshot, columns: usize) -> Vec<String> {
     }
 }
 
-/// The lines for something that takes a known time, in seconds.
+/// The lines for an activity of known duration; times in seconds.
 pub(crate) fn of_time(what: &str, used: f64, remaining: f64, columns: usize) -> Vec<String> {
     let room = room(columns);
     let long = format!("{used:.0} s, {remaining:.0} s left");
@@ -30,7 +31,7 @@ pub(crate) fn of_time(what: &str, used: f64, remaining: f64, columns: usize) -> 
     vec![end_of(what, room), line]
 }
 
-/// The longest of `texts` that fits, behind a bar if that fits too.
+/// The longest of `texts` that fits, with a bar before it if there is room.
 fn with_bar(part: f64, texts: Vec<String>, room: usize) -> String {
     let text = texts.into_iter().find(|text| width(text) <= room);
     let text = text.unwrap_or_default();
@@ -41,14 +42,15 @@ fn with_bar(part: f64, texts: Vec<String>, room: usize) -> String {
     }
 }
 
-/// The one line that is shown while there is no connection.
+/// The line shown while connecting.
 pub(crate) fn connecting(host: &str, seconds: u64, columns: usize) -> Vec<String> {
     let text = format!("connecting to {host} ... {seconds} s");
     vec![end_of(&text, room(columns))]
 }
 
-/// Removes the display whose lines had `widths` from a terminal that has `columns` now, with the
-/// cursor at the end of the last one. A terminal that became narrower has wrapped them.
+/// Escape sequences that remove the display from a terminal of `columns`. `widths` are those of its
+/// lines, and the cursor is at the end of the last. A terminal that became narrower has wrapped
+/// them.
 pub(crate) fn erase(widths: &[usize], columns: usize) -> String {
     let columns = columns.max(1);
     let rows: usize = widths.iter().map(|w| w.div_ceil(columns).max(1)).sum();
@@ -64,12 +66,12 @@ pub(crate) fn width(text: &str) -> usize {
     text.chars().map(|c| c.width().unwrap_or(0)).sum()
 }
 
-/// The last column stays free: some terminals wrap as soon as it is filled.
+/// Usable columns. The last one stays free, since some terminals wrap as soon as it is filled.
 fn room(columns: usize) -> usize {
     columns.saturating_sub(1)
 }
 
-/// `part` from 0 to 1; nothing of nothing is 0.
+/// Draws a bar; `part` is from 0 to 1, and not a number counts as 0.
 fn bar(part: f64, columns: usize) -> String {
     let done = (part * columns as f64) as usize;
     let done = done.min(columns);
@@ -77,7 +79,7 @@ fn bar(part: f64, columns: usize) -> String {
     format!("{:<columns$}", format!("{}{head}", "=".repeat(done)))
 }
 
-/// As much of the end of `text` as fits, which is where a path has the name of the file.
+/// The end of `text` that fits; a path has the name of the file there.
 fn end_of(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -115,7 +117,8 @@ mod tests {
         }
     }
 
-    /// At 80 columns a bar with a count of files wrapped, and each redraw left a line behind.
+    /// Regression: at 80 columns a bar with a count of files wrapped, and each redraw left a line
+    /// behind.
     #[test]
     fn no_line_is_wider_than_the_terminal() {
         let growing = Snapshot {

@@ -1,4 +1,4 @@
-//! What is said at the end: each failure, then one line that claims no more than is known.
+//! The end of a run: each failure, then a closing line that claims no more than is known.
 
 use std::ffi::{OsStr, OsString};
 
@@ -60,7 +60,7 @@ pub(crate) fn line(summary: &Summary) -> String {
     text
 }
 
-/// How to go on after a run that did not copy everything.
+/// Suggests how to continue a run that did not copy everything.
 pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     let stopped = matches!(
         summary.outcome,
@@ -76,7 +76,7 @@ pub(crate) fn next_step(summary: &Summary) -> Option<String> {
     })
 }
 
-/// What served at the far ends, where that is more than the usual, or less than was to be expected.
+/// Names the server at the far ends, if it is more than the stock one or less than expected.
 fn far(summary: &Summary) -> Option<String> {
     let several = summary.far_ends.len() > 1;
     let said = summary.far_ends.iter().filter_map(|far| {
@@ -101,7 +101,7 @@ fn far(summary: &Summary) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// What is taken over of an interrupted run.
+/// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     let mut text = format!(
         "going on where an earlier run ended: {} done",
@@ -113,7 +113,7 @@ pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     text
 }
 
-/// The command line that goes on, as a shell takes it.
+/// The shell command that resumes the run.
 pub(crate) fn command(words: impl Iterator<Item = OsString>) -> String {
     let mut operands = false;
     let again = words.filter(|word| {
@@ -131,7 +131,7 @@ fn quoted(word: &OsStr) -> String {
         Some(text) if !text.chars().any(char::is_control) => {
             format!("'{}'", text.replace('\'', "'\\''"))
         }
-        // Whatever it is, the terminal shall not obey it, and bash and zsh read it.
+        // Escape any other byte, in a form that bash and zsh read and terminals do not interpret.
         _ => {
             let bytes = word.as_encoded_bytes().iter();
             let escaped: String = bytes
@@ -145,7 +145,7 @@ fn quoted(word: &OsStr) -> String {
     }
 }
 
-/// What is known of every file copied.
+/// The strongest state that all copied files are known to have reached.
 fn claim(summary: &Summary) -> Option<&'static str> {
     match (summary.state?, summary.synced) {
         (FileState::Renamed, true) => Some("synced and renamed"),
@@ -156,7 +156,7 @@ fn claim(summary: &Summary) -> Option<&'static str> {
     }
 }
 
-/// How files were verified, and what that does not prove.
+/// Describes how files were verified, and the limits of that proof.
 fn proof(summary: &Summary, verified: &Verified) -> String {
     let mut text = match verified.files == summary.files {
         true => "verified".to_owned(),
@@ -188,13 +188,13 @@ fn proof(summary: &Summary, verified: &Verified) -> String {
     text
 }
 
-/// What went wrong, a sentence each.
+/// One sentence for each failure.
 pub(crate) fn failures(summary: &Summary) -> Vec<String> {
     let lost = match &summary.outcome {
         Outcome::NoConnection(reason) => Some(reason),
         _ => None,
     };
-    // What was under way when the connection was lost all failed of that, which is said once.
+    // Failures by a lost connection are reported once, not for each file that was in flight.
     let same = |reason: &str| lost.is_some_and(|lost| lost.ends_with(reason));
     let shown = summary.failures.iter();
     let mut all: Vec<String> = shown
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// What is shown to be run again is run by a shell: it must be the same words there.
+    /// A suggested command must reach the program with the same words when a shell runs it.
     #[test]
     fn a_quoted_word_is_the_same_word_in_every_shell() {
         use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -243,14 +243,14 @@ mod tests {
         for shell in shells.into_iter().filter(there) {
             for word in hostile {
                 let quoted = quoted(OsStr::from_bytes(word));
-                // $'...' is bash's, zsh's and ksh's.
+                // Only bash, zsh and ksh know $'...'.
                 if quoted.starts_with('$') && matches!(shell, "sh" | "dash") {
                     continue;
                 }
                 let script = format!("printf %s {quoted}");
                 let said = Command::new(shell).args(["-c", &script]).output().unwrap();
                 let said = OsString::from_vec(said.stdout);
-                // printf takes -n for a word of its own.
+                // printf would take -n as an option.
                 assert_eq!(said.as_bytes(), word, "{shell}: {script}");
             }
         }
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Each of some thousand files under way repeated why the connection was lost.
+    /// Regression: some thousand files in flight each repeated why the connection was lost.
     #[test]
     fn a_lost_connection_is_said_once() {
         let failure = |reason: &str| Failure {
@@ -465,7 +465,7 @@ mod tests {
         assert!(line(&summary).starts_with("interrupted: copied 3 files"));
     }
 
-    /// Ctrl-C after 99 MB of one file said that nothing had been copied.
+    /// Regression: Ctrl-C after 99 MB of one file reported that nothing had been copied.
     #[test]
     fn what_had_gone_of_unfinished_files_is_said() {
         let summary = Summary {

@@ -1,4 +1,4 @@
-//! Standard error: text lines, and a progress display that gets out of their way.
+//! Standard error: lines of text, and a progress display below them.
 
 use std::env;
 use std::fs::File;
@@ -12,31 +12,31 @@ use transfer::escape;
 
 use crate::output::bar;
 
-/// Columns of a terminal that tells none.
+/// Assumed columns of a terminal that reports none.
 const COLUMNS: usize = 80;
 
-/// Standard error, shared by everything that writes there.
+/// Standard error, shared by all writers.
 pub(crate) struct Console {
     colors: bool,
     bar: Mutex<Bar>,
-    // Where questions are asked, as it was found; one for a password switches echo off.
+    // The terminal for prompts with its initial settings; a password prompt switches echo off.
     terminal: Option<(File, Termios)>,
 }
 
 #[derive(Default)]
 struct Bar {
-    // The lines that are on the terminal.
+    // Lines of the display now on the terminal.
     lines: Vec<String>,
-    // How many askers keep the display away.
+    // Number of holders that keep the display away.
     held: usize,
-    // The hosts that are being connected to, and since when.
+    // Hosts being connected to, with the time of the start.
     connecting: Vec<(String, Instant)>,
 }
 
-/// Keeps the display off the terminal while it lives: somebody asks a question there.
+/// Keeps the display off the terminal during a prompt, until it is dropped.
 pub(crate) struct BarPause<'a>(&'a Console);
 
-/// A host is being connected to while it lives.
+/// Marks a host as being connected to, until it is dropped.
 pub(crate) struct Connecting<'a>(&'a Console);
 
 impl Console {
@@ -48,12 +48,12 @@ impl Console {
         }
     }
 
-    /// `error: ...` in red.
+    /// Prints `error: ...`, in red with colors.
     pub(crate) fn error(&self, text: &str) {
         self.labelled("error", "31", text);
     }
 
-    /// `warning: ...` in yellow.
+    /// Prints `warning: ...`, in yellow with colors.
     pub(crate) fn warning(&self, text: &str) {
         self.labelled("warning", "33", text);
     }
@@ -62,7 +62,7 @@ impl Console {
         self.line(&labelled(self.colors, label, color, text));
     }
 
-    /// A line of text.
+    /// Prints a line of text above the display.
     pub(crate) fn line(&self, text: &str) {
         self.bytes(format!("{text}\n").as_bytes());
     }
@@ -71,14 +71,13 @@ impl Console {
         let mut state = self.lock();
         let lines = std::mem::take(&mut state.lines);
         erase(&lines);
-        // Nobody is left to tell when standard error itself is gone.
+        // A failure of standard error itself cannot be reported.
         drop(io::stderr().write_all(bytes));
         write_lines(&lines);
         state.lines = lines;
     }
 
-    /// Shows lines made for a number of columns in place of those that are shown, unless somebody
-    /// holds the terminal.
+    /// Replaces the display by lines made for the number of columns, unless it is held.
     pub(crate) fn draw(&self, lines: impl FnOnce(usize) -> Vec<String>) {
         let mut state = self.lock();
         if state.held > 0 {
@@ -92,25 +91,25 @@ impl Console {
         }
     }
 
-    /// The host that has been connected to for the longest time, and for how long.
+    /// The host that has been connecting for the longest time, and the duration.
     pub(crate) fn connecting_to(&self) -> Option<(String, Duration)> {
         let state = self.lock();
         let (host, since) = state.connecting.first()?;
         Some((host.clone(), since.elapsed()))
     }
 
-    /// A host is being connected to until the value is dropped.
+    /// Marks a host as being connected to until the value is dropped.
     pub(crate) fn connecting(&self, host: String) -> Connecting<'_> {
         self.lock().connecting.push((host, Instant::now()));
         Connecting(self)
     }
 
-    /// Takes the display off the terminal.
+    /// Removes the display from the terminal.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Takes the display off the terminal until the value is dropped.
+    /// Removes the display from the terminal until the value is dropped.
     pub(crate) fn hold(&self) -> BarPause<'_> {
         let mut state = self.lock();
         state.clear();
@@ -118,14 +117,14 @@ impl Console {
         BarPause(self)
     }
 
-    /// For the end in the middle of everything: the display goes, cursor and echo come back.
+    /// Restores the terminal before an abrupt exit: no display, cursor and echo on.
     pub(crate) fn restore(&self) {
-        // A thread that holds the lock may be the one that hangs.
+        // Do not wait for the lock: its holder may be the thread that hangs.
         if let Ok(mut state) = self.bar.try_lock() {
             state.clear();
         }
         if let Some((terminal, found)) = &self.terminal
-            // In the background, setting the terminal would stop the process instead.
+            // Setting the terminal from the background would stop the process.
             && tcgetpgrp(terminal) == Ok(getpgrp())
         {
             let _ = tcsetattr(terminal, OptionalActions::Now, found);
@@ -149,7 +148,7 @@ impl Drop for Connecting<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.connecting.pop();
-        // The line of the host is not to stand there until something has come.
+        // Remove the line about the host before the first progress replaces it.
         state.clear();
     }
 }
@@ -192,7 +191,7 @@ fn write_lines(lines: &[String]) {
     }
 }
 
-/// Columns of the terminal as it is now, or fewer where the environment says so.
+/// Columns of the terminal now, or fewer if `COLUMNS` says so.
 fn columns() -> usize {
     let window = tcgetwinsize(io::stderr()).ok();
     let window = window.map(|size| usize::from(size.ws_col));
@@ -203,8 +202,8 @@ fn columns() -> usize {
     known.min().unwrap_or(COLUMNS)
 }
 
-/// Texts may come from a server: whatever a terminal would obey is escaped here once more, for
-/// whoever forgot.
+/// Formats a labelled line. Text may come from a server, so control characters are escaped here
+/// again in case a caller forgot.
 fn labelled(colors: bool, label: &str, color: &str, text: &str) -> String {
     let text = escape::text(text.as_bytes());
     if colors {

@@ -1,4 +1,4 @@
-//! `--explain`: each decision of a run in one line, with where it came from and what it rests on.
+//! `--explain`: each decision of a run in one line, with its origin and its evidence.
 
 use serde::Serialize;
 use transfer::copy::Delta;
@@ -49,7 +49,7 @@ impl DecisionEvent {
         }
     }
 
-    /// One line, with the host where there are several.
+    /// The decision in one line, with the host if there are several.
     pub(crate) fn line(&self, several: bool) -> String {
         let host = self.host.as_ref().filter(|_| several);
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
@@ -80,7 +80,7 @@ fn known_for(seconds: u64) -> String {
     }
 }
 
-/// What it is about, and what was chosen.
+/// The subject of a decision, and the choice.
 fn chosen(choice: &Choice) -> (&'static str, String) {
     match choice {
         Choice::Cipher { name, .. } => ("cipher", name.clone()),
@@ -159,7 +159,7 @@ fn verify(verified: Option<&Verified>) -> String {
     }
 }
 
-/// What it rests on.
+/// The evidence for a decision.
 fn evidence(choice: &Choice) -> String {
     match choice {
         Choice::Cipher { name, order } => order_of_ciphers(name, order),

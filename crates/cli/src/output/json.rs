@@ -1,4 +1,4 @@
-//! `--json`: one event a line. docs/json.md describes every field; a test holds the two together.
+//! `--json`: one event per line. docs/json.md describes every field, and a test compares the two.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +11,11 @@ use crate::exit::Exit;
 use crate::output::explain::DecisionEvent;
 use crate::output::snapshot::Snapshot;
 
-/// Raised when a field changes its meaning or goes; new fields and events don't raise it.
+/// Version of the format. It is raised when a field changes its meaning or is removed, not for new
+/// fields and events.
 const VERSION: u32 = 1;
 
-/// Writes events to standard output, or to whatever stands in for it.
+/// Writes events to standard output, or another writer.
 pub(crate) struct Json {
     out: Mutex<Box<dyn Write + Send>>,
     start: Instant,
@@ -28,25 +29,24 @@ struct Line<'a, E: Serialize> {
     event: &'a E,
 }
 
-/// The events that come from the command line; those of the copy are
-/// [`transfer::report::Event`].
+/// The events of the command line; those of the copy are [`transfer::report::Event`].
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum RunEvent<'a> {
-    /// The first event.
+    /// The `start` event, which comes first.
     Start {
-        /// longhaul's.
+        /// Version of longhaul.
         version: &'static str,
-        /// As on the command line.
+        /// The sources as on the command line.
         sources: Vec<Name>,
-        /// As on the command line.
+        /// The target as on the command line.
         target: Name,
     },
-    /// A connection stands.
+    /// A new connection.
     Host(HostInfo),
-    /// What was decided, at the end, with `--explain`.
+    /// A decision, at the end, with `--explain`.
     Decision(DecisionEvent),
-    /// Every second.
+    /// The progress, every second.
     Progress {
         bytes_done: u64,
         bytes_total: u64,
@@ -57,7 +57,7 @@ pub(crate) enum RunEvent<'a> {
         remaining: Option<u64>,
         current: Option<Name>,
     },
-    /// The last event.
+    /// The `summary` event, which comes last.
     Summary {
         exit: u8,
         #[serde(flatten)]
@@ -65,26 +65,26 @@ pub(crate) enum RunEvent<'a> {
     },
 }
 
-/// What is known of a connection. What the system's ssh keeps to itself (`-S`) is absent.
+/// Facts about a connection. Those that the system's ssh does not reveal (`-S`) are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct HostInfo {
-    /// As the user wrote it.
+    /// The host as the user wrote it.
     pub(crate) host: String,
-    /// The name that is logged in with.
+    /// The login name.
     pub(crate) user: Option<String>,
     /// The address connected to, with port.
     pub(crate) address: Option<String>,
     /// The server's banner.
     pub(crate) banner: Option<String>,
-    /// Key exchange.
+    /// Name of the key exchange method.
     pub(crate) kex: Option<String>,
     /// Algorithm of the host key.
     pub(crate) host_key: Option<String>,
-    /// Cipher from here to there.
+    /// Cipher from client to server.
     pub(crate) cipher: Option<String>,
-    /// The method that authenticated.
+    /// The authentication method that succeeded.
     pub(crate) auth: Option<String>,
-    /// The key exchange was guessed from what the host preferred last time, and guessed right.
+    /// The first key exchange was guessed from the host memory, and the guess was right.
     pub(crate) guessed: bool,
 }
 
@@ -99,7 +99,7 @@ impl Json {
     /// Writes one event.
     ///
     /// # Errors
-    /// It can't be written; `BrokenPipe` when nobody reads any more.
+    /// The event can't be written; `BrokenPipe` if the reader has closed the pipe.
     pub(crate) fn write(&self, event: &impl Serialize) -> io::Result<()> {
         let t = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6;
         let line = serde_json::to_string(&Line {
@@ -115,7 +115,7 @@ impl Json {
 }
 
 impl<'a> RunEvent<'a> {
-    /// The state of the counters.
+    /// A `progress` event with the counters of a snapshot.
     pub(crate) fn progress(snapshot: Snapshot) -> Self {
         Self::Progress {
             bytes_done: snapshot.bytes_done,
@@ -129,7 +129,7 @@ impl<'a> RunEvent<'a> {
         }
     }
 
-    /// The end.
+    /// The `summary` event.
     pub(crate) fn summary(exit: Exit, summary: &'a Summary) -> Self {
         Self::Summary {
             exit: exit.code(),

@@ -10,11 +10,11 @@ use transfer::report::{
 
 use super::*;
 
-/// Field name to type, as a table in docs/json.md has them.
+/// Field names and types, as in a table of docs/json.md.
 type Fields = BTreeMap<String, String>;
 
-/// Reads the tables of docs/json.md: a `## name` heading for each event, rows
-/// `` | `field` | type | meaning | ``. The heading `Every event` has those common to all.
+/// Reads the tables of docs/json.md: a `## name` heading for each event, rows `` | `field` | type |
+/// meaning | ``. Fields under the heading `Every event` belong to all events.
 fn documented() -> BTreeMap<String, Fields> {
     let text = include_str!("../../../../docs/json.md");
     let mut events = BTreeMap::<String, Fields>::new();

@@ -1,22 +1,22 @@
-//! What held the copy back, in one sentence with what was measured.
+//! Names the limiter of the copy, in one sentence with its evidence.
 
 use std::time::Duration;
 
 use schedule::Limiter;
 use transfer::report::{Outcome, SessionReport, Summary};
 
-/// A shorter copy was over before anything could be said.
+/// Shorter copies are not long enough for a finding.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// With so little of a core of its own, it is not longhaul that the processor is busy with.
+/// If longhaul uses less than this share of a core, other programs keep the processor busy.
 const OTHERS: f64 = 0.3;
 
-/// A thread that runs or waits for a processor for so much of the time does nothing else.
+/// A thread that runs or waits for a processor for this share of the time is at its limit.
 const HELD: f64 = 0.85;
 
 type Detail = fn(&SessionReport) -> Option<String>;
 
-/// What is said after the name of each limiter.
+/// The text after the name of each limiter.
 const DETAILS: &[(Limiter, Detail)] = &[
     (Limiter::Path, |r| tried(r).or_else(|| queue(r))),
     (Limiter::Loss, |r| {
@@ -60,14 +60,14 @@ const DETAILS: &[(Limiter, Detail)] = &[
     }),
 ];
 
-/// The line below the closing line; `None` where there is nothing that would hold.
+/// The line below the closing line; `None` if nothing is certain enough.
 pub(crate) fn line(summary: &Summary) -> Option<String> {
     let lost = matches!(summary.outcome, Outcome::NoConnection(_));
     if summary.elapsed < SHORT || lost {
         return None;
     }
     let known = |r: &&SessionReport| r.limiter != Limiter::Unknown;
-    // Between two hosts one waits for the other, which looks like a slow disk from there.
+    // In a copy between two hosts one waits for the other, which looks like a slow disk from there.
     let rank = |r: &&SessionReport| (r.limiter != Limiter::LocalDisk, r.measured);
     let report = summary.sessions.iter().filter(known).max_by_key(rank)?;
     let mut text = format!(
@@ -88,7 +88,7 @@ pub(crate) fn line(summary: &Summary) -> Option<String> {
     Some(text)
 }
 
-/// "5 connections, 2 channels each".
+/// Formats "5 connections, 2 channels each".
 pub(crate) fn lanes(connections: u32, channels: u32) -> String {
     match (connections, channels) {
         (0 | 1, 0 | 1) => "1 connection".to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn lanes(connections: u32, channels: u32) -> String {
     }
 }
 
-/// The evidence that the server is slow: its answers, what it has not answered, its silence.
+/// Evidence for a slow server: late answers, unanswered data, or silence.
 fn server(r: &SessionReport) -> Option<String> {
     let e = &r.evidence;
     let answers = e.server >= Duration::from_millis(2);

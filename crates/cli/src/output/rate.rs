@@ -1,10 +1,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Long enough to be steady where a path stalls now and then, short enough to follow a change.
+/// Long enough for a steady rate on a path that stalls now and then, short enough to follow a
+/// change.
 const WINDOW: Duration = Duration::from_secs(8);
 
-/// The rate of the last seconds.
+/// The rate of the last [`WINDOW`].
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
     samples: VecDeque<(Instant, u64)>,
@@ -13,7 +14,7 @@ pub(crate) struct Rate {
 impl Rate {
     /// Notes that `bytes` had moved by `now`.
     pub(crate) fn note(&mut self, now: Instant, bytes: u64) {
-        // Until something moves there are logins and listings, which are no part of a rate.
+        // Logins and listings come before the first byte and are not part of the rate.
         if self
             .samples
             .back()
@@ -34,7 +35,7 @@ impl Rate {
         }
     }
 
-    /// Bytes a second; 0 until there are two samples some time apart.
+    /// Bytes a second; 0 until two samples are 50 ms apart.
     pub(crate) fn per_second(&self) -> u64 {
         let (Some((t0, b0)), Some((t1, b1))) = (self.samples.front(), self.samples.back()) else {
             return 0;
@@ -47,7 +48,7 @@ impl Rate {
         }
     }
 
-    /// How long `bytes` more will take; `None` while nothing moves.
+    /// Time for another `bytes`; `None` while nothing moves.
     pub(crate) fn remaining(&self, bytes: u64) -> Option<Duration> {
         let rate = self.per_second();
         (rate > 0).then(|| Duration::from_secs(bytes.div_ceil(rate)))

@@ -5,7 +5,7 @@ use transfer::report::{Name, Progress};
 use crate::output::rate::Rate;
 use crate::output::units;
 
-/// The counters at one moment, and the rate of the seconds before it.
+/// The counters at one moment, with the recent rate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) bytes_done: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Snapshot {
     pub(crate) current: Option<Name>,
 }
 
-/// A part of what is told.
+/// A part of the progress text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// Bytes done.
@@ -53,18 +53,19 @@ impl Snapshot {
         }
     }
 
-    /// Something has arrived at the other end.
+    /// Returns true if any data has arrived at the other end.
     pub(crate) fn has_begun(&self) -> bool {
         self.bytes_done > 0 || self.files_done > 0
     }
 
-    /// ` 45%  1.2 GB of 2.7 GB  98 MB/s  00:15 left  3 of 20 files`. While the sources are still
-    /// being walked the totals have a plus, and there is neither percentage nor remaining time.
+    /// The full text: ` 45%  1.2 GB of 2.7 GB  98 MB/s  00:15 left  3 of 20 files`. While the
+    /// sources are still being walked the totals have a plus, and percentage and remaining time are
+    /// left out.
     pub(crate) fn counts(&self) -> String {
         self.told(&[Part::Done, Part::Total, Part::Rate, Part::Left, Part::Files])
     }
 
-    /// The same with less and less in it, for terminals that are narrower.
+    /// The progress text in versions of decreasing length, for narrow terminals.
     pub(crate) fn counts_from_long_to_short(&self) -> Vec<String> {
         use Part::{Done, Files, Left, Rate, Total};
         let parts: [&[Part]; 6] = [
@@ -108,7 +109,8 @@ impl Snapshot {
         told.join("  ")
     }
 
-    /// 100 only when all is done; a file that grows may go past what was found.
+    /// Percentage of the bytes. It is 100 only when all are done, also if a file has grown since it
+    /// was found.
     fn percent(&self) -> u64 {
         let done = u128::from(self.bytes_done.min(self.bytes_total));
         let percent = (done * 100)

@@ -1,4 +1,4 @@
-//! Shows progress from a thread of its own, at a steady pace, while the copy runs.
+//! Shows progress from its own thread, at regular intervals, while the copy runs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use crate::output::snapshot::Snapshot;
 const TICK: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Whether and how progress is shown.
+/// The form of the progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgressMode {
     /// Not at all.
     Nothing,
     /// A bar on the terminal.
     Bar,
-    /// A line of text a second.
+    /// A line of text each second.
     Lines,
-    /// An event a second.
+    /// An event each second.
     Events,
 }
 
-/// Runs until the other end of `stopped` is dropped.
+/// Shows progress until the other end of `stopped` is dropped.
 pub(crate) fn run(
     output: &Output,
     progress: &Progress,
@@ -43,12 +43,12 @@ pub(crate) fn run(
     let mut due = start + pace;
     while show != ProgressMode::Nothing && wait_until(due, stopped) {
         let now = Instant::now();
-        // Late ticks are left out, not made up for.
+        // Skip missed ticks.
         due = (due + pace).max(now);
         let snapshot = Snapshot::take(progress, &mut rate, now);
         match show {
-            // What is over within a second needs no bar; and until something has arrived, ssh (-S)
-            // may be asking for a password on the same terminal.
+            // A copy shorter than a second needs no bar. Before the first data, ssh (`-S`) may be
+            // asking for a password on this terminal.
             ProgressMode::Bar if now - start >= SECOND => show_bar(output, &snapshot),
             ProgressMode::Lines => output.console().line(&line(&snapshot)),
             ProgressMode::Events => output.progress(snapshot),
@@ -58,7 +58,7 @@ pub(crate) fn run(
     output.console().clear();
 }
 
-/// False if the run is over before `due`.
+/// Sleeps until `due`. Returns false if the run ends first.
 fn wait_until(due: Instant, stopped: &Receiver<()>) -> bool {
     let left = due.saturating_duration_since(Instant::now());
     stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout)

@@ -1,10 +1,11 @@
-//! Sizes, rates and times for people. Decimal: 1 MB is 10^6 bytes.
+//! Formats sizes, rates and times for people. Units are decimal: 1 MB is 10^6 bytes.
 
 use std::time::Duration;
 
 const STEPS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
 
-/// `917 B`, `1.2 GB`, `98 MB`: two digits at least, three at most before the unit changes.
+/// Formats bytes as `917 B`, `1.2 GB`, `98 MB`: at least two digits, at most three before the unit
+/// changes.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1000 {
         return format!("{bytes} B");
@@ -13,7 +14,7 @@ pub(crate) fn size(bytes: u64) -> String {
     let mut steps = STEPS.iter();
     let mut unit = steps.next().copied().unwrap_or("kB");
     for next in steps {
-        // 999.5 would be shown as 1000.
+        // 999.5 would be rounded to 1000.
         if value < 999.5 {
             break;
         }
@@ -27,13 +28,13 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Bytes in a time as `98 MB/s`. `None` when the time is too short to mean anything.
+/// Formats a rate as `98 MB/s`. `None` if the time is too short to be meaningful.
 pub(crate) fn rate(bytes: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
     (seconds >= 0.001).then(|| format!("{}/s", size((bytes as f64 / seconds) as u64)))
 }
 
-/// `0.42 s`, `12.3 s`, `2 min 5 s`, `3 h 12 min`.
+/// Formats a time as `0.42 s`, `12.3 s`, `2 min 5 s`, `3 h 12 min`.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.995 {
@@ -50,7 +51,7 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// Remaining time as scp shows it: `00:42`, `1:05:10`.
+/// Formats the remaining time like scp: `00:42`, `1:05:10`.
 pub(crate) fn clock(time: Duration) -> String {
     let s = time.as_secs();
     if s < 3600 {
@@ -60,7 +61,7 @@ pub(crate) fn clock(time: Duration) -> String {
     }
 }
 
-/// `1 file`, `12 files`.
+/// Formats a count as `1 file`, `12 files`.
 pub(crate) fn files(count: u64) -> String {
     if count == 1 {
         "1 file".to_owned()

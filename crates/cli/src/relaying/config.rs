@@ -1,5 +1,5 @@
-//! A configuration file of `longhaul relay`: the flags of one relay, under their long names, for
-//! each. The table of flags is the table of what a file may say.
+//! The configuration file of `longhaul relay`: the flags of each relay, by their long names. The
+//! table of flags defines the valid keys.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::low::{RelayArgs, put};
 use crate::flags::table::relay_rows;
 
-/// What stands in a `[[relay]]` besides flags: name, what it takes, and sentences.
+/// Keys of a `[[relay]]` that are not flags: name, value, description.
 pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
     (
         "listen",
@@ -28,25 +28,25 @@ pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// What a file says.
+/// The content of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configuration {
-    /// Of the process as a whole.
+    /// Settings of the whole process.
     pub(super) all: RelayArgs,
     pub(super) relays: Vec<RelayArgs>,
 }
 
-/// Whether a flag may stand in a file, and in which part.
+/// Returns true if a flag may be a key in the file: at the top (`of_all`) or in a `[[relay]]`.
 pub(crate) fn is_for_file(flag: &Flag<RelayArgs>, of_all: bool) -> bool {
     let only_typed = ["config", "quiet", "verbose"];
     let long = flag.long.unwrap_or_default();
     flag.group.is_of_all() == of_all && !only_typed.contains(&long)
 }
 
-/// Reads a file, and has what it says about each relay settled.
+/// Reads a file, and passes each relay's arguments to `settle`.
 ///
 /// # Errors
-/// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
+/// Lines of `FILE:LINE: sentence`, one for each mistake.
 pub(super) fn read<T>(
     file: &Path,
     settle: impl Fn(&RelayArgs) -> Result<T, String>,
@@ -80,7 +80,7 @@ fn parse<T>(
 #[derive(Default)]
 struct Reading {
     wrongs: Vec<ConfigFileError>,
-    /// Where each relay begins.
+    /// Offset of each relay in the file.
     places: Vec<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Reading {
         Configuration { all, relays }
     }
 
-    /// What stands above the first relay counts for all that do not say otherwise.
+    /// Reads a `[[relay]]`; keys above the first one are defaults for all.
     fn relay(&mut self, all: &RelayArgs, table: &Spanned<DeValue<'_>>) -> Option<RelayArgs> {
         let DeValue::Table(rows) = table.get_ref() else {
             self.wrong(&table.span(), "relays are [[relay]] tables");
@@ -157,7 +157,7 @@ impl Reading {
         if args.entrance.is_empty() {
             self.wrong(&table.span(), "a [[relay]] says where it listens: listen");
         }
-        // One sentence for each mistake.
+        // Report one mistake once.
         (self.wrongs.len() == before).then_some(args)
     }
 
@@ -197,13 +197,13 @@ impl Reading {
     }
 }
 
-/// The flag that stands in files under this name.
+/// The flag with this name in files.
 fn flag(name: &str) -> Option<&'static Flag<RelayArgs>> {
     let mut rows = relay_rows().filter(|flag| is_for_file(flag, true) || is_for_file(flag, false));
     rows.find(|flag| flag.long == Some(name))
 }
 
-/// What the command line would have; `None` for what is not to be.
+/// Converts a value to the flag's input; `None` for `false`.
 fn given(
     flag: &Flag<RelayArgs>,
     value: &Spanned<DeValue<'_>>,

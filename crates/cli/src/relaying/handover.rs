@@ -1,9 +1,10 @@
-//! Listening sockets, handed from one process to the next (SCM_RIGHTS, unix(7)).
+//! Hands listening sockets from one process to its successor (SCM_RIGHTS, unix(7)).
 //!
-//! The predecessor waits at a UNIX socket. Whoever connects is told how many sockets there are and for
-//! how long those that retire are still needed (milliseconds, 0 where none retires), and gets them;
-//! when it listens, it says so. The predecessor lets nobody in from then on, gives the UNIX socket up,
-//! and says so too. A successor that dies before has changed nothing.
+//! The predecessor waits at a UNIX socket. A successor that connects receives the number of
+//! sockets, the time in milliseconds for which those of retiring relays are still needed (0 if none
+//! retires), and the sockets. It confirms once it listens. The predecessor then accepts no more
+//! connections, removes its UNIX socket, and confirms. A successor that dies earlier has changed
+//! nothing.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -19,22 +20,22 @@ use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
 use transfer::connect::{pass_socket, passed_socket};
 
-/// A successor that has to resolve names first is waited for, but not for ever.
+/// Time limit for a successor, which may have to resolve names first.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Nobody has so many.
+/// Most sockets that are handed over.
 const MOST: usize = 1024;
 const DONE: u8 = b'k';
 
-/// Whether there is a successor, which has the path now.
+/// A successor has taken over, and owns the path.
 static HANDED_OVER: AtomicBool = AtomicBool::new(false);
 
-/// One that has handed its sockets over, and still lets connections in.
+/// A predecessor that has sent its sockets, and still accepts connections.
 pub(super) struct Predecessor(UnixStream);
 
-/// The sockets of whoever runs with this path, if somebody does.
+/// Receives the sockets of the process that waits at this path, if there is one.
 ///
 /// # Errors
-/// It is somebody else's, or does not hand them over.
+/// The process belongs to another user, or does not hand its sockets over.
 pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSocket>)>, String> {
     let named = |e: io::Error| format!("{}: nothing is handed over: {e}", path.display());
     let mut stream = match UnixStream::connect(path) {
@@ -77,7 +78,8 @@ fn is_nobody(e: &io::Error) -> bool {
     )
 }
 
-/// Whoever is let in by the sockets of a process could as well be its user.
+/// Checks that the other end belongs to this user or root: holding these sockets is as good as
+/// being the user.
 fn is_own(stream: &UnixStream) -> io::Result<()> {
     let other = socket_peercred(stream)?.uid;
     match other == rustix::process::geteuid() || other.is_root() {
@@ -87,23 +89,23 @@ fn is_own(stream: &UnixStream) -> io::Result<()> {
 }
 
 impl Predecessor {
-    /// It lets nobody in any more when this returns.
+    /// Tells the predecessor to stop accepting, and waits until it has.
     ///
     /// # Errors
-    /// It has not said so.
+    /// The predecessor has not confirmed.
     pub(super) fn release(mut self, path: &Path) -> Result<(), String> {
         let released = self.0.write_all(&[DONE]);
         let released = released.and_then(|()| self.0.read_exact(&mut [0]));
         released.or_else(|e| match has_ended(path) {
-            // It was told to end meanwhile. What it has let in is its own, the rest is ours.
+            // A signal ended it meanwhile: it keeps its connections, and new ones are ours.
             true => Ok(()),
             false => Err(format!("the predecessor does not let go: {e}")),
         })
     }
 }
 
-/// Whether nobody waits for successors at this path any more; a process that ends closes its sockets
-/// one by one.
+/// Returns true if no process listens at this path. Retries for a second, since an exiting process
+/// closes its sockets one by one.
 fn has_ended(path: &Path) -> bool {
     (0..20).any(|nth| {
         if nth > 0 {
@@ -113,26 +115,26 @@ fn has_ended(path: &Path) -> bool {
     })
 }
 
-/// Who waits for a successor.
+/// The thread that waits for a successor.
 pub(super) struct HandoverOffer(thread::JoinHandle<()>);
 
 impl HandoverOffer {
-    /// Whether there is a successor, which has the path now. It was told all that it waits for when
-    /// this returns: until then this process may not end.
+    /// Returns true if a successor has taken over and owns the path. It has its confirmation when
+    /// this returns, before which this process must not end.
     pub(super) fn was_taken(self) -> bool {
         let taken = HANDED_OVER.load(Ordering::Acquire);
         if taken {
-            // One that panicked has said so.
+            // A panic of the thread was reported already.
             let _ = self.0.join();
         }
         taken
     }
 }
 
-/// Waits for a successor from now on; `end` is called when there is one that listens.
+/// Starts waiting for a successor. `end` is called once one listens.
 ///
 /// # Errors
-/// Somebody else waits at this path, or it is not ours to make.
+/// Another process waits at this path, or it cannot be created.
 pub(super) fn offer(
     path: &Path,
     handle: Handle,
@@ -155,11 +157,11 @@ pub(super) fn offer(
         };
         info!("a successor listens");
         HANDED_OVER.store(true, Ordering::Release);
-        // Its own is made there next.
+        // The successor creates its own socket there next.
         let _ = fs::remove_file(&path);
         drop(listener);
         end();
-        // One that has died by now is nobody to tell.
+        // The successor may have died meanwhile.
         let _ = stream.write_all(&[DONE]);
     })?;
     Ok(HandoverOffer(thread))

@@ -1,4 +1,4 @@
-//! Relays that listen, from their start over their changes to their end.
+//! Runs listening relays: start, reload, handover and end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,15 +23,15 @@ use crate::flags::low::RelayArgs;
 use crate::http::{self, Answer, HttpEndpoint, HttpServer};
 use crate::{signals, systemd};
 
-/// So often keys and certificates are looked at.
+/// Interval for checking keys and certificates.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What command line and file say together.
+/// Merged settings of command line and file.
 pub(super) struct Told {
     pub(super) relays: Vec<Relay>,
-    /// Ways over ssh.
+    /// Routes over ssh.
     routes: Vec<Route>,
-    /// Keys and certificates, as they were before they were read.
+    /// Stamps of keys and certificates, taken before they were read.
     files: Vec<FileStamp>,
     status: Option<SocketAddr>,
     metrics: Option<HttpEndpoint>,
@@ -41,10 +41,10 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Reads the file, if there is one; flags go before it.
+    /// Reads the file, if there is one. Flags override it.
     ///
     /// # Errors
-    /// What makes no sense, and where it stands.
+    /// Invalid settings, with their place.
     pub(super) fn of(args: &RelayArgs) -> Result<Self, String> {
         let (all, relays) = match &args.config {
             Some(file) => config::read(file, settled)?,
@@ -89,10 +89,10 @@ impl Told {
         })
     }
 
-    /// The same with ways over ssh begun that were not yet.
+    /// Sets up the routes over ssh that are not running yet.
     ///
     /// # Errors
-    /// One of them cannot be.
+    /// A route cannot be set up.
     pub(super) fn on_its_way(self, args: &RelayArgs) -> Result<Self, String> {
         let mut new = false;
         for route in &self.routes {
@@ -101,18 +101,18 @@ impl Told {
                 new = true;
             }
         }
-        // They lead somewhere from now on.
+        // Resolve again: the new routes have targets now.
         if new { Self::of(args) } else { Ok(self) }
     }
 
-    /// Whether it is one connection, of standard input and output.
+    /// Returns true if the relay serves the single connection of standard input and output.
     pub(super) fn is_of_streams(&self) -> bool {
         let mut places = self.relays.iter().map(|relay| &relay.entrance.place);
         places.any(|place| *place == Place::Streams)
     }
 }
 
-/// One relay, its way over ssh if it has one, and the files that it depends on.
+/// One relay, its route over ssh if it has one, and the files that it depends on.
 struct Settled {
     relay: Relay,
     route: Option<Route>,
@@ -130,7 +130,7 @@ fn settled(args: &RelayArgs) -> Result<Settled, String> {
     })
 }
 
-/// A file, and what tells it from another of the same name.
+/// A file, with inode, size and time by which a change is noticed.
 #[derive(PartialEq)]
 struct FileStamp {
     path: PathBuf,
@@ -149,10 +149,10 @@ impl FileStamp {
     }
 }
 
-/// Relays until a signal or a successor ends it.
+/// Relays until a signal or a successor ends the process.
 pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     let connections = told.relays.iter().map(|relay| {
-        // A pair has several for one of a client's.
+        // A pair may use several connections for one of a client.
         let legs = if relay.facing.is_some() { 4 } else { 1 };
         relay.limits.connections.saturating_mul(legs)
     });
@@ -193,7 +193,7 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     let figures = tell(&relays, told.status.as_ref(), told.metrics.as_ref());
     let figures = match figures {
         Ok(figures) => figures,
-        // Who has taken over does not end for it.
+        // A successor does not exit because its status page or metrics cannot be served.
         Err(why) if succeeds => {
             warn!("{why}");
             Vec::new()
@@ -244,13 +244,13 @@ pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
     if let (Some(path), Some(offered)) = (told.handover, offered)
         && !offered.was_taken()
     {
-        // Somebody else may have taken it away.
+        // Another process may have removed it.
         let _ = fs::remove_file(path);
     }
     Ok(())
 }
 
-/// A connection needs two descriptors, and pipes while it is busy.
+/// Raises the limit of open files: a connection needs two descriptors, and pipes while it is busy.
 fn raise_descriptors(connections: usize) {
     let mut limit = getrlimit(Resource::Nofile);
     let wanted = (connections as u64).saturating_mul(2).saturating_add(512);
@@ -262,7 +262,7 @@ fn raise_descriptors(connections: usize) {
     }
 }
 
-/// Shows what goes on; the page first, if there is one.
+/// Starts the HTTP servers of the status page and of the metrics; the page comes first.
 fn tell(
     relays: &Relays,
     status: Option<&SocketAddr>,
@@ -289,16 +289,16 @@ fn tell(
     Ok(all)
 }
 
-/// As Prometheus reads them.
+/// The metrics in Prometheus' format.
 pub(super) fn figures(watch: &Watch) -> Answer {
     Answer::figures(prometheus::text(&watch.status()))
 }
 
-/// How it ends.
+/// Drains the relays at a signal or a successor.
 #[derive(Clone)]
 struct Ending {
     handle: Handle,
-    /// Who is still there then is reset.
+    /// Time after which remaining connections are reset.
     after: Option<Duration>,
 }
 
@@ -323,7 +323,7 @@ impl Ending {
     }
 }
 
-/// How it changes.
+/// Reloads configuration and keys.
 struct Reloading {
     args: RelayArgs,
     handle: Handle,
@@ -331,7 +331,7 @@ struct Reloading {
 }
 
 impl Reloading {
-    /// Whoever comes from now on meets what the files say now, if they make sense.
+    /// Applies the current files to connections from now on, if they are valid.
     fn reload(&self) {
         systemd::reloading();
         let told = Told::of(&self.args).and_then(|told| told.on_its_way(&self.args));
@@ -349,7 +349,7 @@ impl Reloading {
         systemd::notify("READY=1");
     }
 
-    /// Reads keys and certificates again when they change.
+    /// Rereads keys and certificates when they change.
     fn watch(self: &Arc<Self>) -> io::Result<()> {
         let this = Arc::downgrade(self);
         let thread = thread::Builder::new().name("keys".to_owned());
@@ -367,7 +367,8 @@ impl Reloading {
         Ok(())
     }
 
-    /// Whether a file has changed. What cannot be read then is tried again when it changes again.
+    /// Returns true if a file has changed. One that cannot be read is tried again at its next
+    /// change.
     fn note_changes(&self) -> bool {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = false;

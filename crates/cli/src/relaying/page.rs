@@ -1,5 +1,5 @@
-//! The page of what goes on. It is whole without scripts; a script of its own, where there may be
-//! one, has it made again each second. Nothing of what others have said is markup.
+//! The status page of a relay. It is complete without scripts; its own script, if allowed, updates
+//! it each second. Text from peers is escaped.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::output::units::{duration, size};
 const WIDTH: usize = 120;
 const HEIGHT: usize = 24;
 
-/// What is answered for a path.
+/// The answer for a path of the status server.
 pub(super) fn answer(watch: &Watch, path: &str) -> Option<Answer> {
     let answer = |kind, body: String| Some(Answer { kind, body });
     match path {
@@ -130,14 +130,14 @@ fn connection_row(connection: &ConnectionStatus) -> String {
 fn named(leg: &LegStatus) -> String {
     let tls = leg.tls.as_deref();
     let tls = tls.map_or_else(String::new, |version| {
-        // Of a pair there are several things to say.
+        // The facts about a pair are separated by semicolons: one line for each.
         let lines: Vec<String> = version.split("; ").map(escaped).collect();
         format!(" <span class=quiet>{}</span>", lines.join("<br>"))
     });
     escaped(&leg.peer) + &tls
 }
 
-/// Both ways of the last minute in one picture; nothing where nothing moved.
+/// Both directions of the last minute in one picture; empty if nothing moved.
 fn sparkline(rates: &[Vec<u64>; 2]) -> String {
     let most = rates.iter().flatten().copied().max().unwrap_or(0);
     if most == 0 {
@@ -152,7 +152,7 @@ fn sparkline(rates: &[Vec<u64>; 2]) -> String {
         for (nth, rate) in way.iter().enumerate() {
             let x = (first + nth) * WIDTH / SECONDS.saturating_sub(1).max(1);
             let y = HEIGHT as f64 - 1.0 - *rate as f64 / most as f64 * (HEIGHT - 2) as f64;
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(points, "{x},{y:.1} ");
         }
         let _ = write!(

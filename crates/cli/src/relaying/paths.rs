@@ -1,5 +1,4 @@
-//! What was learned of the paths to other halves of pairs, kept where copies keep what they learned of
-//! hosts.
+//! Remembers the paths to the other halves of pairs, in the same store as host memories.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,14 +9,14 @@ use relay::strategy::{self, Paths};
 use schedule::{Direction, Learned};
 use transfer::memory::MemoryStore;
 
-/// No account has such a name: what is kept of a pair is beside what is kept of logins.
+/// Pseudo login name that no account can have: it separates memories of pairs from those of logins.
 const USER: &str = "pair:";
 
-/// What was learned, of this process and of others before it.
+/// Learned stripe counts, of this process and earlier ones.
 #[derive(Debug)]
 pub(super) struct LearnedStripes {
     memories: Option<MemoryStore>,
-    /// What was asked for or learned since the start.
+    /// Values loaded or learned since the start.
     known: Mutex<BTreeMap<String, Option<Learned>>>,
 }
 
@@ -45,7 +44,7 @@ impl Paths for LearnedStripes {
         let known = known.or_insert_with(|| self.load(target, rtt));
         let now = now();
         if known.is_some_and(|learned| !learned.holds(now, rtt)) {
-            // Another path leads there now.
+            // The path to the target has changed.
             *known = self.load(target, rtt);
         }
         let learned = (*known)?;
@@ -73,7 +72,8 @@ impl Paths for LearnedStripes {
             return;
         };
         let host = host.to_owned();
-        // Nobody's bytes wait for a disk; what cannot be kept is learned again.
+        // Written on a thread so that no connection waits for the disk. A failure only means
+        // learning again.
         let writes = move || {
             let memory = memories.load(&host, port, USER, SystemTime::now());
             let (mut memory, rtt) = (memory.unwrap_or_default(), found.rtt);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(recalled(&first, rtt), Some(found));
         assert_eq!(recalled(&first, rtt * 3), None);
         assert_eq!(first.recall("far:7001", rtt), None);
-        // It is written beside what goes on.
+        // A thread writes it.
         let until = std::time::Instant::now() + Duration::from_secs(30);
         while recalled(&remembered(), rtt).is_none() {
             assert!(std::time::Instant::now() < until, "it was not kept");

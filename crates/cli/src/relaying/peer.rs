@@ -1,4 +1,4 @@
-//! The keys of facing relays: ours, and those of others.
+//! The keys of facing relays: our own and those of peers.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use zeroize::Zeroizing;
 use super::paths::LearnedStripes;
 use crate::flags::table::PairArgs;
 
-/// What the command line means.
+/// Builds the configuration of a pair from the arguments.
 ///
 /// # Errors
-/// A key cannot be had, or nobody would be let in.
+/// A key cannot be read or created, or no peer would be admitted.
 pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     let (file, key) = own_key(args.key.as_deref())?;
     let mut known = Known::default();
@@ -61,7 +61,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     Ok(facing)
 }
 
-/// Our key, which is made where it is missing.
+/// Our key, created if missing.
 fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String> {
     let usual = || {
         transfer::UserDir::State
@@ -86,7 +86,7 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
     Ok((file, Zeroizing::new(text)))
 }
 
-/// A fingerprint, or a file of them.
+/// Adds a fingerprint, or a file of them.
 fn add(known: &mut Known, text: &str) -> Result<(), String> {
     if is_fingerprint(text) {
         return known.add(text);
@@ -97,7 +97,7 @@ fn add(known: &mut Known, text: &str) -> Result<(), String> {
     known.add(&lines).map_err(|why| format!("{text}: {why}"))
 }
 
-/// `$XDG_CONFIG_HOME/longhaul/known_pairs`, or under `~/.config`.
+/// The path `$XDG_CONFIG_HOME/longhaul/known_pairs`, or the one below `~/.config`.
 fn known_pairs() -> Option<PathBuf> {
     Some(transfer::UserDir::Config.path()?.join("known_pairs"))
 }

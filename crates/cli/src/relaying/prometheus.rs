@@ -1,11 +1,11 @@
-//! Figures as Prometheus reads them (text format 0.0.4). Pure.
+//! Metrics in Prometheus' text format 0.0.4. Pure.
 
 use std::fmt::Write as _;
 
 use relay::status::{RelayStatus, Status};
 use wire::escape::{name, steers_terminal};
 
-/// All figures.
+/// The text of all metrics.
 pub(super) fn text(status: &Status) -> String {
     let mut text = Text::default();
     let relays = &status.relays;
@@ -62,11 +62,11 @@ struct Text {
     family: &'static str,
 }
 
-/// Of the family that was begun last.
+/// Writes samples of the family that was begun last.
 impl Text {
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.family = name;
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(
             self.out,
             "# HELP longhaul_relay_{name} {help}\n# TYPE longhaul_relay_{name} {kind}\n"
@@ -101,7 +101,7 @@ fn quoted(text: &str) -> String {
             '\\' => quoted.push_str("\\\\"),
             '"' => quoted.push_str("\\\""),
             '\n' => quoted.push_str("\\n"),
-            // The backslash of an escape is escaped in its turn.
+            // The backslash of an escape sequence must be escaped too.
             c if steers_terminal(c) => {
                 let shown = name(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string();
                 quoted.push_str(&shown.replace('\\', "\\\\"));

@@ -1,4 +1,4 @@
-//! Ways through halves of pairs that are started over ssh: `ssh://HOST/TARGET` and `--via`.
+//! Routes through relay halves that are started over ssh: `ssh://HOST/TARGET` and `--via`.
 //! docs/design/0018-splitting.md.
 
 pub(super) mod half;
@@ -28,17 +28,17 @@ use crate::output::Output;
 use crate::output::console::Console;
 use transfer::connect::RemoteServerUse;
 
-/// So often this end says that it is there: address translations forget.
+/// Interval of our keepalive messages, which also keep address translations from expiring.
 const ALIVE: Duration = Duration::from_secs(30);
-/// Hosts on a way at most.
+/// Most hosts on a route.
 const MOST_HOSTS: usize = 8;
 
-/// A way: hosts in the order in which they are passed, and where the last one leads.
+/// A route: the hosts in order of passing, and the target behind the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     hosts: Vec<Destination>,
     target: String,
-    /// What is said to whoever is at the target in front of the bytes: `proxy`, or nothing.
+    /// Words of the target: `proxy` or a version of it, or none.
     words: Vec<String>,
     ssh_config: Option<PathBuf>,
     ssh_options: Vec<String>,
@@ -49,18 +49,18 @@ pub(super) struct Route {
     verbose: u8,
 }
 
-/// Where a way begins.
+/// The first leg of a route: its target and the pair's settings.
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     pub(super) target: Target,
     pub(super) facing: PeerConfig,
 }
 
-/// Ways that were begun in this process, which relays that are set up anew go on using.
+/// Running routes of this process, which reloaded relays continue to use.
 static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
-/// Told when one of them begins elsewhere than before.
+/// Called when a running route gets another first leg.
 static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
-/// Of this end, for as long as the process lives.
+/// Key of this end, for the lifetime of the process.
 static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
 
 struct Begun {
@@ -72,17 +72,17 @@ fn begun() -> MutexGuard<'static, Vec<Begun>> {
     BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has it told when a way begins elsewhere than before.
+/// Sets the function to call when a running route gets another first leg.
 pub(super) fn when_changed(tell: impl Fn() + Send + Sync + 'static) {
-    // There is one who serves.
+    // A second call keeps the first function; one process serves once.
     let _ = CHANGED.set(Box::new(tell));
 }
 
 impl Route {
-    /// The way that is asked for, if one is.
+    /// Parses the route that the arguments ask for, if there is one.
     ///
     /// # Errors
-    /// What makes no sense.
+    /// Invalid arguments.
     pub(super) fn of(args: &RelayArgs) -> Result<Option<Self>, String> {
         let url = args
             .targets
@@ -130,14 +130,14 @@ impl Route {
         }))
     }
 
-    /// Where it begins, if it was begun.
+    /// The first leg, if the route is running.
     pub(super) fn way(&self) -> Option<Way> {
         let begun = begun();
         let of = begun.iter().find(|begun| begun.route == *self);
         of.map(|begun| begun.way.clone())
     }
 
-    /// Begins it, and looks after it from now on.
+    /// Sets the route up, and restarts it from now on when it breaks.
     ///
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
@@ -178,7 +178,7 @@ impl Route {
         }
     }
 
-    /// Starts the halves, and has each lead to the next.
+    /// Starts the halves, and connects each to the next.
     fn set_up(&self, carrier: &Arc<Carrier>, again: bool) -> Result<Chain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let own = PeerConfig::new(key.as_bytes(), Known::default())?;
@@ -206,7 +206,8 @@ impl Route {
             };
             let port = match half.begin(begin) {
                 Ok(port) => port,
-                // The way begins behind it, over the ssh connection that passes it.
+                // Skip this host: the route begins behind it, over the ssh connection that passes
+                // it.
                 Err(why) if nth + 1 < self.hosts.len() => {
                     warn!("{why}: data pass it over ssh");
                     first.0 = nth + 1;
@@ -235,7 +236,7 @@ impl Route {
         self.lead(halves.split_off(first.0), first, carrier)
     }
 
-    /// Finds the way to the first half.
+    /// Finds a way to the first half: direct, or inside the ssh connection.
     fn lead(
         &self,
         halves: Vec<RemoteHalf>,
@@ -280,7 +281,7 @@ impl Route {
             }
             Err(why) => {
                 warn!("{name}: data go over the ssh connection itself: {why}");
-                // More would share it.
+                // Further stripes would share the one ssh connection.
                 facing.stripes = StripeCount::Fixed(1);
                 carrier.lead_to(Some(Arc::clone(&half.voice)));
                 carrier.at
@@ -309,7 +310,7 @@ impl Route {
         }
     }
 
-    /// Starts the half at one of the hosts, which is reached through those before it.
+    /// Starts the half at host `nth`, which is reached through the hosts before it.
     fn start(&self, nth: usize, again: bool) -> Result<RemoteHalf, String> {
         let (before, from) = self.hosts.split_at(nth);
         let host = from.first().ok_or("there is no such host")?;
@@ -318,7 +319,7 @@ impl Route {
             config: self.ssh_config.clone(),
             options: self.ssh_options.clone(),
             jump: (!jump.is_empty()).then(|| jump.join(",")),
-            // Nobody is there any more to be asked.
+            // At a restart no user is present to answer prompts.
             batch: again,
             far: RemoteServerUse::Stock,
             verbose: self.verbose,
@@ -336,7 +337,7 @@ impl Route {
     }
 }
 
-/// Halves that lead to each other.
+/// Connected halves.
 struct Chain {
     halves: Vec<MonitoredHalf>,
     gone: Receiver<String>,
@@ -344,7 +345,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Until one of them is gone; why.
+    /// Waits until one of the halves is gone, and returns the reason.
     fn follow(&self) -> String {
         loop {
             match self.gone.recv_timeout(ALIVE) {

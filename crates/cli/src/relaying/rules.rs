@@ -1,4 +1,4 @@
-//! The rules of the kernel that lead connections to a relay: shown, put in place, taken away.
+//! The kernel's rules that redirect connections to a relay: printed, installed or removed.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
         Rules::Add => {
             for (nth, command) in rules.add.iter().enumerate() {
                 if let Err(why) = call(command) {
-                    // All or nothing: each of those that are there has its counterpart.
+                    // All or nothing: undo the commands that succeeded.
                     for command in rules.remove.iter().take(nth) {
                         let _ = call(command);
                     }
@@ -32,7 +32,7 @@ pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
             }
             Ok(())
         }
-        // What is there is removed, whatever is not.
+        // Remove every rule that exists, whatever is missing.
         Rules::Remove => {
             let done: Vec<Result<(), String>> = rules.remove.iter().map(call).collect();
             done.into_iter().collect()
@@ -40,7 +40,7 @@ pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
     }
 }
 
-/// As a shell takes it.
+/// Formats a command for a shell.
 fn shell(command: &relay::Command) -> String {
     let words = command.words.join(" ");
     match &command.input {
@@ -64,7 +64,7 @@ fn call(command: &relay::Command) -> Result<(), String> {
     }
 }
 
-/// They are where an ordinary user's PATH does not lead.
+/// Starts a program. The PATH of an ordinary user lacks the folders of nft and ip.
 fn started(program: &str, words: &[String]) -> std::io::Result<Child> {
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new(program)
@@ -78,7 +78,7 @@ fn started(program: &str, words: &[String]) -> std::io::Result<Child> {
 
 fn finished(mut child: Child, input: Option<&str>) -> std::io::Result<std::process::Output> {
     if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-        // One that reads no further says why.
+        // A program that stops reading reports why.
         let _ = stdin.write_all(input.as_bytes());
     }
     child.wait_with_output()

@@ -1,4 +1,4 @@
-//! `longhaul relay top`: what the status page shows, in a terminal.
+//! `longhaul relay top`: the content of the status page in a terminal.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -15,19 +15,19 @@ use crate::exit::Exit;
 use crate::output::units::{duration, size};
 use crate::{failed, signals};
 
-/// Between two looks.
+/// Interval between updates.
 const PERIOD: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A status is shorter.
+/// Longest accepted status, in bytes.
 const LONGEST: u64 = 16 << 20;
-/// The other screen of the terminal, without a cursor, and back.
+/// Switches to the alternate screen without a cursor, and back.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
 const END: &str = "\x1b[?25h\x1b[?1049l";
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Seconds that a picture shows.
+/// Seconds covered by a chart.
 const SHOWN: usize = 20;
 
-/// Shows what goes on until it is interrupted; once, where nobody looks at a terminal.
+/// Shows the status until it is interrupted; once if standard output is not a terminal.
 pub(super) fn run(address: &str) -> Exit {
     let Ok(address) = address.parse() else {
         let shown = escape::name(address.as_bytes());
@@ -45,7 +45,7 @@ pub(super) fn run(address: &str) -> Exit {
     }
 }
 
-/// A reader that has seen enough is no failure.
+/// Writes to standard output. A closed pipe is not an error.
 fn show(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -53,7 +53,7 @@ fn show(text: &str) {
 
 fn watch(address: SocketAddr) -> Result<(), String> {
     static OVER: AtomicBool = AtomicBool::new(false);
-    // The one who waits below is woken by it.
+    // The signal wakes the loop below.
     let waiting = thread::current();
     let first = move || {
         OVER.store(true, Ordering::Release);
@@ -85,7 +85,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks the relay.
+/// Fetches the status from the relay.
 fn status(address: SocketAddr) -> Result<Status, String> {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
@@ -104,7 +104,7 @@ fn status(address: SocketAddr) -> Result<Status, String> {
     status.ok_or_else(|| format!("{address} is no status of a relay of this version"))
 }
 
-/// What is shown, in so many columns and rows at most.
+/// Formats the status within a number of columns and rows.
 fn text(status: &Status, columns: usize, rows: usize) -> String {
     let mut lines = Vec::new();
     for relay in &status.relays {
@@ -137,7 +137,7 @@ fn text(status: &Status, columns: usize, rows: usize) -> String {
         lines.push(format!("and {more} more"));
     }
     let cut = lines.iter().map(|line| {
-        // Names of peers are addresses, but whoever answers may not be a relay.
+        // A relay sends addresses only, but this server may not be a relay.
         let plain = escape::name(line.as_bytes()).to_string();
         plain
             .chars()
@@ -167,7 +167,7 @@ fn line(connection: &ConnectionStatus) -> String {
     )
 }
 
-/// Both ways of the last seconds, and the rates now.
+/// Charts of both directions for the last seconds, with current rates.
 fn rates(rates: &[Vec<u64>; 2]) -> String {
     let most = rates.iter().flatten().copied().max().unwrap_or(0);
     let mut shown = String::new();
@@ -184,7 +184,7 @@ fn rates(rates: &[Vec<u64>; 2]) -> String {
             });
         let bars: String = bars.collect();
         let now = way.last().copied().unwrap_or(0);
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(shown, "{name} {bars} {}/s  ", size(now));
     }
     shown.trim_end().to_owned()

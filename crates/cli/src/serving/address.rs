@@ -1,9 +1,10 @@
-//! Where a server listens, as it is written.
+//! Parses the address that a server listens at.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-/// Whether it is `HOST:PORT`, `:PORT`, `*:PORT` or a port alone; there may be no such host.
+/// Returns true if the text has the form `HOST:PORT`, `:PORT`, `*:PORT` or a port alone; the host
+/// need not exist.
 pub(crate) fn is_address(text: &str) -> bool {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
@@ -18,10 +19,10 @@ pub(crate) fn is_address(text: &str) -> bool {
     host && digits && port.parse::<u16>().is_ok()
 }
 
-/// Finds the addresses of which the first that can be had is listened at.
+/// Resolves the candidate addresses; the server listens at the first that is available.
 ///
-/// `:PORT` and `*:PORT` stand for all addresses of this machine, IPv4 alone where there is no IPv6, and
-/// a port alone for this machine itself, as with `longhaul relay`: see [`also_at`].
+/// `:PORT` and `*:PORT` mean all addresses of this machine, IPv4 alone without IPv6. A port alone
+/// means loopback, as with `longhaul relay`: see [`also_at`].
 pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let named = match (
         address
@@ -41,7 +42,7 @@ pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-/// Where else to listen, where there is such an address: a port alone is that of `::1` as well.
+/// The second address to listen at, if it exists: for a port alone that is `::1`.
 pub(super) fn also_at(address: &str, port: u16) -> Option<SocketAddr> {
     (!address.contains(':')).then(|| SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port))
 }

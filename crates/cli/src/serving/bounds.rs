@@ -1,4 +1,4 @@
-//! What flags bound: a key of the file may be given less than that, and no more.
+//! Checks that a key's section in the file grants no more than the flags do.
 
 use std::path::{Component, Path};
 
@@ -7,7 +7,7 @@ use serve::Access;
 use super::options::KeyOptions;
 use crate::flags::low::ServeArgs;
 
-/// Why a `[[key]]` may not be as it is, beside the flags.
+/// The reasons why a `[[key]]` contradicts the flags.
 pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
     let name = key.fingerprint.as_deref().unwrap_or_default();
     let mut all = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
     all
 }
 
-/// By their names: what leads elsewhere is the operator's.
+/// Compares names only: links that lead out of the root are the operator's responsibility.
 fn is_beneath(path: &Path, root: &Path) -> bool {
     let climbs = path.components().any(|part| part == Component::ParentDir);
     path.starts_with(root) && !climbs

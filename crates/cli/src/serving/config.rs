@@ -1,4 +1,4 @@
-//! A configuration file: read, checked, and each mistake told with its line.
+//! Reads and checks a configuration file, and reports each mistake with its line.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use super::validate;
 use crate::config_file::{self, ConfigFileError, is_nearby};
 use crate::flags::low::ServeArgs;
 
-/// Reads a configuration file, for a server with these flags.
+/// Reads a configuration file for a server with these flags.
 ///
 /// # Errors
-/// Lines of `FILE:LINE: sentence`, one for each mistake that was found.
+/// Lines of `FILE:LINE: sentence`, one for each mistake.
 pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
     config_file::read(file, |text| parse(text, args))
 }
@@ -40,7 +40,7 @@ fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<ConfigFileError>> 
     }
 }
 
-/// All options that there are not: the parser ends with the first.
+/// Lists all unknown options; the parser stops at the first.
 fn unknown(text: &str) -> Vec<ConfigFileError> {
     type Table = BTreeMap<Spanned<String>, IgnoredAny>;
     #[derive(Default, Deserialize)]
@@ -65,7 +65,7 @@ fn unknown(text: &str) -> Vec<ConfigFileError> {
         .collect()
 }
 
-/// What has the right form and cannot be.
+/// Finds well-formed values that are out of range or contradict others.
 fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<ConfigFileError> {
     let mut wrongs = Vec::new();
     let mut wrong = |name: &str, nth: usize, what: String| {
@@ -99,7 +99,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
         ("idle-time", options.idle_time),
         ("slow-time", options.slow_time),
     ] {
-        // A year: what is longer is a mistake, and would overflow in the end.
+        // At most a year: longer times are mistakes, and would overflow eventually.
         if seconds.is_some_and(|s| s == 0 || s > 31_536_000) {
             wrong(name, 0, format!("{name} is between a second and a year"));
         }
@@ -142,7 +142,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
     if options.root.as_ref().is_some_and(relative) {
         wrong("root", 0, "root is an absolute path".to_owned());
     }
-    // It would be relative to where the server was started, and after that to where it went.
+    // The server changes its folder, so a relative path would change its meaning.
     if options
         .host_keys
         .iter()
@@ -199,14 +199,14 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
     wrongs
 }
 
-/// Why no program is run for somebody who is served less than everything.
+/// The reason why `allow` excludes any restriction of the served files.
 pub(super) fn why_not_allowed(what: &str) -> String {
     format!(
         "programs cannot be allowed together with {what}: what they see is all that the account sees"
     )
 }
 
-/// Where the `nth` line is that begins with `name`.
+/// Offset of the `nth` line that begins with `name`.
 fn place_of(text: &str, name: &str, nth: usize) -> usize {
     let mut at = 0;
     let mut found = text.split_inclusive('\n').filter_map(|line| {
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(wrongs("strangers = 0\nidle-time = 0\n").len(), 2);
     }
 
-    /// Lines of right ones, cut, doubled and with other characters among them.
+    /// Lines of valid files, cut, doubled, and mixed with other characters.
     #[test]
     fn a_file_in_any_form_is_read_or_told_where_it_is_wrong() {
         let rows = Options::ROWS.iter();

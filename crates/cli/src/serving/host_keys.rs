@@ -1,4 +1,4 @@
-//! Which host a server is.
+//! Loads the host keys of a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,29 +8,30 @@ use ssh::key::{PrivateKey, PublicKey};
 use transfer::disk::os_words;
 use transfer::{PrivateDir, UserDir, identity};
 
-/// sshd's own, in the order of its defaults for HostKey, the preferred first.
+/// The files of sshd, in the order of its defaults for HostKey, the preferred first.
 const SSHD: [&str; 3] = [
     "/etc/ssh/ssh_host_ed25519_key",
     "/etc/ssh/ssh_host_ecdsa_key",
     "/etc/ssh/ssh_host_rsa_key",
 ];
 
-/// ssh-audit warns of shorter ones.
+/// Shortest RSA key that ssh-audit does not warn of, in bits.
 const RSA_BITS: usize = 3072;
 
-/// The keys of a host.
+/// The host keys of this machine.
 pub(super) struct HostKeys {
-    /// Those that are shown to clients, the preferred first.
+    /// The keys that are offered to clients, the preferred first.
     pub(super) shown: Vec<Arc<PrivateKey>>,
-    /// Those that are there and kept back.
+    /// The keys that exist but are not offered.
     pub(super) left_out: Vec<Arc<PrivateKey>>,
 }
 
-/// The keys in `files`; without any, those of sshd where they can be read, but for weak ones where
-/// there is a better one and no old client; else one of our own, which is made where it is missing.
+/// Loads the keys in `files`. Without any, those of sshd are used if they can be read; weak ones
+/// are left out if there is a better one and no `old_clients`. Otherwise our own key is used, which
+/// is created if missing.
 ///
 /// # Errors
-/// A file that was named has no usable key, or none can be made: one sentence.
+/// A named file has no usable key, or none can be created: one sentence.
 pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, String> {
     let all = |keys| HostKeys {
         shown: keys,
@@ -40,7 +41,7 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
         let mut keys: Vec<Arc<PrivateKey>> = Vec::new();
         for key in files.iter().map(|file| read(file)) {
             let key = key?;
-            // Clients of OpenSSH believe nothing that is told twice.
+            // OpenSSH clients reject a list that has a key twice.
             if !keys.iter().any(|k| k.public_blob() == key.public_blob()) {
                 keys.push(key);
             }
@@ -59,7 +60,7 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
     }
     let folder = UserDir::State.path();
     let folder = folder.ok_or("there is no home to keep a host key in: --host-key names one")?;
-    // Whoever can write there could have put another key there.
+    // A user who can write there could replace the key.
     PrivateDir::create(&folder).map_err(|e| {
         let why = os_words(&e);
         format!("{}: a host key cannot be made: {why}", folder.display())
@@ -77,7 +78,7 @@ fn read(file: &Path) -> Result<Arc<PrivateKey>, String> {
     Ok(Arc::new(key))
 }
 
-/// Keeps back what ssh-audit warns of, unless there is nothing else.
+/// Leaves out the keys that ssh-audit warns of, unless there are no others.
 fn without_weak(keys: Vec<Arc<PrivateKey>>) -> HostKeys {
     let good = |key: &Arc<PrivateKey>| is_good(key.public());
     let (shown, left_out): (Vec<_>, Vec<_>) = match keys.iter().any(good) {
@@ -87,8 +88,8 @@ fn without_weak(keys: Vec<Arc<PrivateKey>>) -> HostKeys {
     HostKeys { shown, left_out }
 }
 
-/// Not of a curve of NIST, whose signatures tell the key where their random numbers are not good, and
-/// no short one of RSA.
+/// Accepts Ed25519, and RSA of at least [`RSA_BITS`]. ECDSA over NIST curves reveals the key if its
+/// random numbers are weak.
 fn is_good(key: &PublicKey) -> bool {
     key.key_type() == "ssh-ed25519" || key.rsa_bits().is_some_and(|bits| bits >= RSA_BITS)
 }

@@ -1,4 +1,4 @@
-//! What flags and configuration file say together.
+//! Merges flags and configuration file.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,7 +18,7 @@ use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
 use crate::http::HttpEndpoint;
 
-/// As LoginGraceTime of sshd, but half of it.
+/// Seconds for a login: half of sshd's LoginGraceTime.
 const LOGIN_TIME: u64 = 60;
 
 pub(super) struct Settled {
@@ -31,14 +31,15 @@ pub(super) struct Settled {
     renounced: DisabledProtection,
     window_poll: bool,
     allowed: Vec<AllowedProgram>,
-    /// Where to listen.
+    /// The address to listen at.
     pub(super) listen: Option<String>,
-    /// Where figures are told.
+    /// The address of the metrics.
     pub(super) metrics: Option<HttpEndpoint>,
 }
 
 impl Settled {
-    /// Reads the configuration file, if there is one; flags go before it, whose paths are absolute.
+    /// Reads the configuration file, if there is one, and merges it with the flags, which override
+    /// it. Paths in the arguments must be absolute.
     pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
         let options = match &args.config {
             Some(file) => config::read(file, args)?,
@@ -84,13 +85,13 @@ impl Settled {
         })
     }
 
-    /// Whether each account has a root of its own.
+    /// Returns true if each account has its own root.
     pub(super) fn root_is_a_pattern(&self) -> bool {
         let root = self.root.as_ref();
         root.is_some_and(|root| is_pattern(root))
     }
 
-    /// Options of the file that only a server of root's obeys.
+    /// The options of the file that take effect only if the server runs as root.
     pub(super) fn for_root_alone(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("users", self.options.users.is_some()),
@@ -101,7 +102,7 @@ impl Settled {
             .filter_map(|(name, is)| is.then_some(name))
     }
 
-    /// What is served, opened.
+    /// Opens the served files.
     pub(super) fn export(&self) -> Result<Export, String> {
         self.served().open().map_err(|e| e.to_string())
     }
@@ -125,7 +126,7 @@ impl Settled {
         }
     }
 
-    /// What a server needs.
+    /// Builds the settings of the server.
     pub(super) fn settings(&self) -> Result<Settings, String> {
         let options = &self.options;
         for (name, pattern) in [

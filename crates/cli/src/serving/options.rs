@@ -1,4 +1,4 @@
-//! The table of what a configuration file of `longhaul serve` may say: the parser and the man page
+//! The options of a configuration file of `longhaul serve`, as a table: the parser and the man page
 //! longhaul-serve.conf(5) come from it.
 
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use serve::Access;
 use serve::listen::Algorithms;
 
-/// An option as it is documented.
+/// The documentation of an option.
 pub(crate) struct Row {
-    /// As it is written.
+    /// Name in the file.
     pub(crate) name: &'static str,
-    /// What it may be.
+    /// Form of the value.
     pub(crate) takes: &'static str,
-    /// Sentences.
+    /// Description in sentences.
     pub(crate) doc: &'static str,
 }
 
@@ -27,7 +27,7 @@ macro_rules! options {
         }
 
         impl $name {
-            /// Its options.
+            /// The documentation of the options.
             pub(crate) const ROWS: &[Row] = &[
                 $(Row { name: $key, takes: $takes, doc: $doc },)*
             ];
@@ -36,7 +36,7 @@ macro_rules! options {
 }
 
 options! {
-    /// A configuration file.
+    /// The content of a configuration file.
     Options {
         listen("listen"): String = "\"PORT\", \"HOST:PORT\" or \":PORT\"",
             "Where to listen, as --listen, which goes before it.";
@@ -123,7 +123,7 @@ options! {
 }
 
 options! {
-    /// What is different for one key.
+    /// The settings of one key, which override the general ones.
     KeyOptions {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
             "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
@@ -136,7 +136,7 @@ options! {
 }
 
 impl Options {
-    /// What gives some client less than everything, if something does.
+    /// Names an option that restricts some client's access, if one does.
     pub(crate) fn narrower(&self) -> Option<&'static str> {
         let keys = || self.key.iter().flatten();
         let less = |access: Option<Access>| access.is_some_and(|a| a != Access::Full);
@@ -149,8 +149,8 @@ impl Options {
         }
     }
 
-    /// What is offered to clients: what is listed, and of what is not listed the good ones, or all
-    /// where there are old clients.
+    /// The algorithms to offer. Kinds that the file does not list get the secure defaults, or all
+    /// algorithms with `old_clients`.
     pub(crate) fn algorithms(&self, old_clients: bool) -> Algorithms {
         let rest = match old_clients {
             true => Algorithms::all(),

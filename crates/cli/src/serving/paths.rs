@@ -1,4 +1,4 @@
-//! Paths of the command line, which the server takes with it to where it goes.
+//! Makes the paths of the command line absolute, since the server changes its folder.
 
 use std::io;
 use std::path::{self, Path};
@@ -6,11 +6,12 @@ use std::path::{self, Path};
 use crate::flags::low::ServeArgs;
 
 impl ServeArgs {
-    /// The same with every path absolute: a server of one user goes home, and reads all of them
-    /// again with SIGHUP. What is made of these words takes them from here alone.
+    /// Returns the arguments with absolute paths. A server of a single user changes to the home
+    /// folder, and rereads these files with SIGHUP. Later code must take paths from the result
+    /// only.
     ///
     /// # Errors
-    /// There is no current directory any more that a path could be relative to.
+    /// The current directory no longer exists.
     pub(super) fn absolute(&self) -> io::Result<Self> {
         let mut args = self.clone();
         let Self {
@@ -42,7 +43,7 @@ impl ServeArgs {
     }
 }
 
-/// Whether it is absolute, or will be: %h stands for a home.
+/// Returns true if the path is absolute, or will be after expansion of %h, the home.
 pub(super) fn is_absolute(path: &Path) -> bool {
     path.is_absolute() || begins_at_home(path)
 }

@@ -1,4 +1,4 @@
-//! What a file names has to be there, where a server with these flags needs it.
+//! Checks that the files named in a configuration exist, if a server with these flags needs them.
 
 use std::env;
 use std::fs;
@@ -10,8 +10,8 @@ use serve::listen::{AllowedProgram, unknown_token};
 use super::options::Options;
 use crate::flags::low::ServeArgs;
 
-/// What is wrong: the option, which of its name, and a sentence. What this process may not look
-/// at is passed over: another user may.
+/// Lists missing files: the option, its index among options of that name, and a sentence. A file
+/// that this process may not access is passed over, since the server may run as another user.
 pub(super) fn missing(options: &Options, args: &ServeArgs) -> Vec<(&'static str, usize, String)> {
     let mut all = Vec::new();
     if args.host_keys.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn missing(options: &Options, args: &ServeArgs) -> Vec<(&'static str,
     all
 }
 
-/// Nothing of it stands for something that is not known here.
+/// Checks that the pattern contains only known tokens.
 pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
     match unknown_token(pattern) {
         None => Ok(()),
@@ -81,7 +81,7 @@ fn is_missing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Whether each account has one of its own.
+/// Returns true if the path has tokens, and so differs between accounts.
 pub(super) fn is_pattern(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().contains(&b'%')
 }

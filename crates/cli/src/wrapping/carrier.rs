@@ -1,6 +1,6 @@
-//! The process beside the program: it carries the bytes of connections that a filter names, and of
-//! those to a proxy whose sockets do not wait. The library writes to it (shim::letter) and hands it
-//! sockets; it believes its own user alone.
+//! The process beside the program. It carries the bytes of connections that a filter names, and of
+//! connections over a proxy whose sockets are non-blocking. The library sends it messages
+//! (shim::ipc) and passes sockets; only processes of this user or root are served.
 
 mod pump;
 mod socks;
@@ -26,14 +26,14 @@ use transfer::connect::{pass_socket, passed_socket};
 use self::pump::{End, Pump, Way};
 use super::events::{self, Carried, Connection, How};
 
-/// How long a letter may take to come, and a connection that a letter has announced.
+/// Time limit for a message to arrive, and for a connection after its announcement.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More are not carried: each has a thread, and two buffers.
+/// Most connections carried at once: each has a thread and two buffers.
 const MOST: usize = 2048;
-/// What is read at once.
+/// Buffer size of each direction, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Carries until the program and all its connections have ended.
+/// Carries connections until the program and all of them have ended.
 pub(super) struct Carrier {
     shared: Arc<Shared>,
     name: String,
@@ -43,34 +43,35 @@ pub(super) struct Carrier {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Where lines of the report go.
+    /// The file of the report.
     report: Option<PathBuf>,
-    /// For connections of ours; whether a far one gets a congestion control.
+    /// Socket options of our own connections, and the permission to set a congestion control on far
+    /// ones.
     tuning: Tuning,
     tunes: bool,
 }
 
 #[derive(Default)]
 struct State {
-    /// Connections that are carried, by the cookie of the program's socket.
+    /// Carried connections, by the cookie of the program's socket.
     live: HashMap<u64, Live>,
-    /// What was lost, for a program that has not seen it yet.
+    /// Errors of lost connections that the program has not seen yet.
     lost: HashMap<u64, Errno>,
-    /// Connections that are announced, by the program's port.
+    /// Announced connections, by the program's port.
     leads: HashMap<u16, CarriedSocket>,
-    /// Threads that carry or are about to.
+    /// Number of threads, including those about to start.
     threads: usize,
 }
 
 #[derive(Default)]
 struct Live {
-    /// The network's socket, once there is one.
+    /// The socket to the network, once connected.
     net: Option<Arc<OwnedFd>>,
-    /// What the library has to say of it.
+    /// The library's report line for this connection.
     line: Option<Vec<u8>>,
 }
 
-/// What a letter says of a connection.
+/// The content of a message about a connection, and its sender.
 #[derive(Clone)]
 struct CarriedSocket {
     letter: IpcMessage,
@@ -80,10 +81,10 @@ struct CarriedSocket {
 }
 
 impl Carrier {
-    /// Begins to listen.
+    /// Starts listening.
     ///
     /// # Errors
-    /// There is no socket for it.
+    /// The sockets cannot be created.
     pub(super) fn start(report: Option<PathBuf>, tuning: Tuning, tunes: bool) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
@@ -99,7 +100,7 @@ impl Carrier {
         let reading = Arc::clone(&shared);
         thread::Builder::new().spawn(move || {
             for stream in letters.incoming().map_while(Result::ok) {
-                // Whoever breaks off has changed nothing.
+                // An incomplete message has no effect.
                 let _ = reading.read(&stream);
             }
         })?;
@@ -112,12 +113,12 @@ impl Carrier {
         Ok(Self { shared, name, port })
     }
 
-    /// The rule by which the library finds it.
+    /// The rule that tells the library how to reach this process.
     pub(super) fn rule(&self) -> String {
         format!("carrier={}@{}", self.name, self.port)
     }
 
-    /// Waits for the end of all connections.
+    /// Waits until all connections have ended.
     pub(super) fn finish(self) {
         let mut state = self.shared.lock();
         loop {
@@ -137,7 +138,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs this on a thread; false where there are too many.
+    /// Runs a task on a new thread. Returns false if there are too many.
     fn enter(self: &Arc<Self>, run: impl FnOnce(&Self) + Send + 'static) -> bool {
         {
             let mut state = self.lock();
@@ -162,7 +163,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// One letter, and its answer.
+    /// Reads one message and answers it.
     fn read(self: &Arc<Self>, mut stream: &UnixStream) -> io::Result<()> {
         let other = socket_peercred(stream)?;
         if other.uid != rustix::process::geteuid() && !other.uid.is_root() {
@@ -222,10 +223,10 @@ impl Shared {
         }
     }
 
-    /// Carries between a program's end of a pair and its socket.
+    /// Carries bytes between the program's end of a socket pair and the network socket.
     fn filter(&self, lead: &CarriedSocket, program: &OwnedFd, net: &Arc<OwnedFd>) {
         let socket = SockRef::from(net);
-        // An end that nobody has prepared is none: this process may be killed.
+        // Until the end is orderly, closing must reset: this process may be killed.
         let linger = socket.linger().ok().flatten();
         let _ = socket.set_linger(Some(Duration::ZERO));
         if self.carry(lead, program, net, How::Filter) {
@@ -233,7 +234,8 @@ impl Shared {
         }
     }
 
-    /// Leads a connection to a proxy, or where the program wanted if that refuses.
+    /// Connects to a proxy, or to the original destination if the proxy refuses, and carries the
+    /// connection.
     fn lead(&self, program: TcpStream) {
         let Some(lead) = self.announced(&program) else {
             return;
@@ -246,7 +248,7 @@ impl Shared {
         );
         self.lock().live.entry(key).or_default();
         let Ok((net, how)) = socks::connect(&lead.letter, &self.tuning, self.tunes) else {
-            // A reset, since it has been connected.
+            // Dropping the accepted connection resets it.
             self.lock().live.remove(&key);
             return;
         };
@@ -257,7 +259,7 @@ impl Shared {
         }
     }
 
-    /// The letter about a connection: it is sent once the connection is there.
+    /// Waits for the message about a connection, which arrives after it.
     fn announced(&self, program: &TcpStream) -> Option<CarriedSocket> {
         let port = program.peer_addr().ok().as_ref().map(SocketAddr::port)?;
         let until = Instant::now() + PATIENCE;
@@ -272,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Whether it has ended as the program and its peer wanted.
+    /// Carries a connection to its end. Returns true if that was orderly.
     fn carry(
         &self,
         lead: &CarriedSocket,
@@ -287,7 +289,7 @@ impl Shared {
         let pump = Pump::new(program, net, PIECE);
         let carried = ready.and_then(|()| {
             pump.run(|error| {
-                // For a pair alone, which cannot be reset.
+                // Only needed for a socket pair, which cannot be reset.
                 if how == How::Filter {
                     self.lock().lost.insert(key, error);
                 }
@@ -332,7 +334,7 @@ impl Shared {
     }
 }
 
-/// An error as a letter's answer has it.
+/// Encodes an error as an answer's byte.
 fn refusal(error: Errno) -> u8 {
     u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX)
 }

@@ -1,5 +1,5 @@
-//! Lines of the report about connections that this process has carried: what the library has said
-//! of them, and what was seen here.
+//! Report lines of carried connections: the library's own line, completed with the carrier's
+//! measurements.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -11,53 +11,53 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shim::line::{Record, Tcp};
 
-/// Who waited for whom, in microseconds.
+/// Waiting times of both sides, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Carried {
     #[serde(rename = "by")]
     pub(super) how: How,
     /// Waiting for the program to write.
     pub(super) program_wrote: Waited,
-    /// Waiting for the network to take that.
+    /// Waiting for the network to accept the program's bytes.
     pub(super) network_took: Waited,
     /// Waiting for bytes from the network.
     pub(super) network_sent: Waited,
-    /// Waiting for the program to read those.
+    /// Waiting for the program to read the network's bytes.
     pub(super) program_read: Waited,
 }
 
-/// Why it was carried.
+/// The reason for carrying a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum How {
-    /// A filter named it.
+    /// A filter names the destination.
     Filter,
-    /// By a proxy.
+    /// The connection goes over a SOCKS proxy.
     Socks,
-    /// The proxy has refused it.
+    /// The proxy refused it, so it was connected directly.
     Direct,
 }
 
-/// How long, in microseconds.
+/// Waiting times in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Waited {
     pub(super) total_us: u64,
     pub(super) longest_us: u64,
 }
 
-/// What is known of a connection here.
+/// The carrier's facts about a connection.
 pub(super) struct Connection<'a> {
     pub(super) program: &'a str,
     pub(super) pid: u32,
     pub(super) peer: SocketAddr,
     pub(super) via: Option<SocketAddr>,
     pub(super) lasted: Duration,
-    /// Bytes that the network has taken from the program, and the program from the network.
+    /// Bytes that the network has accepted from the program, and the program from the network.
     pub(super) bytes: (u64, u64),
 }
 
-/// Appends the line. `line` is the library's; there is none where the program was killed, or has
-/// closed the connection where nobody saw it. Best effort, as the library's own are.
+/// Appends the report line. `line` is the library's; it is missing if the program was killed or
+/// closed the connection unnoticed. Errors are ignored, as in the library.
 pub(super) fn append(
     file: &Path,
     line: Option<&[u8]>,
@@ -81,7 +81,8 @@ fn whole(
 ) -> Option<String> {
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let tcp = tcp.map(|tcp| Tcp {
-        // SYN and FIN are acknowledged like bytes, and a proxy has had some for itself.
+        // SYN and FIN are acknowledged like bytes, and the SOCKS handshake is not the program's
+        // data.
         sent: tcp.bytes_acked.saturating_sub(1).min(connection.bytes.0),
         received: connection.bytes.1,
         rtt_us: us(tcp.rtt),

@@ -1,9 +1,10 @@
-//! Programs that Go's compiler has made: they call the kernel without the C library, linked dynamically or
-//! not, so that no library sees their connections.
+//! Detects programs built by Go's compiler. They call the kernel without the C library, even if
+//! dynamically linked, so no preloaded library sees their connections.
 //!
-//! Go's linker leaves a note with the owner `Go`, first in its segment or, where another linker did the
-//! linking (cgo, `-linkmode=external`, `-B`), behind the notes of that one; sections of its own; and in
-//! the data what `go version` reads. Each can be missing: a build id may be empty, and sections stripped.
+//! Marks are a note with the owner `Go`, which comes first in its segment unless an external linker
+//! was used (cgo, `-linkmode=external`, `-B`) and wrote its notes before it; certain sections; and
+//! the module data that `go version` reads. Each can be missing: a build id may be empty, and
+//! sections stripped.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -12,11 +13,11 @@ use std::path::Path;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const WRITABLE: u32 = 2;
-/// Bytes of notes, names of sections or data that are read at most.
+/// Most bytes of notes, section names or data that are read.
 const MOST: u64 = 1 << 20;
-/// Program headers and sections that are looked at, at most; a program has some forty.
+/// Most program headers and sections that are examined; a program has some forty.
 const MOST_PARTS: u64 = 512;
-/// In front of the module information (debug/buildinfo).
+/// Magic before the module information (debug/buildinfo).
 const BUILD_INFO: &[u8] = b"\xff Go buildinf:";
 const SECTIONS: [&[u8]; 4] = [
     b".go.buildinfo",
@@ -25,7 +26,7 @@ const SECTIONS: [&[u8]; 4] = [
     b".gosymtab",
 ];
 
-/// Whether Go's compiler has made a program. A file that is no ELF file of 64 bits is not looked at.
+/// Returns true if a program was built by Go's compiler; false for files other than 64-bit ELF.
 pub(super) fn is_go(path: &Path) -> bool {
     let Ok(file) = File::open(path) else {
         return false;
@@ -46,7 +47,7 @@ pub(super) fn is_go(path: &Path) -> bool {
     has_marks(&read).unwrap_or(false)
 }
 
-/// Looks for the marks in what `read` has from an offset on.
+/// Searches for the marks. `read` returns bytes from an offset on.
 fn has_marks(read: &impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<bool> {
     let head = read(0, 64)?;
     if !head.starts_with(b"\x7fELF\x02") {
@@ -74,7 +75,8 @@ fn has_marks(read: &impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<bool> {
     has_section(&head, read)
 }
 
-/// Walks the notes of a segment (elf(5)): lengths of owner and content, a type, owner, content.
+/// Searches the notes of a segment for Go's (elf(5)): lengths of owner and content, a type, owner,
+/// content.
 fn has_note(notes: &[u8], align: u64) -> bool {
     let padded = |len: u64| len.checked_next_multiple_of(if align == 8 { 8 } else { 4 });
     let mut at = 0;
@@ -106,7 +108,7 @@ fn has_section(head: &[u8], read: &impl Fn(u64, u64) -> Option<Vec<u8>>) -> Opti
     Some((0..count.min(MOST_PARTS)).any(|nth| is_go(nth) == Some(true)))
 }
 
-/// A number of a program of this machine's byte order; others are refused before.
+/// Reads a number in this machine's byte order.
 fn number<const N: usize>(of: &[u8], at: usize) -> Option<u64> {
     let bytes: [u8; N] = *of.get(at..)?.first_chunk()?;
     let mut wide = [0; 8];
@@ -134,7 +136,8 @@ mod tests {
         note
     }
 
-    /// Only the first note of a segment was looked at; that of an external linker stands before Go's.
+    /// Regression: only the first note of a segment was examined, and an external linker's comes
+    /// before Go's.
     #[test]
     fn the_note_of_go_is_found_behind_others() {
         let (gnu, go) = (note(b"GNU\0", 20), note(b"Go\0\0", 83));

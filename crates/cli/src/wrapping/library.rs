@@ -1,4 +1,4 @@
-//! Where the library is: this program holds it, and the loader wants a file.
+//! Provides the library as a file for the loader; this program embeds it.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -10,7 +10,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use transfer::disk::os_words;
 use transfer::{PrivateDir, UserDir, escape};
 
-/// Built beside this program (build.rs).
+/// The library, built by build.rs.
 #[cfg(wraps)]
 const HELD: Option<&[u8]> = Some(include_bytes!(concat!(
     env!("OUT_DIR"),
@@ -19,17 +19,17 @@ const HELD: Option<&[u8]> = Some(include_bytes!(concat!(
 #[cfg(not(wraps))]
 const HELD: Option<&[u8]> = None;
 
-/// The file.
+/// The path of the library file, which is written if missing.
 ///
 /// # Errors
-/// There is none, and none can be made; a sentence.
+/// The library is missing and cannot be written; a sentence.
 pub(super) fn find() -> Result<PathBuf, String> {
     let path = match env::var_os("LONGHAUL_WRAP_LIB").filter(|path| !path.is_empty()) {
         Some(path) => named(Path::new(&path))?,
         None => kept()?,
     };
     let shown = escape::path(&path);
-    // ld.so(8): it takes both for the end of a name.
+    // The loader ends a name at either character (ld.so(8)).
     if path
         .as_os_str()
         .as_encoded_bytes()
@@ -51,7 +51,7 @@ pub(super) fn find() -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// As the environment has it.
+/// Checks the library that LONGHAUL_WRAP_LIB names.
 fn named(path: &Path) -> Result<PathBuf, String> {
     let path = std::path::absolute(path).map_err(|e| format!("LONGHAUL_WRAP_LIB: {e}"))?;
     match fs::metadata(&path) {
@@ -64,7 +64,7 @@ fn named(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Ours, written where this user keeps such things unless it is there.
+/// Writes our library to the user's cache, unless it is there already.
 fn kept() -> Result<PathBuf, String> {
     let held = HELD.ok_or("longhaul wrap needs Linux on a machine of 64 bits")?;
     let room = room()?;
@@ -76,7 +76,8 @@ fn kept() -> Result<PathBuf, String> {
         let path = escape::path(&path);
         format!("{path}: the library cannot be written: {e}")
     };
-    // Another longhaul may be at it, and programs may have the one that is there.
+    // Write a new file and rename it: another longhaul may be writing too, and programs may have
+    // the existing one mapped.
     let fresh = room.join(format!("new-{}", std::process::id()));
     let _ = fs::remove_file(&fresh);
     let mut options = OpenOptions::new();
@@ -93,17 +94,17 @@ fn kept() -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A folder of this user's alone.
+/// The private folder of the library.
 ///
 /// # Errors
-/// There is none to be had; a sentence.
+/// The folder cannot be created; a sentence.
 pub(super) fn room() -> Result<PathBuf, String> {
     let cache = UserDir::Cache.path().ok_or(
         "there is no place for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",
     )?;
     let room = cache.join("wrap");
-    // What lies there is loaded into programs of this user.
+    // Files in this folder are loaded into programs of this user, so it must be private.
     let made = PrivateDir::create(&room);
     made.map(|_| room.clone()).map_err(|e| {
         format!(
@@ -114,7 +115,7 @@ pub(super) fn room() -> Result<PathBuf, String> {
     })
 }
 
-/// A number for its bytes (FNV-1a), so that versions lie side by side.
+/// Hash of the content (FNV-1a) for the file name, so that several versions can coexist.
 fn name(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

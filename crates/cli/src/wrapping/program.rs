@@ -1,4 +1,4 @@
-//! The program that is to be wrapped: where it is, and whether a library can be put before it.
+//! Finds the program to wrap, and checks if a library can be preloaded into it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,30 +19,30 @@ pub(super) struct Found {
     pub(super) path: PathBuf,
 }
 
-/// Whether it can be wrapped.
+/// The result of the check.
 pub(super) enum Checked {
-    /// And how.
+    /// The program can be wrapped; the text describes how.
     Yes(String),
-    /// Why not, and what to use instead; what follows its name.
+    /// The reason why not, and the alternative, to be printed after the program's name.
     No(String),
 }
 
-/// What reaches programs that take no library.
+/// The alternative for programs that take no library.
 const INSTEAD: &str = "use longhaul dial for programs that use ssh, or longhaul relay";
 
-/// Whether it has GCC's address sanitizer as a library, which ends a program that has loaded another
-/// one before it (clang's is inside of the program).
+/// Returns true if the program has GCC's address sanitizer as a library, which ends programs that
+/// have loaded another library before it. Clang's is part of the program.
 pub(super) fn wants_to_be_first(found: &Found) -> bool {
     const NAME: &[u8] = b"libasan.so";
-    // The names of libraries are at the beginning of what a linker writes.
+    // Linkers write the names of libraries near the beginning.
     let head = head(&found.path).unwrap_or_default();
     head.windows(NAME.len()).any(|part| part == NAME)
 }
 
-/// Where a shell would find it.
+/// Finds the program as a shell does.
 ///
 /// # Errors
-/// Nowhere; a sentence.
+/// The program was not found; a sentence.
 pub(super) fn find(name: &OsStr) -> Result<Found, String> {
     let shown = super::named(name);
     if name.as_bytes().contains(&b'/') {
@@ -61,9 +61,9 @@ pub(super) fn find(name: &OsStr) -> Result<Found, String> {
     }
 }
 
-/// Looks at the file, and at its interpreter if it is a script.
+/// Checks the file, and its interpreter if it is a script.
 pub(super) fn check(found: &Found) -> Checked {
-    // More interpreters than the kernel goes through (BINPRM_MAX_RECURSION).
+    // As many interpreters as the kernel follows at most (BINPRM_MAX_RECURSION).
     look_at(&found.path, 5)
 }
 
@@ -113,7 +113,7 @@ fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> Checked {
     let mut words = argument
         .split(|b| b.is_ascii_whitespace())
         .filter(|w| !w.is_empty());
-    // env(1) finds the interpreter on the PATH; -S and assignments may be before its name.
+    // env(1) finds the interpreter on the PATH; -S and assignments may come before its name.
     let named = (path.file_name() == Some(OsStr::new("env")))
         .then(|| words.find(|word| !word.starts_with(b"-") && !word.contains(&b'=')))
         .flatten()
@@ -126,7 +126,8 @@ fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> Checked {
     }
 }
 
-/// Whether the kernel tells the loader to trust no environment (AT_SECURE, getauxval(3)).
+/// Returns true if the kernel runs the program in secure mode, in which the loader ignores the
+/// environment (AT_SECURE, getauxval(3)).
 fn gains(path: &Path, file: &fs::Metadata) -> bool {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     let setuid = file.mode() & 0o4000 != 0 && file.uid() != user.as_raw();
@@ -146,7 +147,7 @@ fn head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Of a program that runs here.
+/// The ELF header of this program, as an example of what runs here.
 fn head_of_own() -> io::Result<Vec<u8>> {
     head(&env::current_exe()?)
 }

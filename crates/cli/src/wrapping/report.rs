@@ -1,4 +1,4 @@
-//! The lines that the library writes (crates/shim, `line`), for people.
+//! Formats the library's report lines (crates/shim, `line`) for people.
 
 use lab::path::Dscp;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use wire::escape;
 use super::events::{Carried, How};
 use crate::output::units;
 
-/// A line, as far as it is shown.
+/// The fields of a report line that are shown.
 #[derive(Deserialize)]
 struct Line {
     program: String,
@@ -21,7 +21,7 @@ struct Line {
     kept_off: u32,
     changed: Vec<String>,
     waits: Waits,
-    /// Of one whose bytes longhaul has carried.
+    /// Set if longhaul has carried the connection.
     carried: Option<Carried>,
 }
 
@@ -52,8 +52,7 @@ struct Waited {
     from_500ms: u32,
 }
 
-/// A line for each. What is no line is left out: the end of one may be missing, where a program was
-/// killed.
+/// Formats each line. Invalid ones are skipped: the last may be cut if a program was killed.
 pub(super) fn shown(lines: &[u8]) -> String {
     let lines = lines.split(|b| *b == b'\n');
     let read = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());

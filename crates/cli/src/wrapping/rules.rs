@@ -1,5 +1,5 @@
-//! From flags to the rules that the library reads: names of hosts become addresses here, since the
-//! library asks nobody.
+//! Converts flags to the rules that the library reads. Host names are resolved here, since the
+//! library does not use DNS.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
@@ -7,20 +7,19 @@ use shim::rules::{Net, Rules};
 
 use crate::flags::low::WrapArgs;
 
-/// Before a relay that is told where to.
+/// Prefix of a SOCKS proxy in a route.
 const SOCKS: &str = "socks5://";
 
-/// Whether somebody has to carry bytes for the program: where a filter says so, and to a proxy for
-/// sockets that do not wait.
+/// Returns true if a carrier is needed: for filters, and for non-blocking sockets over a proxy.
 pub(super) fn need_a_carrier(args: &WrapArgs) -> bool {
     let by_proxy = |route: &String| route.contains(&["=", SOCKS].concat());
     !args.filters.is_empty() || args.routes.iter().any(by_proxy)
 }
 
-/// The rules, without those of a report; `carrier` is that of who carries bytes.
+/// Builds the rules, without the one of the report; `carrier` is the carrier's rule.
 ///
 /// # Errors
-/// One of them cannot be; a sentence.
+/// A rule is invalid; a sentence.
 pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, String> {
     let mut words = Vec::new();
     if args.no_tune {
@@ -75,7 +74,7 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
     }
 }
 
-/// As the library has them: one for each address of a name.
+/// Converts a destination to the library's form: one for each address of a name.
 fn destinations(text: &str) -> Result<Vec<String>, String> {
     if Net::parse(text).is_some() {
         return Ok(vec![text.to_owned()]);
@@ -103,7 +102,7 @@ fn relay(text: &str) -> Result<SocketAddr, String> {
     let named = text.rsplit_once(':');
     let named = named.and_then(|(host, port)| Some((host, port.parse().ok()?)));
     let (host, port) = named.ok_or("has no relay that can be: HOST:PORT")?;
-    // A socket for IPv6 reaches IPv4 too, and not the reverse.
+    // An IPv6 socket can reach IPv4, but not the reverse.
     let mut all: Vec<_> = resolve(host, port)?.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
     let first = all.first().copied();

@@ -1,7 +1,7 @@
 use crate::path::{Direction, Loss, PathSpec, Share};
 
-/// What randomness is for. Each has a stream of its own in each direction, so that one more
-/// impairment leaves the others' choices as they were.
+/// The uses of randomness. Each has its own stream in each direction, so that another impairment
+/// leaves the choices of the others unchanged.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Loss,
@@ -22,7 +22,7 @@ impl Random {
         Self(mix(seed ^ mix(stream.wrapping_mul(GOLDEN))))
     }
 
-    /// The number at `index` of the stream, whatever was drawn before.
+    /// The number at `index` of the stream, independent of earlier draws.
     pub(super) fn at(&self, index: u64) -> u64 {
         mix(self.0.wrapping_add(index.wrapping_mul(GOLDEN)))
     }
@@ -39,7 +39,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// An event of a certain probability.
+/// A random event of fixed probability.
 #[derive(Debug)]
 struct Probability {
     random: Random,
@@ -59,12 +59,12 @@ impl Probability {
     }
 }
 
-/// A float becomes an integer at the nearest end of its range, so 1 is all but 2^-64.
+/// Scales a probability to 64 bits. The cast saturates, so 1 is short by 2^-64 only.
 fn threshold(probability: f64) -> u64 {
     (probability * 2f64.powi(64)) as u64
 }
 
-/// What happens to a segment behind the queue.
+/// The random effects on a segment behind the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentFate {
     pub(super) lost: bool,
@@ -72,12 +72,12 @@ pub(super) struct SegmentFate {
     pub(super) held: bool,
 }
 
-/// The fates of the segments that arrive at a link, in their order, whether or not its queue has
-/// room for them: the nth has the same fate in every run of a seed.
+/// The fates of the segments that arrive at a link, in order, independent of free room in its
+/// queue: the nth segment has the same fate in every run with a seed.
 #[derive(Debug)]
 pub(super) struct SegmentFates {
     loss: Probability,
-    /// For loss in bursts: the thresholds to fall into the bad state and to leave it.
+    /// Thresholds of entering and leaving the bad state, for loss in bursts.
     bursts: Option<[u64; 2]>,
     bad: bool,
     duplicate: Probability,
@@ -97,7 +97,7 @@ impl SegmentFates {
         }
     }
 
-    /// Whether nothing ever happens to any.
+    /// Returns true if no random effect is configured.
     pub(super) fn quiet(&self) -> bool {
         self.loss.below == 0 && self.duplicate.below == 0 && self.reorder.below == 0
     }
@@ -124,8 +124,8 @@ impl SegmentFates {
     }
 }
 
-/// In the long run the chain is in its bad state for `share` of all packets, and stays in it for
-/// `burst` of them on average.
+/// Thresholds of a chain that spends the part `share` of all packets in its bad state, and remains
+/// there for `burst` packets on average.
 fn bursts(loss: Loss) -> Option<[u64; 2]> {
     let share = loss.share.get();
     let burst = loss.burst.filter(|_| share > 0.0)?.max(1.0);

@@ -4,15 +4,15 @@ use super::chance::{Purpose, Random};
 use super::nanoseconds;
 use crate::path::{Direction, PathSpec};
 
-/// The shortest time in which the delay goes from one random value to the next.
+/// Shortest time between two random values of the delay.
 const STEP: Duration = Duration::from_millis(10);
 
-/// Propagation: half the round trip, wandering by the jitter.
+/// The propagation delay: half the round trip, varying by the jitter.
 ///
-/// The delay is a line through random values, uniform within the jitter, at regular times. It is
-/// the same for all packets of a moment, as the queues of other people's traffic make it, and so
-/// keeps their order; an independent value for each packet would reorder them, or where order is
-/// enforced, add the whole jitter to every one.
+/// The delay is a line through random values at regular times, uniformly distributed within the
+/// jitter. All packets of a moment have the same delay, as queues of cross traffic cause it, so
+/// their order is kept. Independent values for each packet would reorder them, or if order is
+/// enforced, add the full jitter to each.
 #[derive(Debug)]
 pub(super) struct Delay {
     base: u64,
@@ -31,13 +31,14 @@ impl Delay {
                 Direction::FarToNear => rtt - rtt / 2,
             },
             jitter,
-            // Falling by 2 * jitter within 4 * jitter, packets at most double their rate.
+            // Falling by 2 * jitter within 4 * jitter, the delay at most doubles the rate of
+            // packets.
             step: jitter.saturating_mul(4).max(nanoseconds(STEP)),
             random: Random::new(path.seed, direction, Purpose::Jitter),
         }
     }
 
-    /// When a packet arrives that left the queue at `departs`.
+    /// Arrival time of a packet that leaves the queue at `departs`, in nanoseconds.
     pub(super) fn arrival(&self, departs: u64) -> u64 {
         if self.jitter == 0 {
             return departs.saturating_add(self.base);
@@ -49,7 +50,7 @@ impl Delay {
         low.saturating_add(wander as u64)
     }
 
-    /// 0 to twice the jitter.
+    /// Random value from 0 to twice the jitter.
     fn value(&self, index: u64) -> f64 {
         let unit = self.random.at(index) as f64 / 2f64.powi(64);
         unit * 2.0 * self.jitter as f64

@@ -1,10 +1,11 @@
 use crate::path::Rate;
 
-/// A byte, in the units of [`LeakyBucket::level`].
+/// One byte in the unit of [`LeakyBucket::level`].
 const BYTE: u128 = 8_000_000_000;
 
-/// What fills by bytes and drains at a rate: a link and its queue, or a policer's bucket upside
-/// down. Exact: a level that counts bits times nanoseconds has nothing to round.
+/// A leaky bucket, filled by bytes and drained at a rate: a link with its queue, or a policer's
+/// token bucket inverted. It is exact: the level counts bits times nanoseconds and needs no
+/// rounding.
 #[derive(Debug)]
 pub(super) struct LeakyBucket {
     rate: u64,
@@ -15,7 +16,7 @@ pub(super) struct LeakyBucket {
 }
 
 impl LeakyBucket {
-    /// Empty; holds up to `limit` bytes.
+    /// Creates an empty bucket for `limit` bytes.
     pub(super) fn new(rate: Rate, limit: u64) -> Self {
         Self {
             rate: rate.bits(),
@@ -26,7 +27,7 @@ impl LeakyBucket {
         }
     }
 
-    /// Drains until `now`, in nanoseconds.
+    /// Drains up to the time `now`, in nanoseconds.
     pub(super) fn advance(&mut self, now: u64) {
         if now > self.at {
             let drained = u128::from(now - self.at) * u128::from(self.rate);
@@ -35,12 +36,12 @@ impl LeakyBucket {
         }
     }
 
-    /// Whether there is room for these bytes.
+    /// Returns true if there is room for these bytes.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.level + u128::from(bytes) * BYTE <= self.limit
     }
 
-    /// Whether a packet of these bytes is taken: there is room, or nothing in its way.
+    /// Returns true if a packet of this size is accepted: there is room, or the bucket is empty.
     pub(super) fn takes(&self, bytes: u64) -> bool {
         self.level == 0 || self.has_room(bytes)
     }
@@ -51,14 +52,14 @@ impl LeakyBucket {
         self.peak = self.peak.max(self.level);
     }
 
-    /// When it will be empty.
+    /// Time at which the bucket will be empty.
     pub(super) fn empty_at(&self) -> u64 {
         let rest = self.level.div_ceil(u128::from(self.rate));
         self.at
             .saturating_add(u64::try_from(rest).unwrap_or(u64::MAX))
     }
 
-    /// The highest level so far: bytes, and nanoseconds to drain them.
+    /// The highest level so far, in bytes and in nanoseconds to drain them.
     pub(super) fn peak(&self) -> (u64, u64) {
         let time = self.peak / u128::from(self.rate);
         let bytes = self.peak.div_ceil(BYTE);

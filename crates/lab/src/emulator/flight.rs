@@ -3,21 +3,21 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::packet::Frame;
 
-/// A frame on its way.
+/// A frame in flight.
 #[derive(Debug)]
 pub(super) struct FrameInFlight {
-    /// When it arrives.
+    /// Arrival time in nanoseconds.
     pub(super) at: u64,
-    /// What it counts as: segments, and their IP bytes.
+    /// Figures of the frame: segments, and their IP bytes.
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    /// Made by the path itself.
+    /// Created by the path itself.
     pub(super) own: bool,
     pub(super) frame: Frame,
 }
 
-/// Frames on their way in one direction: those that keep their order in a queue, the few that do
-/// not in a heap.
+/// Frames in flight in one direction: ordered ones in a queue, the few that others may overtake in
+/// a heap.
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     ordered: VecDeque<FrameInFlight>,
@@ -26,7 +26,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// Behind all others that keep their order.
+    /// Adds an ordered frame behind the others.
     pub(super) fn push(&mut self, mut flying: FrameInFlight) {
         if let Some(last) = self.ordered.back() {
             flying.at = flying.at.max(last.at);
@@ -34,21 +34,21 @@ impl Flight {
         self.ordered.push_back(flying);
     }
 
-    /// At its own time.
+    /// Adds a frame that arrives at its own time.
     pub(super) fn push_apart(&mut self, flying: FrameInFlight) {
         self.number += 1;
         let number = self.number;
         self.others.push(Reverse(OrderedFrame { number, flying }));
     }
 
-    /// When the next one arrives.
+    /// Arrival time of the next frame.
     pub(super) fn next_at(&self) -> Option<u64> {
         let ordered = self.ordered.front().map(|flying| flying.at);
         let other = self.others.peek().map(|Reverse(next)| next.flying.at);
         ordered.into_iter().chain(other).min()
     }
 
-    /// The next one, due or not.
+    /// Removes the next frame, due or not.
     pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         let other = self.others.peek().map(|Reverse(next)| next.flying.at);
         match (self.ordered.front(), other) {
@@ -60,7 +60,7 @@ impl Flight {
     }
 }
 
-/// Sorts by time, then by order of arrival.
+/// A heap entry, sorted by arrival time, then by order of insertion.
 #[derive(Debug)]
 struct OrderedFrame {
     number: u64,

@@ -5,46 +5,47 @@ use std::net::IpAddr;
 use crate::packet::{Headers, Reset, Tcp};
 use crate::path::Direction;
 
-/// Connections that are remembered at once; those beyond are not reset.
+/// Most connections that are tracked; others are not reset.
 const MOST: usize = 65_536;
 
-/// TCP connections that cross the path, to reset them.
+/// The TCP connections on the path, tracked in order to reset them.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     flows: BTreeMap<Ends, Flow>,
 }
 
-/// Addresses and ports of the near and the far end.
+/// Address and port of the near and the far end.
 type Ends = [(IpAddr, u16); 2];
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// Was reset: nothing passes any more.
+    /// The connection was reset; nothing passes any more.
     dead: bool,
-    /// By direction.
+    /// State of each direction, indexed by direction.
     ways: [Way; 2],
 }
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
-    /// The sequence number behind all that was sent, and behind all that has arrived.
+    /// Next sequence number after all that was sent, and after all that has arrived.
     sent: Option<u32>,
     arrived: Option<u32>,
     finished: bool,
 }
 
-/// What is to be done with a packet.
+/// The treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Pass,
     Drop,
-    /// Drop it, and send this back.
+    /// Drop the packet, and send this reset back.
     Answer(Reset),
 }
 
 impl Flows {
-    /// A frame of `len` bytes from the IP header on sets out. A connection is known from its SYN.
+    /// Decides on a frame of `len` IP bytes that enters the path. A connection is tracked from its
+    /// SYN on.
     pub(super) fn sets_out(
         &mut self,
         direction: Direction,
@@ -77,7 +78,7 @@ impl Flows {
         Verdict::Pass
     }
 
-    /// A frame is about to arrive; whether it may.
+    /// Decides if a frame may arrive.
     pub(super) fn arrives(&mut self, direction: Direction, headers: &Headers, len: usize) -> bool {
         let Some((ends, tcp)) = ends(direction, headers) else {
             return true;
@@ -94,7 +95,8 @@ impl Flows {
         !flow.dead
     }
 
-    /// Ends every connection. The resets go to whoever already takes part, each in its direction.
+    /// Resets every connection. The resets go to each end that already takes part, in its
+    /// direction.
     pub(super) fn reset_all(&mut self) -> Vec<(Direction, Reset)> {
         let mut resets = Vec::new();
         for (ends, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.dead) {
@@ -119,7 +121,7 @@ impl Flows {
         resets
     }
 
-    /// A SYN begins a connection anew, also where an earlier one of the same ends was reset.
+    /// Starts tracking a connection at its SYN, also if an earlier one with these ends was reset.
     fn begin(&mut self, ends: Ends) {
         let full = self.flows.len() >= MOST;
         match self.flows.entry(ends) {
@@ -134,8 +136,8 @@ impl Flows {
     }
 }
 
-/// The reset that a host without such a connection sends (RFC 9293 section 3.10.7.1), back to
-/// where `direction` begins.
+/// The reset that a host without this connection sends (RFC 9293 section 3.10.7.1), back to the
+/// origin of `direction`.
 fn answer(direction: Direction, ends: &Ends, tcp: &Tcp, len: usize) -> Reset {
     Reset {
         from: ends[direction.opposite() as usize],
@@ -145,7 +147,7 @@ fn answer(direction: Direction, ends: &Ends, tcp: &Tcp, len: usize) -> Reset {
     }
 }
 
-/// Near end first.
+/// The ends of a TCP packet's connection, near end first, and its TCP header.
 fn ends(direction: Direction, headers: &Headers) -> Option<(Ends, Tcp)> {
     let (source, destination) = headers.addresses?;
     let (from, to) = headers.ports?;
@@ -156,7 +158,7 @@ fn ends(direction: Direction, headers: &Headers) -> Option<(Ends, Tcp)> {
     Some((ends, headers.tcp?))
 }
 
-/// Sequence numbers wrap (RFC 9293 section 3.4).
+/// Raises a sequence number to `new` if that is later; numbers wrap (RFC 9293 section 3.4).
 fn later(seq: &mut Option<u32>, new: u32) {
     match seq {
         Some(old) if (new.wrapping_sub(*old) as i32) < 0 => {}

@@ -10,12 +10,11 @@ use crate::figures::{Count, DirectionFigures};
 use crate::packet::{Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments};
 use crate::path::{Direction, Event, EventKind, PathSpec, Policer};
 
-/// A super-packet goes through in pieces of at most this long on the wire, so that at low rates
-/// neither the delay nor the queue becomes coarse; above 0.5 Gbit/s it stays whole.
+/// Longest piece of a super-packet, as time on the wire. Pieces keep delay and queue fine-grained
+/// at low rates; above 0.5 Gbit/s super-packets stay whole.
 const PIECE: Duration = Duration::from_millis(1);
 
-/// One direction: policers, the queue and the link behind it, then the wire on which packets take
-/// their time and come to harm.
+/// One direction: policers, the queue with its link, then the wire with delay and impairments.
 #[derive(Debug)]
 pub(super) struct Link {
     block: Vec<RangeInclusive<u16>>,
@@ -28,11 +27,11 @@ pub(super) struct Link {
     delay: Delay,
     held: u64,
     flight: Flight,
-    /// Used again for each frame.
+    /// Reused for each frame.
     parts: Vec<Part>,
 }
 
-/// Segments of a frame that go on together.
+/// Consecutive segments of a frame that continue together.
 #[derive(Clone, Debug)]
 struct Part {
     segments: Range<usize>,
@@ -62,7 +61,7 @@ impl Link {
         }
     }
 
-    /// Sends a frame on its way, or what is left of it.
+    /// Carries a frame, or the segments that remain of it.
     pub(super) fn carry(
         &mut self,
         now: u64,
@@ -87,7 +86,7 @@ impl Link {
         figures.queue_peak_time = Duration::from_nanos(time);
     }
 
-    /// A frame of the path's own making, which is there at once.
+    /// Adds a frame created by the path, which arrives at once.
     pub(super) fn inject(&mut self, now: u64, frame: Frame) {
         self.flight.push_apart(FrameInFlight {
             at: now,
@@ -106,7 +105,7 @@ impl Link {
         self.flight.pop()
     }
 
-    /// Where a frame is counted that does not even reach the queue.
+    /// The counter of a frame that is dropped before the queue; `None` if it passes.
     fn stops<'f>(
         &self,
         now: u64,
@@ -124,8 +123,8 @@ impl Link {
         self.blackouts.iter().any(|blackout| blackout.contains(&at))
     }
 
-    /// Decides on each segment, and leaves in `parts` what goes on. Where nothing is random and
-    /// there is room for many at once, they are decided on together.
+    /// Decides on each segment, and leaves those that pass in `parts`. Without randomness, several
+    /// segments are decided at once if there is room for all.
     fn admit(&mut self, now: u64, dscp: u8, segments: &Segments, figures: &mut DirectionFigures) {
         self.parts.clear();
         self.queue.advance(now);
@@ -195,7 +194,7 @@ impl Link {
         }
     }
 
-    /// Makes frames of the parts: the last one in the memory of the frame itself.
+    /// Makes frames of the parts; the last one reuses the memory of the frame.
     fn depart(&mut self, segments: &Segments, mut frame: Frame, pool: &mut Pool) {
         let Some(last) = self.parts.pop() else {
             pool.give(frame);
@@ -233,8 +232,8 @@ impl Link {
     }
 }
 
-/// Adds a part, or makes the last one longer where they follow each other and are not yet a
-/// piece. What is held, or the copy of what is duplicated, stays by itself.
+/// Adds a part, or extends the last one if they are adjacent and together at most a piece. Held
+/// parts and copies stay separate.
 fn push(parts: &mut Vec<Part>, part: Part, duplicated: bool, piece: usize) {
     if part.held || duplicated {
         if duplicated {

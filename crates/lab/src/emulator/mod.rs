@@ -1,4 +1,4 @@
-//! The path itself, without a clock or a device.
+//! The emulated path, independent of clock and devices.
 
 mod chance;
 mod delay;
@@ -18,30 +18,30 @@ use link::Link;
 
 /// Both directions of a path.
 ///
-/// Time is counted from the start and never goes back. The caller reads a frame from a TUN device
-/// into [`Emulator::memory`], tells its length with [`Frame::set_len`], and gives it to
-/// [`Emulator::offer`]. Then [`Emulator::poll`] until there is nothing: each frame is written to
-/// the device at the end of its direction, [`Frame::bytes`] from the same memory, which goes back
-/// with [`Emulator::recycle`]. With nothing to read, the next poll is due at
-/// [`Emulator::next_deadline`], which an offer may bring forward.
+/// Time is counted from the start and never decreases. The caller reads a frame from a TUN device
+/// into [`Emulator::memory`], sets its length with [`Frame::set_len`], and passes it to
+/// [`Emulator::offer`]. It then calls [`Emulator::poll`] until there is nothing, writes each frame
+/// ([`Frame::bytes`]) to the device at the end of its direction, and returns the memory with
+/// [`Emulator::recycle`]. If nothing can be read, the next poll is due at
+/// [`Emulator::next_deadline`], which an offer may make earlier.
 ///
-/// A packet meets, in this order: blocked ports and blackouts; the policer of its class; the
-/// bleach; the queue, and behind it the link with its rate; then loss, duplication, and the delay
-/// with its jitter and reordering. All of these count segments of a super-packet as packets of
-/// their own, and what is left of it goes on as one or several frames.
+/// A packet passes these stages in order: blocked ports and blackouts; the policer of its class;
+/// the bleach; the queue, and the link with its rate; then loss, duplication, and the delay with
+/// jitter and reordering. Each stage treats the segments of a super-packet as packets. The
+/// remaining segments continue as one or several frames.
 #[derive(Debug)]
 pub struct Emulator {
     pool: Pool,
     links: [Link; 2],
     figures: Figures,
-    /// When resets are still to come, in order.
+    /// Times of future resets, in order.
     resets: VecDeque<u64>,
-    /// Only where there are resets at all.
+    /// Set only if resets are configured.
     flows: Option<Flows>,
 }
 
 impl Emulator {
-    /// An idle path.
+    /// Creates an idle path.
     pub fn new(path: &PathSpec) -> Self {
         let mut resets: Vec<_> = path
             .events
@@ -59,17 +59,17 @@ impl Emulator {
         }
     }
 
-    /// Memory to read the next frame into, long enough for any.
+    /// Memory for reading the next frame, long enough for any.
     pub fn memory(&mut self) -> Frame {
         self.pool.take()
     }
 
-    /// Takes back what [`Emulator::poll`] gave, or memory that was not used.
+    /// Takes back a frame from [`Emulator::poll`], or unused memory.
     pub fn recycle(&mut self, frame: Frame) {
         self.pool.give(frame);
     }
 
-    /// A frame has arrived from the device at the beginning of `direction`.
+    /// Accepts a frame from the device at the beginning of `direction`.
     pub fn offer(&mut self, direction: Direction, now: Duration, frame: Frame) {
         let now = self.advance(now);
         let figures = &mut self.figures.directions[direction as usize];
@@ -99,7 +99,7 @@ impl Emulator {
         }
     }
 
-    /// The next frame that is due, to be written to the device at the end of its direction.
+    /// Returns the next due frame, for the device at the end of its direction.
     pub fn poll(&mut self, now: Duration) -> Option<(Direction, Frame)> {
         let now = self.advance(now);
         loop {
@@ -127,7 +127,7 @@ impl Emulator {
         }
     }
 
-    /// When [`Emulator::poll`] has something to do next; `None` while nothing is under way.
+    /// Time of the next work for [`Emulator::poll`]; `None` while nothing is in flight.
     pub fn next_deadline(&self) -> Option<Duration> {
         let arrival = self.next_arrival().map(|(at, _)| at);
         let reset = self.resets.front().copied();
@@ -138,7 +138,7 @@ impl Emulator {
             .map(Duration::from_nanos)
     }
 
-    /// What has crossed so far.
+    /// The figures so far.
     pub fn figures(&self) -> &Figures {
         &self.figures
     }
@@ -150,7 +150,7 @@ impl Emulator {
             .min()
     }
 
-    /// Lets happen what was to happen until now.
+    /// Advances to `now` and performs the events that are due.
     fn advance(&mut self, now: Duration) -> u64 {
         self.figures.covered = self.figures.covered.max(now);
         let now = nanoseconds(now);
@@ -171,7 +171,7 @@ impl Emulator {
     }
 }
 
-/// Since the start; 584 years are enough.
+/// Nanoseconds since the start; 64 bits last for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

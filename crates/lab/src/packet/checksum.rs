@@ -24,7 +24,7 @@ pub(super) fn replace_word(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u32::from(!checksum) + u32::from(!old) + u32::from(new))
 }
 
-/// A sum, not a checksum, after one of its words has changed: what a partial checksum holds.
+/// The sum, not the checksum, after one of its words has changed, as in a partial checksum.
 pub(super) fn replace_in_sum(sum: u16, old: u16, new: u16) -> u16 {
     fold(u32::from(sum) + u32::from(!old) + u32::from(new))
 }

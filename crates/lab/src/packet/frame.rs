@@ -2,12 +2,12 @@ use std::ops::Range;
 
 use super::VNET_LEN;
 
-/// The longest frame: a `virtio_net_hdr` and an IP packet of 65,535 bytes, or for IPv6 of as many
-/// behind its header.
+/// Longest frame: a `virtio_net_hdr` and an IP packet, which has up to 65,535 bytes, or 65,535
+/// after the header for IPv6.
 pub const MAX_FRAME: usize = VNET_LEN + 40 + 65_535;
 
-/// The memory of one frame: `virtio_net_hdr` and IP packet, read from one TUN device and written
-/// to the other from where it lies.
+/// The memory of one frame, `virtio_net_hdr` and IP packet. It is read from one TUN device and
+/// written to the other without copying.
 #[derive(Debug)]
 pub struct Frame {
     memory: Box<[u8]>,
@@ -25,41 +25,41 @@ impl Frame {
         }
     }
 
-    /// All of the memory, to read a frame into. [`Frame::set_len`] says how much came.
+    /// The whole memory, for reading a frame into. [`Frame::set_len`] then sets its length.
     pub fn room(&mut self) -> &mut [u8] {
         self.start = 0;
         self.end = 0;
         &mut self.memory
     }
 
-    /// The first `len` bytes of the room are the frame now; never more than there is room.
+    /// Makes the first `len` bytes of the memory the frame, at most all.
     pub fn set_len(&mut self, len: usize) {
         self.start = 0;
         self.end = len.min(self.memory.len());
     }
 
-    /// `virtio_net_hdr` and IP packet, as they are written to the device.
+    /// `virtio_net_hdr` and IP packet, in the form for the device.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
-    /// The same, to change in place.
+    /// `virtio_net_hdr` and IP packet, to be changed in place.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.end]
     }
 
-    /// The IP packet; empty when the frame is too short to have one.
+    /// The IP packet; empty if the frame is too short.
     pub fn packet(&self) -> &[u8] {
         self.bytes().get(VNET_LEN..).unwrap_or_default()
     }
 
-    /// How many bytes the memory holds at most.
+    /// Size of the memory in bytes.
     pub(super) fn capacity(&self) -> usize {
         self.memory.len()
     }
 
-    /// Makes the frame `head` and then the bytes that are now at `body`, in place: `head` is
-    /// moved to just before them. Out of range, nothing changes.
+    /// Reduces the frame in place to its first `head` bytes and the bytes at `body`; the head is
+    /// moved directly before the body. Ranges outside the frame have no effect.
     pub(super) fn narrow(&mut self, head: usize, body: Range<usize>) {
         let (from, to) = (self.start + body.start, self.start + body.end);
         if head <= body.start && body.start <= body.end && to <= self.end {

@@ -5,32 +5,31 @@ use super::{VNET_LEN, VnetHeader};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Extension headers that are walked through on the way to the transport header, so that a
-/// crafted chain costs no time.
+/// Most IPv6 extension headers before the transport header, so that a crafted chain costs no time.
 const MAX_EXTENSIONS: usize = 8;
 
-/// What the emulator needs to know of a packet. Anything that is not IP, or is cut short, has
-/// as much of it as could be read.
+/// The header fields that the emulator needs. Packets that are truncated or not IP have only those
+/// that could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
-    /// 4, 6, or 0 for anything else.
+    /// IP version: 4, 6, or 0 for other packets.
     pub version: u8,
-    /// Code point, 0 to 63.
+    /// DSCP, 0 to 63.
     pub dscp: u8,
     /// Source and destination.
     pub addresses: Option<(IpAddr, IpAddr)>,
     /// Source and destination port of TCP or UDP; none in later fragments.
     pub ports: Option<(u16, u16)>,
-    /// The TCP header, when it is all there.
+    /// The TCP header, if it is complete.
     pub tcp: Option<Tcp>,
 }
 
 /// Fields of a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tcp {
-    /// Where the header begins, counted from the IP header.
+    /// Offset of the TCP header from the IP header.
     pub at: usize,
-    /// Where the payload begins, counted from the IP header.
+    /// Offset of the payload from the IP header.
     pub payload_at: usize,
     /// Sequence number of the first byte.
     pub seq: u32,
@@ -48,12 +47,12 @@ impl Tcp {
     pub(crate) const ACK: u8 = 0x10;
     pub(crate) const CWR: u8 = 0x80;
 
-    /// Whether all of `flags` are set.
+    /// Returns true if all of `flags` are set.
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
-    /// The sequence number that follows a packet of `len` bytes from the IP header on.
+    /// The sequence number after a packet of `len` IP bytes.
     pub fn next_seq(&self, len: usize) -> u32 {
         let payload = len.saturating_sub(self.payload_at) as u32;
         let signs = u32::from(self.has(Self::SYN)) + u32::from(self.has(Self::FIN));
@@ -79,8 +78,8 @@ impl Headers {
         })
     }
 
-    /// Payload bytes of each segment but the last, when the frame is a super-packet of TCP whose
-    /// headers hold together.
+    /// Payload bytes of each segment but the last, if the frame is a TCP super-packet with
+    /// consistent headers.
     pub(super) fn segment_size(&self, frame: &[u8]) -> Option<(Tcp, usize)> {
         let vnet = VnetHeader::read(frame)?;
         let tcp = self.tcp?;
@@ -139,7 +138,7 @@ fn ipv6(packet: &[u8]) -> Option<Headers> {
     Some(headers)
 }
 
-/// Protocol and place of the transport header, behind hop-by-hop options, routing, destination
+/// Protocol and offset of the transport header, after hop-by-hop options, routing, destination
 /// options and the header of a first fragment (RFC 8200 section 4).
 fn after_extensions(packet: &[u8], next: u8) -> Option<(u8, usize)> {
     let (mut next, mut at) = (next, 40);

@@ -1,5 +1,5 @@
-//! What a TUN device with `IFF_VNET_HDR` gives and takes: a `virtio_net_hdr` and an IP packet,
-//! which may be a super-packet that stands for many TCP segments.
+//! Frames of a TUN device with `IFF_VNET_HDR`: a `virtio_net_hdr` and an IP packet, which may be a
+//! super-packet of many TCP segments.
 
 mod checksum;
 mod frame;

@@ -1,14 +1,13 @@
 use super::{Frame, MAX_FRAME};
 
-/// Sizes of memory: an acknowledgement, a packet of an Ethernet, and steps of two up to the
-/// longest super-packet, so that what waits in a queue is at most about twice its bytes (apart
-/// from the shortest).
+/// Sizes of memory in bytes: an acknowledgement, an Ethernet packet, then steps of two to four up
+/// to the longest super-packet, which limits the waste in queues.
 const SIZES: [usize; 6] = [128, 2_048, 8_192, 16_384, 32_768, MAX_FRAME];
 
-/// How much of each size is kept for later use, in bytes; beyond it memory is freed.
+/// Bytes of each size that are kept for reuse; more are freed.
 const KEPT: usize = 64 << 20;
 
-/// Frames' memory, used again and again.
+/// Reusable memory of frames.
 #[derive(Debug, Default)]
 pub struct Pool {
     free: [Vec<Frame>; SIZES.len()],
@@ -20,7 +19,7 @@ impl Pool {
         Self::default()
     }
 
-    /// Memory for the longest frame, to be read into.
+    /// Memory for reading a frame of any length.
     pub fn take(&mut self) -> Frame {
         self.take_for(MAX_FRAME)
     }
@@ -34,7 +33,7 @@ impl Pool {
         }
     }
 
-    /// A frame with these bytes; what is beyond [`MAX_FRAME`] is cut.
+    /// A frame with these bytes, cut at [`MAX_FRAME`].
     pub fn filled(&mut self, bytes: &[u8]) -> Frame {
         let mut frame = self.take_for(bytes.len());
         let room = frame.room();
@@ -44,8 +43,8 @@ impl Pool {
         frame
     }
 
-    /// The same frame in the smallest memory that holds it, so that a queue of acknowledgements
-    /// does not hold 64 KiB for each.
+    /// Moves a frame to the smallest memory that holds it, so that a queue of acknowledgements does
+    /// not take 64 KiB for each.
     pub fn fit(&mut self, frame: Frame) -> Frame {
         if SIZES[class_of(frame.bytes().len())] >= frame.capacity() {
             return frame;

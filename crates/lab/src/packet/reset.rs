@@ -6,18 +6,18 @@ use super::{Frame, Pool, Tcp, VNET_LEN};
 /// A TCP segment with RST set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// Who seems to send it, and his port.
+    /// Address and port of the apparent sender.
     pub from: (IpAddr, u16),
-    /// Who gets it.
+    /// Address and port of the receiver.
     pub to: (IpAddr, u16),
-    /// What the receiver expects next, exactly: anything else in its window is answered with a
-    /// challenge and not believed (RFC 5961 section 3.2).
+    /// The exact sequence number that the receiver expects next. Any other in its window is
+    /// answered with a challenge ACK (RFC 5961 section 3.2).
     pub seq: u32,
-    /// Acknowledges, which a receiver in SYN-SENT insists on (RFC 9293 section 3.10.7.3).
+    /// Acknowledgment number, which a receiver in SYN-SENT requires (RFC 9293 section 3.10.7.3).
     pub ack: Option<u32>,
 }
 
-/// The frame of a reset; `None` when the two addresses are not of one kind.
+/// The frame of a reset; `None` if the two addresses have different IP versions.
 pub fn reset(pool: &mut Pool, reset: &Reset) -> Option<Frame> {
     let mut tcp = [0; 20];
     tcp[0..2].copy_from_slice(&reset.from.1.to_be_bytes());

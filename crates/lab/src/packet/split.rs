@@ -4,23 +4,23 @@ use super::checksum::{checksum, replace_in_sum, replace_word};
 use super::headers::{Headers, Tcp};
 use super::{Frame, Pool, VNET_LEN, VnetHeader};
 
-/// How a frame divides into segments, as they would be on a wire: one for an ordinary packet.
+/// The division of a frame into segments as on a wire; an ordinary packet has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments {
-    /// How many.
+    /// Number of segments.
     pub(crate) count: usize,
     /// IP bytes of the whole frame, its headers counted once.
     len: usize,
     /// Set for a super-packet only.
     tcp: Option<Tcp>,
-    /// IP and TCP header bytes, which each segment has; 0 for an ordinary packet.
+    /// Bytes of IP and TCP headers, which each segment repeats; 0 for an ordinary packet.
     head: usize,
     /// Payload bytes of each segment but the last.
     size: usize,
 }
 
 impl Segments {
-    /// Divides a frame, which is at least as long as its `virtio_net_hdr`.
+    /// Divides a frame of at least [`VNET_LEN`] bytes.
     pub(crate) fn of(frame: &[u8], headers: &Headers) -> Self {
         let len = frame.len().saturating_sub(VNET_LEN);
         match headers.segment_size(frame) {
@@ -47,18 +47,18 @@ impl Segments {
         count * self.head as u64 + self.payload(&range).len() as u64
     }
 
-    /// All of them.
+    /// The range of all segments.
     pub(crate) fn all(&self) -> Range<usize> {
         0..self.count
     }
 
-    /// How many segments together take at most `bytes` on the wire; at least one.
+    /// Number of segments that take at most `bytes` on the wire; at least one.
     pub(crate) fn within(&self, bytes: u64) -> usize {
         let each = (self.head + self.size).max(1) as u64;
         usize::try_from(bytes / each).map_or(self.count, |count| count.clamp(1, self.count))
     }
 
-    /// Where their payload is, counted from the first segment's.
+    /// The payload of these segments, counted from the first segment's.
     fn payload(&self, range: &Range<usize>) -> Range<usize> {
         let most = self.len - self.head;
         let at = |segment: usize| segment.saturating_mul(self.size).min(most);
@@ -66,7 +66,7 @@ impl Segments {
     }
 }
 
-/// A frame of its own with these segments of `frame`.
+/// A new frame with these segments of `frame`.
 pub(crate) fn copy_segments(
     pool: &mut Pool,
     frame: &Frame,
@@ -87,7 +87,7 @@ pub(crate) fn copy_segments(
     part
 }
 
-/// Makes `frame` these segments of itself, in place.
+/// Reduces `frame` to these segments, in place.
 pub(crate) fn keep_segments(frame: &mut Frame, segments: &Segments, range: Range<usize>) {
     let head = VNET_LEN + segments.head;
     let body = segments.payload(&range);
@@ -95,7 +95,7 @@ pub(crate) fn keep_segments(frame: &mut Frame, segments: &Segments, range: Range
     rewrite(frame.bytes_mut(), segments, &range);
 }
 
-/// Corrects the headers in front of a part of the payload, as segmentation does: lengths, IPv4
+/// Corrects the headers of a part of the payload, as segmentation does: lengths, IPv4
 /// identification (one more for each segment), sequence number, flags (CWR belongs to the first
 /// segment, RFC 3168 section 6.1.2; PSH and FIN to the last) and checksums.
 fn rewrite(frame: &mut [u8], segments: &Segments, range: &Range<usize>) {
@@ -127,7 +127,7 @@ fn rewrite(frame: &mut [u8], segments: &Segments, range: &Range<usize>) {
     if range.end < segments.count {
         header[13] &= !(Tcp::FIN | Tcp::PSH);
     }
-    // Partial: the field has the sum of the pseudo header, in which only the length changed.
+    // A partial checksum is the sum of the pseudo header, in which only the length has changed.
     let (old, new) = (segments.len - tcp.at, len - tcp.at);
     let sum = get(header, 16);
     put(header, 16, replace_in_sum(sum, old as u16, new as u16));
@@ -142,8 +142,8 @@ fn rewrite_ipv4(packet: &mut [u8], header_len: usize, skipped: usize) {
     put(packet, 10, header);
 }
 
-/// Clears the code point and leaves ECN as it is (RFC 2474 section 3, RFC 3168 section 5). An IPv6
-/// header has no checksum, and no pseudo header has the code point.
+/// Clears the DSCP and keeps ECN (RFC 2474 section 3, RFC 3168 section 5). Only IPv4's header
+/// checksum changes: an IPv6 header has none, and pseudo headers do not include the DSCP.
 pub(crate) fn clear_dscp(frame: &mut Frame, headers: &Headers) {
     let packet = frame.bytes_mut().get_mut(VNET_LEN..).unwrap_or_default();
     match headers.version {

@@ -2,11 +2,12 @@ use std::time::Duration;
 
 use super::{Direction, EventKind, PathError, PathSpec};
 
-/// What may be under way at once, both directions together: it is kept in this machine's memory.
+/// Limit of bytes in flight and in queues, both directions together, since they are in this
+/// machine's memory.
 const MOST_UNDER_WAY: u64 = 4 << 30;
 
 impl PathSpec {
-    /// What no single option can tell.
+    /// Checks the combination of options.
     pub(super) fn check(&self) -> Result<(), PathError> {
         let one_way = self.rtt / 2;
         if self.jitter > one_way {
@@ -33,7 +34,7 @@ impl PathSpec {
             )));
         }
         if let Some(burst) = self.loss.burst {
-            // Gilbert's chain must leave its good state with a probability of at most 1.
+            // Gilbert's chain can leave its good state with a probability of at most 1.
             let share = self.loss.share.get();
             if share > burst / (burst + 1.0) {
                 return Err(PathError(format!(
@@ -72,7 +73,7 @@ impl PathSpec {
         }
     }
 
-    /// The most bytes that queues and propagation hold, both directions together.
+    /// Most bytes in queues and in flight, both directions together.
     pub fn under_way(&self) -> u64 {
         let held = match self.reorder.share.get() > 0.0 {
             true => self.reorder.held,

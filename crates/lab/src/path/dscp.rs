@@ -2,12 +2,12 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A Differentiated Services code point, 0 to 63: the upper six bits of the IP header's traffic
-/// class (RFC 2474). The default is 0: unmarked.
+/// class (RFC 2474). The default is 0, unmarked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dscp(u8);
 
-/// RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE); "none" as
-/// OpenSSH's IPQoS has it. The first name of a number is the one shown.
+/// Names of code points: RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE),
+/// and "none" as in OpenSSH's IPQoS. Output uses the first name of a number.
 const NAMES: &[(&str, u8)] = &[
     ("CS0", 0),
     ("none", 0),
@@ -38,18 +38,19 @@ const NAMES: &[(&str, u8)] = &[
 ];
 
 impl Dscp {
-    /// The lower six bits of `value`.
+    /// Creates a code point from the lower six bits of `value`.
     pub fn new(value: u8) -> Self {
         Self(value & 0x3f)
     }
 
-    /// 0 to 63.
+    /// The code point, 0 to 63.
     pub fn value(self) -> u8 {
         self.0
     }
 }
 
-/// A name in any case, or 0 to 63. The error is what follows the text in a sentence.
+/// Parses a name in any case, or a number from 0 to 63. The error completes a sentence after the
+/// text.
 impl FromStr for Dscp {
     type Err = String;
 

@@ -2,27 +2,27 @@ use std::time::Duration;
 
 use super::units::{Why, time};
 
-/// Something that happens once, at a time counted from the start.
+/// A single event at a time counted from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time of the event.
     pub at: Duration,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
-/// What may happen.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// The link is cut for so long, both ways: what is offered meanwhile, or would have left the
-    /// queue, is dropped. What is already on its way arrives.
+    /// Both directions of the link are cut for this time: packets that are offered meanwhile, or
+    /// would leave the queue, are dropped. Packets in flight arrive.
     Blackout(Duration),
-    /// Every TCP connection is ended as by a firewall that lost its state: a RST to both sides,
-    /// and in answer to whatever they still send.
+    /// Every TCP connection is reset, as by a firewall that lost its state: a RST to both sides,
+    /// and in answer to any further packet.
     Reset,
 }
 
-/// "5s blackout=3s", "5s reset".
+/// Parses "5s blackout=3s" or "5s reset".
 pub(super) fn parse(text: &str) -> Result<Event, Why> {
     let form = || "is neither TIME blackout=TIME nor TIME reset, such as 5s blackout=3s".to_owned();
     let (at, what) = text.trim().split_once([' ', ',']).ok_or_else(form)?;

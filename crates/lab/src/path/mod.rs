@@ -1,4 +1,4 @@
-//! What the emulated path is like, and how people say so.
+//! The description of the emulated path, and its options.
 
 mod check;
 mod dscp;
@@ -18,20 +18,20 @@ pub use options::{OPTIONS, PathError, PathOption};
 pub use tcp::TcpBuffers;
 pub use units::{Rate, Share};
 
-/// Which way a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// From the near side, where the command runs, to the far side: an upload's data.
+    /// From the near side, where the command runs, to the far side: the data of an upload.
     NearToFar,
-    /// Back.
+    /// From the far side to the near side.
     FarToNear,
 }
 
 impl Direction {
-    /// Both, near to far first.
+    /// Both directions, near to far first.
     pub const BOTH: [Self; 2] = [Self::NearToFar, Self::FarToNear];
 
-    /// The other way.
+    /// The opposite direction.
     pub fn opposite(self) -> Self {
         match self {
             Self::NearToFar => Self::FarToNear,
@@ -40,45 +40,45 @@ impl Direction {
     }
 }
 
-/// A path. [`PathSpec::build`] makes one from options and checks it; what is put together by hand
-/// is taken as it is.
+/// The properties of a path. [`PathSpec::build`] creates and checks one; a value made otherwise is
+/// not checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
     /// Round-trip time of an empty path; half of it each way.
     pub rtt: Duration,
-    /// The one-way delay wanders this much above and below its mean.
+    /// Variation of the one-way delay above and below its mean.
     pub jitter: Duration,
-    /// Bits a second at IP level, from near to far and from far to near.
+    /// IP bits a second, from near to far and from far to near.
     pub rate: [Rate; 2],
-    /// What may wait for the link in each direction.
+    /// Size of the queue in each direction.
     pub queue: Queue,
-    /// Packets lost, behind the queue.
+    /// Random loss behind the queue.
     pub loss: Loss,
     /// Packets that later ones overtake.
     pub reorder: Reorder,
     /// Packets that arrive twice.
     pub duplicate: Share,
-    /// Longest IP packet, bytes: for the devices; the emulator takes any.
+    /// Longest IP packet of the devices, in bytes; the emulator accepts any.
     pub mtu: u16,
-    /// Classes that are held to a rate of their own.
+    /// Classes with a rate limit of their own.
     pub police: Vec<Policer>,
-    /// Whether the path clears the code point. Policers come first.
+    /// Clear the DSCP, after the policers.
     pub bleach: bool,
-    /// Of all that is random.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// TCP and UDP destination ports whose packets vanish, both ways.
+    /// TCP and UDP destination ports whose packets are dropped, in both directions.
     pub block: Vec<RangeInclusive<u16>>,
-    /// What happens when.
+    /// Events with their times.
     pub events: Vec<Event>,
-    /// Socket buffers of the namespaces; the machine's own if not set.
+    /// Socket buffers of the namespaces; `None` for the machine's own.
     pub tcp: Option<TcpBuffers>,
-    /// Congestion control of the namespaces; the machine's own if not set.
+    /// Congestion control of the namespaces; `None` for the machine's own.
     pub congestion_control: Option<String>,
 }
 
 impl Default for PathSpec {
-    /// 10 Gbit/s without delay, loss or mercy: what is not asked for is not emulated, except that
-    /// every link has some rate, so that what is under way is bounded.
+    /// 10 Gbit/s without delay or loss. Every link has a rate, so that the bytes in flight are
+    /// bounded.
     fn default() -> Self {
         Self {
             rtt: Duration::ZERO,
@@ -100,32 +100,32 @@ impl Default for PathSpec {
     }
 }
 
-/// How much may wait for the link in each direction; what comes beyond is dropped.
+/// The capacity of the queue in each direction; excess packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// One bandwidth-delay product, at least 2 ms and [`Queue::LEAST`].
     ///
-    /// A lone flow that falls back to 0.7 (cubic, RFC 9438) after a drop keeps the link busy with
-    /// 0.43 of the product, one that halves (Reno) with one (Appenzeller, Keslassy, McKeown:
-    /// Sizing Router Buffers, 2004). One product is also what routers on long paths are sold
-    /// with, and it doubles the round trip at most.
-    /// On a short path a window leaves the sender at once and the link has no time to drain it:
-    /// 2 ms are what a switch has for a port, 2.5 MB at 10 Gbit/s.
+    /// A single flow that reduces its window to 0.7 (cubic, RFC 9438) after a drop keeps the link
+    /// busy with a queue of 0.43 products, one that halves it (Reno) with one (Appenzeller,
+    /// Keslassy, McKeown: Sizing Router Buffers, 2004). One product is also usual for routers on
+    /// long paths, and at most doubles the round trip. On a short path a window leaves the sender
+    /// at once, before the link can drain it: 2 ms is a switch's buffer for a port, 2.5 MB at 10
+    /// Gbit/s.
     Default,
     /// IP bytes.
     Bytes(u64),
-    /// As many bytes as the link sends in that time.
+    /// The bytes that the link sends in this time.
     Time(Duration),
 }
 
 impl Queue {
-    /// Two of the largest super-packets with their segments' headers: a TUN device hands over
-    /// 64 KiB at a time, which on a real wire would have been spread out.
+    /// Two of the largest super-packets with the headers of their segments: a TUN device delivers
+    /// 64 KiB at once, which a real wire would spread out.
     pub const LEAST: u64 = 160 * 1024;
 
     const SHORTEST: Duration = Duration::from_millis(2);
 
-    /// Bytes, on a link of this rate and round-trip time.
+    /// Size in bytes for a link of this rate and round trip.
     pub fn bytes(self, rate: Rate, rtt: Duration) -> u64 {
         match self {
             Self::Default => rate.bytes_in(rtt.max(Self::SHORTEST)).max(Self::LEAST),
@@ -138,40 +138,40 @@ impl Queue {
 /// Random loss: uniform, or in bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
-    /// Of all packets.
+    /// Share of all packets.
     pub share: Share,
-    /// Mean length of a burst in packets; none for uniform loss. The model is Gilbert's (1960):
-    /// a good state that loses nothing and a bad one that loses everything.
+    /// Mean length of a burst in packets; `None` for uniform loss. The model is Gilbert's (1960): a
+    /// good state that loses nothing and a bad state that loses everything.
     pub burst: Option<f64>,
 }
 
 impl Loss {
-    /// Nothing is lost.
+    /// No loss.
     pub const NONE: Self = Self {
         share: Share::NONE,
         burst: None,
     };
 }
 
-/// Packets held back, so that later ones overtake them.
+/// Random reordering: packets are held back, so that later ones overtake them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
-    /// Of all packets.
+    /// Share of all packets.
     pub share: Share,
-    /// How long they are held.
+    /// Time for which they are held.
     pub held: Duration,
 }
 
 impl Reorder {
-    /// Order is kept.
+    /// No reordering.
     pub const NONE: Self = Self {
         share: Share::NONE,
         held: Duration::from_millis(1),
     };
 }
 
-/// A class that is held to a rate of its own, before the queue: what is over it is dropped, as a
-/// network does that polices its scavenger class (RFC 3662).
+/// The rate limit of a class, before the queue. Excess packets are dropped, as in a network that
+/// polices its scavenger class (RFC 3662).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policer {
     /// The class.
@@ -181,9 +181,9 @@ pub struct Policer {
 }
 
 impl Policer {
-    /// The token bucket: what the rate carries in 100 ms or in two round trips, and at least
-    /// [`Queue::LEAST`] / 2. A bucket of less than a round trip would hold TCP far below the
-    /// rate, since nothing smooths its bursts; the usual advice for routers is 100 ms and more.
+    /// Bytes of the token bucket: 100 ms or two round trips at the rate, at least [`Queue::LEAST`]
+    /// / 2. A bucket below a round trip would keep TCP far below the rate, since nothing smooths
+    /// its bursts; the usual advice for routers is 100 ms and more.
     pub fn burst(&self, rtt: Duration) -> u64 {
         let time = Duration::from_millis(100).max(rtt * 2);
         self.rate.bytes_in(time).max(Queue::LEAST / 2)
@@ -191,12 +191,12 @@ impl Policer {
 }
 
 impl PathSpec {
-    /// The queue of a direction, bytes.
+    /// Size of the queue of a direction, in bytes.
     pub fn queue_bytes(&self, direction: Direction) -> u64 {
         self.queue.bytes(self.rate[direction as usize], self.rtt)
     }
 
-    /// Settings under /proc/sys that both namespaces need, as (path, value), such as
+    /// Settings below /proc/sys for both namespaces, as (path, value), such as
     /// ("net/ipv4/tcp_rmem", "4096 131072 6291456").
     pub fn sysctls(&self) -> Vec<(&'static str, &str)> {
         let mut all = self.tcp.map_or(Vec::new(), |tcp| tcp.sysctls().to_vec());

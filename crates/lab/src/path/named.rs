@@ -1,15 +1,15 @@
-/// A path that has a name.
+/// A predefined path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedPath {
-    /// For `--path`.
+    /// Name for `--path`.
     pub name: &'static str,
-    /// One line for help and docs.
+    /// Description in one line, for help and docs.
     pub about: &'static str,
-    /// The options that it stands for, as on a command line, without the dashes.
+    /// The options, as on a command line, without dashes.
     pub options: &'static [(&'static str, &'static str)],
 }
 
-/// All of them. Help, docs and the list in an error come from here.
+/// All predefined paths. Help, docs and an error's list come from here.
 pub const NAMED: &[NamedPath] = &[
     NamedPath {
         name: "transatlantic",
@@ -17,8 +17,8 @@ pub const NAMED: &[NamedPath] = &[
         options: &[("rtt", "114ms"), ("rate", "1Gbit")],
     },
     NamedPath {
-        // What public ping statistics of clouds and hosts in the two cities show, 220 to 250 ms:
-        // the cables go by Suez or by America.
+        // Public ping statistics of clouds and hosts in the two cities show 220 to 250 ms: the
+        // cables pass Suez or America.
         name: "tokyo-frankfurt",
         about: "1 Gbit/s and 235 ms",
         options: &[("rtt", "235ms"), ("rate", "1Gbit")],

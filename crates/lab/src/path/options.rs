@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use super::units::{Why, positive, rate, rates, share, size, time};
 use super::{Dscp, Loss, NAMED, PathSpec, Policer, Queue, Reorder, TcpBuffers, event};
 
-/// Why there is no such path: one sentence.
+/// The reason why a path is invalid: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathError(pub(super) String);
 
@@ -19,12 +19,12 @@ impl std::error::Error for PathError {}
 /// An option of a path, for the command line and its help.
 #[derive(Clone, Copy)]
 pub struct PathOption {
-    /// Without dashes.
+    /// Name without dashes.
     pub name: &'static str,
-    /// What its value is called in help; empty for a switch, which [`PathSpec::build`] takes with
+    /// Placeholder of the value in help; empty for a switch, which [`PathSpec::build`] takes with
     /// an empty value.
     pub value: &'static str,
-    /// Whether it may be given several times, each adding to the last.
+    /// The option may be repeated, and each use adds to the last.
     pub several: bool,
     /// One line for help.
     pub help: &'static str,
@@ -150,8 +150,8 @@ pub const OPTIONS: &[PathOption] = &[
 ];
 
 impl PathSpec {
-    /// The path of that name, if any, changed by options, which are (name without dashes, value)
-    /// in the order given.
+    /// Builds a path from a predefined one, if named, and options as (name without dashes, value),
+    /// applied in order.
     pub fn build<'a>(
         name: Option<&str>,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -224,7 +224,7 @@ fn reorder(text: &str) -> Result<Reorder, Why> {
     })
 }
 
-/// A later policer of a class takes the place of an earlier one.
+/// Parses a policer, which replaces an earlier one of its class.
 fn police(path: &mut PathSpec, text: &str) -> Result<(), Why> {
     let (class, limit) = text
         .split_once('=')
@@ -260,8 +260,8 @@ fn tcp(text: &str) -> Result<Option<TcpBuffers>, Why> {
 }
 
 fn congestion_control(text: &str) -> Result<Option<String>, Why> {
-    // TCP_CA_NAME_MAX is 16 with the closing zero; the name becomes part of no path, but of a
-    // file's contents.
+    // TCP_CA_NAME_MAX is 16 with the closing zero. The name is written to a file and never part of
+    // a path.
     let named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     match (1..16).contains(&text.len()) && text.bytes().all(named) {
         true => Ok(Some(text.to_owned())),

@@ -1,12 +1,12 @@
-/// Socket buffers, as settings of a network namespace (net.core's limits belong to the whole
-/// machine and bind only programs that set their buffers themselves).
+/// Socket buffers, as settings of a network namespace. The limits in net.core belong to the whole
+/// machine, and apply only to programs that set their buffers themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpBuffers {
-    /// An untouched Linux: a window of 6 MiB at most, of which data gets about half. Written out,
-    /// since newer kernels (6.18: 32 MiB) and distributions differ.
+    /// Defaults of Linux: a window of at most 6 MiB, of which data gets about half. The values are
+    /// explicit, since newer kernels (6.18: 32 MiB) and distributions differ.
     Stock,
     /// A data-transfer node, after ESnet's advice for paths of up to 200 ms (fasterdata.es.net,
-    /// "Linux Tuning"), with the larger buffer of 128 MiB for both.
+    /// "Linux Tuning"), with the larger buffer of 128 MiB in both directions.
     Tuned,
 }
 
@@ -14,7 +14,7 @@ impl TcpBuffers {
     /// (name, buffers), for parsing and help.
     pub const NAMES: [(&str, Self); 2] = [("stock", Self::Stock), ("tuned", Self::Tuned)];
 
-    /// Path under /proc/sys, and value.
+    /// Settings as (path below /proc/sys, value).
     pub fn sysctls(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Stock => &[

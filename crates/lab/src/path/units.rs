@@ -1,15 +1,15 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A rate, never zero.
+/// A rate in bits a second, never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// The highest, 10 Tbit/s.
+    /// The highest rate, 10 Tbit/s.
     pub const MAX: Self = Self(10_000_000_000_000);
 
-    /// Bits a second, from 1 to [`Rate::MAX`].
+    /// Creates a rate from bits a second, limited to 1 to [`Rate::MAX`].
     pub const fn from_bits(bits: u64) -> Self {
         match bits {
             0 => Self(1),
@@ -18,12 +18,12 @@ impl Rate {
         }
     }
 
-    /// Bits a second.
+    /// The rate in bits a second.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Bytes that pass in `time`.
+    /// Bytes sent at this rate in `time`.
     pub fn bytes_in(self, time: Duration) -> u64 {
         let bytes = u128::from(self.0) * time.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -41,20 +41,20 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A part of the whole, 0 to below 1.
+/// A share from 0 to below 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Share(f64);
 
 impl Share {
-    /// Nothing.
+    /// The share 0.
     pub const NONE: Self = Self(0.0);
 
-    /// A number from 0 to below 1; `None` for any other.
+    /// Creates a share from 0 to below 1; `None` for other numbers.
     pub fn new(share: f64) -> Option<Self> {
         (0.0..1.0).contains(&share).then_some(Self(share))
     }
 
-    /// 0 to below 1.
+    /// The share as a number from 0 to below 1.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -86,13 +86,13 @@ const TIME_UNITS: [(u64, &str); 5] = [
     (60_000_000_000, "min"),
 ];
 
-/// Why a value could not be read; goes behind the name of the option and the value.
+/// The reason why a value is invalid; it is printed after the option's name and the value.
 pub(super) type Why = String;
 
-/// The longest time taken, so that sums of times stay far from overflow.
+/// Longest accepted time, so that sums stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// "114ms", "1.5s", "200us".
+/// Parses a time: "114ms", "1.5s", "200us".
 pub(super) fn time(text: &str) -> Result<Duration, Why> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -105,12 +105,12 @@ pub(super) fn time(text: &str) -> Result<Duration, Why> {
     }
 }
 
-/// "64kB", "2MiB".
+/// Parses a size: "64kB", "2MiB".
 pub(super) fn size(text: &str) -> Result<u64, Why> {
     scaled(text, &SIZE_UNITS, "a size such as 64kB or 2MiB")
 }
 
-/// "1Gbit", "120Mbit/s", "10Mbps".
+/// Parses a rate: "1Gbit", "120Mbit/s", "10Mbps".
 pub(super) fn rate(text: &str) -> Result<Rate, Why> {
     let bare = text.strip_suffix("/s").unwrap_or(text);
     let bits = match bare.strip_suffix("bps") {
@@ -125,7 +125,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Why> {
     }
 }
 
-/// "1Gbit" for both directions, or "1Gbit/100Mbit".
+/// Parses "1Gbit" for both directions, or "1Gbit/100Mbit".
 pub(super) fn rates(text: &str) -> Result<[Rate; 2], Why> {
     let mut parts = text.split('/').filter(|part| *part != "s");
     match (parts.next(), parts.next(), parts.next()) {
@@ -135,7 +135,7 @@ pub(super) fn rates(text: &str) -> Result<[Rate; 2], Why> {
     }
 }
 
-/// "0.1%".
+/// Parses a percentage: "0.1%".
 pub(super) fn share(text: &str) -> Result<Share, Why> {
     let Some(number) = text.strip_suffix('%') else {
         return match text.parse::<f64>() {
@@ -147,13 +147,13 @@ pub(super) fn share(text: &str) -> Result<Share, Why> {
     Share::new(percent / 100.0).ok_or_else(|| "would leave nothing: it must be below 100%".into())
 }
 
-/// A number that is neither negative, infinite nor NaN, in plain digits.
+/// Parses a number in plain digits that is neither negative, infinite nor NaN.
 pub(super) fn positive(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.parse().ok().filter(|_| plain)
 }
 
-/// A number times its unit, rounded.
+/// Parses a number with a unit and multiplies them, rounded.
 fn scaled(text: &str, units: &[(u64, &str)], wanted: &str) -> Result<u64, Why> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

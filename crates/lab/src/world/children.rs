@@ -1,4 +1,4 @@
-//! The lab's processes, and what it means when one of them ends.
+//! The lab's processes, and the consequences when one of them ends.
 
 use std::io::{self, Write};
 use std::process::{Child, Command};
@@ -12,10 +12,10 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGTERM};
 use crate::error::LabError;
 use crate::signals::SignalFd;
 
-/// How long the command has to end once the path is gone.
+/// Time for the command to end once the emulator has ended.
 const COMMAND_ENDS: Duration = Duration::from_secs(2);
 
-/// What a process is to the lab.
+/// The role of a process in the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Emulator,
@@ -35,8 +35,7 @@ impl Role {
     }
 }
 
-/// The processes that this one has started itself. As the first of its namespace it also inherits
-/// those that lost their parents.
+/// The processes started by this one. As the first of its namespace, it also inherits orphans.
 #[derive(Debug)]
 pub(super) struct Children {
     alive: Vec<(Pid, Role)>,
@@ -61,7 +60,7 @@ impl Children {
         })
     }
 
-    /// Starts one.
+    /// Starts a process.
     pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LabError> {
         let child = command
             .spawn()
@@ -70,10 +69,10 @@ impl Children {
         Ok(())
     }
 
-    /// Waits until `role` is ready; false if the time is over.
+    /// Waits until `role` is ready. Returns false at the time limit.
     ///
     /// # Errors
-    /// It ended instead.
+    /// The process ended instead.
     pub(super) fn wait_for(
         &mut self,
         role: Role,
@@ -83,7 +82,7 @@ impl Children {
         let deadline = Instant::now() + patience;
         while !ready() {
             match self.reap() {
-                // Its log says why.
+                // The caller prints the server's log.
                 Some((Role::Sshd, _)) if role == Role::Sshd => return Ok(false),
                 Some((ended, status)) if ended == role => {
                     let (name, how) = (role.name(), told(status));
@@ -100,10 +99,10 @@ impl Children {
         Ok(true)
     }
 
-    /// Waits until the command ends; its status as a shell has it.
+    /// Waits until the command ends. Returns its status as a shell does.
     ///
     /// # Errors
-    /// The emulator ended: the path is no longer there, and the command has been ended too.
+    /// The emulator ended; without a path the command has been ended too.
     pub(super) fn run(&mut self, command: Child) -> Result<u8, LabError> {
         let pid = Pid::from_child(&command);
         self.alive.push((pid, Role::Command));
@@ -119,7 +118,7 @@ impl Children {
                             role.name()
                         )));
                     }
-                    // A server for one client, such as iperf3 -s -1, has done what it was for.
+                    // A server for a single client, such as iperf3 -s -1, ends normally.
                     Role::Far if status.exit_status() == Some(0) => {}
                     Role::Sshd | Role::Far => tell(&format!(
                         "{} {} while the command ran",
@@ -140,7 +139,7 @@ impl Children {
         }
     }
 
-    /// Asks the emulator for its figures and waits until it has written them.
+    /// Asks the emulator to write its figures, and waits for its end.
     pub(super) fn end_emulator(&mut self, patience: Duration) {
         if let Some((pid, role)) = self.find(Role::Emulator) {
             self.end(pid, role, patience);
@@ -151,7 +150,7 @@ impl Children {
         self.alive.iter().copied().find(|(_, have)| *have == role)
     }
 
-    /// Asks a process to end; after `patience` it goes with the namespace.
+    /// Asks a process to end. After `patience` it is left to end with the namespace.
     fn end(&mut self, pid: Pid, role: Role, patience: Duration) {
         let _ = kill_process(pid, Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -177,7 +176,7 @@ impl Children {
         None
     }
 
-    /// Until a child has ended, or a signal has come.
+    /// Sleeps until a child ends, a signal arrives, or the time is over.
     fn sleep(&self, longest: Option<Duration>) {
         let mut fds: Vec<PollFd<'_>> = self
             .passed_on
@@ -186,13 +185,13 @@ impl Children {
             .map(|signal| PollFd::new(signal, PollFlags::IN))
             .collect();
         let longest = longest.and_then(|time| time.try_into().ok());
-        // An interruption is a reason to look, too.
+        // An interruption only causes another check.
         let _ = poll(&mut fds, longest.as_ref());
         self.ended.came();
     }
 }
 
-/// As a shell has it: 128 and the number of the signal.
+/// The exit status as a shell reports it: 128 and the number of the signal.
 fn code(status: WaitStatus) -> u8 {
     let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code,
@@ -210,7 +209,7 @@ fn told(status: WaitStatus) -> String {
     }
 }
 
-/// A sentence for people, in the middle of what the command says.
+/// Prints a message between the command's output.
 pub(super) fn tell(sentence: &str) {
     let _ = writeln!(io::stderr(), "longhaul lab: {sentence}");
 }

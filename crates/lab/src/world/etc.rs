@@ -1,5 +1,5 @@
-//! Files of the system as the lab sees them: a mount namespace of its own shows generated ones in
-//! the place of /etc/hosts and the system's ssh_config. Nobody else sees them.
+//! The lab's view of system files: its mount namespace shows generated files in place of /etc/hosts
+//! and the system's ssh_config. Other processes do not see them.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use sys::Namespace;
 use super::side::{FAR, Identity, NEAR};
 use crate::error::LabError;
 
-/// Gives this process its own view of the file system, with a /proc for its own processes.
+/// Enters a mount namespace, with a /proc of the lab's processes.
 pub(super) fn own_mounts() -> Result<(), LabError> {
     sys::unshare(Namespace::Mounts).map_err(|error| {
         LabError::system("the kernel refuses a mount namespace to the lab", error)
@@ -37,10 +37,10 @@ pub(super) fn own_mounts() -> Result<(), LabError> {
     })
 }
 
-/// Makes `near` and `far` known.
+/// Adds `near` and `far` to /etc/hosts.
 pub(super) fn hosts(scratch: &Path, ipv6: bool) -> Result<(), LabError> {
     let mut text = fs::read_to_string("/etc/hosts").unwrap_or_default();
-    // Before what is there: the first line that names a host counts.
+    // The first line that names a host counts.
     text.insert_str(0, &lines(ipv6));
     show(scratch, "hosts", "/etc/hosts", &text)
 }
@@ -56,11 +56,12 @@ fn lines(ipv6: bool) -> String {
     text
 }
 
-/// Puts a block before the system's ssh_config, the only one that OpenSSH reads wherever HOME is.
+/// Puts a block before the system's ssh_config, the only file that OpenSSH reads independent of
+/// HOME.
 pub(super) fn ssh_config(scratch: &Path, block: &str) -> Result<(), LabError> {
     const SYSTEM: &str = "/etc/ssh/ssh_config";
     let before = fs::read_to_string(SYSTEM).unwrap_or_default();
-    // The rest is for all hosts again, as it was before a block stood in front of it.
+    // Apply the original content to all hosts again.
     show(
         scratch,
         "system_ssh_config",
@@ -69,8 +70,8 @@ pub(super) fn ssh_config(scratch: &Path, block: &str) -> Result<(), LabError> {
     )
 }
 
-/// Hides the group that terminals are given to, which an ordinary user's namespace does not have:
-/// sshd leaves a terminal to its user then, instead of failing.
+/// Hides the group of terminals, which an ordinary user's namespace does not map: sshd then leaves
+/// a terminal to its user instead of failing.
 pub(super) fn no_terminal_group(scratch: &Path) -> Result<(), LabError> {
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
     let kept: Vec<&str> = groups
@@ -83,9 +84,9 @@ pub(super) fn no_terminal_group(scratch: &Path) -> Result<(), LabError> {
     show(scratch, "group", "/etc/group", &(kept.join("\n") + "\n"))
 }
 
-/// Gives the caller's account /bin/sh for the server: sshd runs its subsystem through the account's
-/// shell, and what somebody's ~/.bashrc does there (a version manager takes 0.3 s, and one login
-/// waits for the other's lock) would be measured as the path's. A fresh host has no such file.
+/// Gives the user's account /bin/sh for the server. sshd runs its subsystem through the account's
+/// shell, whose ~/.bashrc would be measured as part of the path: a version manager takes 0.3 s, and
+/// logins wait for each other's lock. A fresh host has no such file.
 pub(super) fn plain_shell(scratch: &Path) -> Result<(), LabError> {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let uid = rustix::process::getuid().as_raw().to_string();
@@ -120,7 +121,7 @@ fn show(scratch: &Path, name: &str, place: &str, text: &str) -> Result<(), LabEr
     })
 }
 
-/// Root's commands may drop to other users, who resolve names too.
+/// Makes a file world-readable: commands of root may switch to other users, who resolve names too.
 fn readable(file: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(file, fs::Permissions::from_mode(0o644))

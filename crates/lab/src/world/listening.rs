@@ -1,20 +1,20 @@
-//! Which ports are listened on, without connecting: a server that limits unauthenticated
-//! connections must not have met one before the command's own.
+//! Finds listening ports without connecting: a server that limits unauthenticated connections must
+//! not see one before the command's own.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What is waited for.
+/// The port to wait for.
 #[derive(Clone, Debug)]
 pub(super) enum Port {
-    /// This one.
+    /// This port.
     Number(u16),
-    /// Any but these.
+    /// Any port except these.
     Other(BTreeSet<u16>),
 }
 
 impl Port {
-    /// Whether it is listened on, in this thread's network namespace.
+    /// Returns true if the port is listened on, in this thread's network namespace.
     pub(super) fn listens(&self) -> bool {
         let now = ports();
         match self {
@@ -36,8 +36,8 @@ pub(super) fn ports() -> BTreeSet<u16> {
         .collect()
 }
 
-/// The port of a line of /proc/net/tcp or udp (proc(5)) in state 0A, TCP's LISTEN, or 07, which
-/// UDP sockets without a peer are in.
+/// Parses a line of /proc/net/tcp or udp (proc(5)). Returns the port in state 0A, TCP's LISTEN, or
+/// 07, the state of UDP sockets without a peer.
 fn port(line: &str) -> Option<u16> {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let (_, port) = columns.next()?.rsplit_once(':')?;

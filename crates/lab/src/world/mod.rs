@@ -1,5 +1,5 @@
-//! The lab's first process, from which all others come: it makes both sides, starts the emulator
-//! and the servers, runs the command, and when it ends takes all of them with it.
+//! The lab's first process, from which all others descend: it creates both sides, starts the
+//! emulator and the servers, and runs the command. When it ends, all others end with it.
 
 mod children;
 mod etc;
@@ -26,20 +26,21 @@ use children::{Children, Role};
 use listening::Port;
 use side::{FAR, NEAR, Side};
 
-/// The hidden subcommand behind [`crate::emulate`].
+/// The hidden subcommand that calls [`crate::emulate`].
 pub const EMULATOR: &str = "lab-emulator";
 
-/// How long a server may take until it listens.
+/// Time limit for a server to listen.
 const SERVER_STARTS: Duration = Duration::from_secs(10);
-/// How long --far's command is given where nobody knows whether it listens at all.
+/// Time that the command of `--far` gets if it is unknown whether it listens.
 const PERHAPS_LISTENS: Duration = Duration::from_secs(1);
-/// How long the emulator may take to write its figures.
+/// Time limit for the emulator to write its figures.
 const EMULATOR_ENDS: Duration = Duration::from_secs(2);
 
-/// Runs the lab's command between its two sides; see [`crate::run`], which starts this.
+/// Runs the lab's command between its two sides. [`crate::run`] starts this process.
 ///
 /// # Errors
-/// The kernel refuses what the lab needs, or a part of the lab does not start or dies.
+/// The kernel refuses something that the lab needs, or a part of the lab does not start or ends
+/// early.
 pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabError> {
     die_with_parent(scratch)?;
     etc::own_mounts()?;
@@ -52,7 +53,7 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
         .map_err(|error| LabError::system("the lab can't drop its capabilities", error))?;
     check_congestion_controls(lab)?;
     let keys = servers(lab, scratch, &mut children)?;
-    // Last, so that its clock starts with the command.
+    // Started last, so that its clock starts with the command.
     let mut emulator = emulator(scratch, again, &mut near, &mut far);
     children.start(Role::Emulator, &mut emulator)?;
     let ready = scratch.join(files::EMULATOR_READY);
@@ -70,17 +71,18 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
         far.enter()?;
         Side::dropped_by_device()
     };
-    // If it can't be said, the figures lack it.
+    // If this fails, the figures lack the number.
     let _ = fs::write(scratch.join(files::DEVICE_DROPS), dropped.to_string());
     children.end_emulator(EMULATOR_ENDS);
     Ok(status)
 }
 
-/// The whole lab ends with this process, whatever kills its parent.
+/// Makes the whole lab end with the parent process, however that ends.
 fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LabError::system("the lab's first process", error))?;
-    // The parent may have died before; it has no number in this namespace, but it held a lock.
+    // The parent may have died before. Its process ID is not visible in this namespace, but it
+    // holds a lock.
     if getpid().as_raw_nonzero().get() == 1 && Scratch::owner_is_alive(scratch) {
         return Ok(());
     }
@@ -95,12 +97,13 @@ fn emulator(scratch: &Path, again: &[OsString], near: &mut Side, far: &mut Side)
     command
         .stdin(device(near))
         .stdout(device(far))
-        // Ctrl-C is for the command.
+        // Ctrl-C is for the command only.
         .process_group(0);
     command
 }
 
-/// Starts what runs on the far side, which this thread is on, and waits until it listens.
+/// Starts the servers of the far side, in whose namespace this thread is, and waits until they
+/// listen.
 fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<Keys>, LabError> {
     let mut keys = None;
     if let Some(options) = &lab.sshd {
@@ -160,7 +163,7 @@ fn command(lab: &Lab, keys: Option<&Keys>) -> Command {
     command
 }
 
-/// As env(1) and timeout(1) have it.
+/// Reports that the command did not start. Returns the exit code of env(1) and timeout(1).
 fn not_run(lab: &Lab, error: &io::Error) -> u8 {
     let name = lab.command.first().map(|word| word.to_string_lossy());
     let name = name.unwrap_or_default();

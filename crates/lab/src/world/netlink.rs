@@ -1,4 +1,5 @@
-//! Interfaces, addresses and routes of the calling thread's network namespace (rtnetlink(7)).
+//! Sets up interfaces, addresses and routes of the calling thread's network namespace
+//! (rtnetlink(7)).
 
 use std::io;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ const IFLA_MTU: u16 = 4;
 const IFLA_TXQLEN: u16 = 13;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// No duplicate address detection: nobody else is there, and it would take a second.
+/// Skips duplicate address detection, which would take a second; no other host exists.
 const IFA_F_NODAD: u8 = 2;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
@@ -35,7 +36,7 @@ const IFF_MULTICAST: u32 = 0x1000;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// A socket to the kernel's routing.
+/// A socket of the kernel's routing protocol.
 #[derive(Debug)]
 pub(super) struct Routing {
     socket: OwnedFd,
@@ -53,18 +54,18 @@ impl Routing {
         Ok(Self { socket })
     }
 
-    /// The number of an interface.
+    /// The index of an interface.
     pub(super) fn index(&self, name: &str) -> io::Result<u32> {
         rustix::net::netdevice::name_to_index(&self.socket, name).map_err(io::Error::from)
     }
 
-    /// Switches an interface on.
+    /// Brings an interface up.
     pub(super) fn up(&self, index: u32) -> io::Result<()> {
         self.ask(RTM_NEWLINK, 0, &link(index, IFF_UP, IFF_UP))
     }
 
-    /// Sets the largest packet and the device's queue, and keeps the kernel's own multicast (MLD
-    /// reports of IPv6) off the path, which is to carry what the commands send and nothing else.
+    /// Sets the MTU and the device's queue, and turns multicast off: the kernel's own packets (MLD
+    /// reports of IPv6) must not cross the path.
     pub(super) fn shape(&self, index: u32, mtu: u32, queue_packets: u32) -> io::Result<()> {
         let mut message = link(index, 0, IFF_MULTICAST);
         attribute(&mut message, IFLA_MTU, &mtu.to_ne_bytes());
@@ -72,7 +73,7 @@ impl Routing {
         self.ask(RTM_NEWLINK, 0, &message)
     }
 
-    /// Gives an interface an address.
+    /// Adds an address to an interface.
     pub(super) fn address(&self, index: u32, address: IpAddr) -> io::Result<()> {
         let (family, bytes) = parts(address);
         let mut message = vec![family, (bytes.len() * 8) as u8, IFA_F_NODAD, 0];
@@ -82,8 +83,8 @@ impl Routing {
         self.ask(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, &message)
     }
 
-    /// Sends what is for `to` through an interface, with this congestion control if one is named.
-    /// Unlike the namespace's default, a route may name one that the machine restricts.
+    /// Adds a route to `to` over an interface, with a congestion control if one is named. Unlike
+    /// the namespace's default, a route may name one that the machine restricts.
     pub(super) fn route(
         &self,
         index: u32,
@@ -123,7 +124,7 @@ impl Routing {
         send(&self.socket, &request, SendFlags::empty())?;
         let mut answer = [0; 1024];
         let (got, _) = recv(&self.socket, &mut answer, RecvFlags::empty())?;
-        // An nlmsghdr, then an nlmsgerr, which begins with the negated error number.
+        // The answer is an nlmsghdr and an nlmsgerr, which begins with the negated error number.
         match (answer.get(4..6), answer.get(16..20)) {
             (Some(kind), Some(error)) if got >= 20 && kind == NLMSG_ERROR.to_ne_bytes() => {
                 match error.try_into().map_or(0, i32::from_ne_bytes) {
@@ -136,7 +137,7 @@ impl Routing {
     }
 }
 
-/// An ifinfomsg.
+/// Encodes an ifinfomsg.
 fn link(index: u32, flags: u32, change: u32) -> Vec<u8> {
     let mut message = vec![0; 4];
     message.extend(index.to_ne_bytes());
@@ -152,7 +153,7 @@ fn parts(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
-/// An rtattr, padded to four bytes.
+/// Appends an rtattr, padded to four bytes.
 fn attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
     message.extend((4 + value.len() as u16).to_ne_bytes());
     message.extend(kind.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! One side of the path: a network namespace with a TUN device, and what its TCP is like.
+//! One side of the path: a network namespace with a TUN device and TCP settings.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,17 +12,17 @@ use super::netlink::Routing;
 use crate::error::LabError;
 use crate::path::PathSpec;
 
-/// The name of the TUN device in both namespaces.
+/// Name of the TUN device in both namespaces.
 const DEVICE: &str = "path";
 
-/// Packets that wait in the device until the emulator reads them, the memory of a ring of
-/// pointers. As good as unlimited: which packet is dropped is the emulator's choice.
+/// Packets that the device queues for the emulator; each takes a pointer in a ring. Practically
+/// unlimited, since dropping packets is the emulator's task.
 const DEVICE_QUEUE: u32 = 32_768;
 
-/// IPv6 asks for links that carry packets of this size (RFC 8200, section 5).
+/// Lowest MTU that IPv6 allows (RFC 8200, section 5).
 const LEAST_MTU_OF_IPV6: u16 = 1280;
 
-/// Near or far: its name and addresses, of the ranges for documentation (RFC 5737, RFC 3849).
+/// Name and addresses of a side, from the ranges for documentation (RFC 5737, RFC 3849).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) name: &'static str,
@@ -30,35 +30,35 @@ pub(crate) struct Identity {
     pub(crate) v6: Ipv6Addr,
 }
 
-/// Where the command runs.
+/// The side of the command.
 pub(crate) const NEAR: Identity = Identity {
     name: "near",
     v4: Ipv4Addr::new(192, 0, 2, 1),
     v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
 };
 
-/// Where servers run.
+/// The side of the servers.
 pub(crate) const FAR: Identity = Identity {
     name: "far",
     v4: Ipv4Addr::new(192, 0, 2, 2),
     v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
 };
 
-/// A namespace that is ready.
+/// A namespace that is set up.
 #[derive(Debug)]
 pub(super) struct Side {
     namespace: File,
-    /// The device's end for the emulator; taken by it.
+    /// The emulator's end of the device, until the emulator takes it.
     pub(super) tun: Option<OwnedFd>,
 }
 
-/// Whether packets of this path can be IPv6: the machine has it, and they are long enough.
+/// Returns true if the path carries IPv6: the machine supports it, and the MTU is large enough.
 pub(super) fn has_ipv6(path: &PathSpec) -> bool {
     path.mtu >= LEAST_MTU_OF_IPV6 && Path::new("/proc/sys/net/ipv6").is_dir()
 }
 
 impl Side {
-    /// Makes the namespace and moves this thread into it.
+    /// Creates the namespace and moves this thread into it.
     pub(super) fn new(me: Identity, peer: Identity, path: &PathSpec) -> Result<Self, LabError> {
         sys::unshare(Namespace::Network).map_err(|error| {
             LabError::system("the kernel refuses a network namespace to the lab", error)
@@ -75,20 +75,20 @@ impl Side {
         Ok(side)
     }
 
-    /// Moves this thread to this side; children started from now on are there.
+    /// Moves this thread to this side; child processes start there from now on.
     pub(super) fn enter(&self) -> Result<(), LabError> {
         sys::enter_network(&self.namespace)
             .map_err(|error| LabError::system("the lab can't enter its own namespace", error))
     }
 
-    /// Packets that the device dropped itself, of which the emulator knows nothing. Of the side
-    /// that this thread is in.
+    /// Number of packets that the device of this thread's side dropped, which the emulator cannot
+    /// see.
     pub(super) fn dropped_by_device() -> u64 {
         fs::read_to_string("/proc/thread-self/net/dev").map_or(0, |table| dropped(&table))
     }
 }
 
-/// The drops of reception and sending in /proc/net/dev: columns 4 and 12 behind the name.
+/// The drops on receive and transmit in /proc/net/dev: columns 4 and 12 after the name.
 fn dropped(table: &str) -> u64 {
     let line = table
         .lines()
@@ -144,19 +144,19 @@ fn settings(path: &PathSpec) -> Result<(), LabError> {
     for (name, value) in path.sysctls() {
         let file = Path::new("/proc/sys").join(name);
         let written = fs::write(&file, value);
-        // The default of a namespace can't be one that the machine restricts to root; the routes
-        // name it too, and they can.
+        // The machine may restrict a congestion control to root, and a namespace's default cannot
+        // be one of these. Routes can, and name it too.
         if !name.ends_with("tcp_congestion_control") {
             written.map_err(|error| LabError::system(file.display(), error))?;
         }
     }
-    // Without these the kernel's own packets, router solicitations of IPv6 and link-local
-    // addresses, would cross the path and take part in its losses. Old kernels lack some.
+    // Keep the kernel's own packets off the path: router solicitations and link-local addresses of
+    // IPv6 would take part in its losses. Old kernels lack some of the settings.
     for name in ["addr_gen_mode", "router_solicitations", "accept_ra"] {
         let value = if name == "addr_gen_mode" { "1" } else { "0" };
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{DEVICE}/{name}"), value);
     }
-    // sshd and other servers listen where clients look for them, and ping needs no privilege.
+    // Allow servers of ordinary users to listen on port 22, and ping without privileges.
     let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
     let group = rustix::process::getgid().as_raw();
     let _ = fs::write(
@@ -174,7 +174,7 @@ pub(super) fn no_congestion_control(name: &str) -> LabError {
     ))
 }
 
-/// What net.ipv4.tcp_available_congestion_control lists, for a sentence.
+/// The available congestion controls, for a message.
 pub(super) fn available() -> String {
     let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();

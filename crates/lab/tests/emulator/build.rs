@@ -1,4 +1,4 @@
-//! Frames as a TUN device gives them, and what must hold for those it is given.
+//! Builds frames in the form of a TUN device, and checks those that the emulator returns.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ pub(crate) const CWR: u8 = 0x80;
 pub(crate) const NEAR: (u8, u16) = (1, 40_000);
 pub(crate) const FAR: (u8, u16) = (2, 22);
 
-/// A TCP packet to be built, or one that was read.
+/// A TCP packet, to be built or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) v6: bool,
@@ -25,13 +25,13 @@ pub(crate) struct Packet {
     pub(crate) ack: u32,
     pub(crate) flags: u8,
     pub(crate) payload: usize,
-    /// Payload of a segment, for a super-packet.
+    /// Payload of a segment; 0 except for a super-packet.
     pub(crate) gso_size: u16,
     pub(crate) gso_ecn: bool,
 }
 
 impl Packet {
-    /// From near to far.
+    /// A packet from near to far.
     pub(crate) fn data(seq: u32, payload: usize) -> Self {
         Self {
             v6: false,
@@ -48,7 +48,7 @@ impl Packet {
         }
     }
 
-    /// As a super-packet of segments with 1,448 bytes.
+    /// A super-packet from near to far, with segments of 1,448 bytes.
     pub(crate) fn bundle(seq: u32, payload: usize) -> Self {
         Self {
             gso_size: 1448,
@@ -115,8 +115,8 @@ impl Packet {
         ip
     }
 
-    /// Reads a frame and checks all that a receiver would: lengths, checksums in full, the
-    /// contents that belong to the sequence numbers.
+    /// Reads a frame and checks it like a receiver: lengths, full checksums, and the content for
+    /// its sequence numbers.
     pub(crate) fn checked(frame: &[u8]) -> Self {
         let native = |at: usize| u16::from_ne_bytes([frame[at], frame[at + 1]]);
         let ip = &frame[10..];
@@ -190,7 +190,7 @@ impl Packet {
     }
 }
 
-/// What the stream has at a sequence number.
+/// The content of the stream at a sequence number.
 fn content(seq: u32) -> u8 {
     (seq % 251) as u8
 }

@@ -1,4 +1,4 @@
-//! What is random, and the same each time.
+//! Tests of random impairments, and of their repeatability.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::{Lab, MS, NearToFar};
 
 const SEGMENTS: u32 = 200_000;
 
-/// Sends the same segments in bundles of so many.
+/// Sends [`SEGMENTS`] segments in super-packets of `bundle` segments.
 fn send(options: &[(&str, &str)], bundle: u32) -> Lab {
     let mut lab = Lab::new(&[&[("queue", "1GB")], options].concat());
     for first in (0..SEGMENTS).step_by(bundle as usize) {
@@ -49,7 +49,7 @@ fn a_seed_loses_the_same_packets_bundled_or_not() {
     ];
     assert_eq!(lost(&send(&with_more, 44)), single);
     assert_ne!(lost(&send(&[("loss", "1%"), ("seed", "10")], 1)), single);
-    // 2,000 expected, with a deviation of 44.5.
+    // 2,000 are expected, with a standard deviation of 44.5.
     assert!(single.len().abs_diff(2000) < 4 * 45, "{}", single.len());
 }
 
@@ -62,7 +62,7 @@ fn bursts_have_their_mean_length_and_the_loss_its_share() {
         .count()
         + 1;
     let mean = lost.len() as f64 / bursts as f64;
-    // Some 800 bursts, each with a deviation of sqrt(20) in its length.
+    // Some 800 bursts; the length of each has a deviation of sqrt(20).
     assert!((mean - 5.0).abs() < 4.0 * 0.16, "{mean}");
     assert!((bursts as f64 - 800.0).abs() < 4.0 * 28.3, "{bursts}");
 }
@@ -101,7 +101,7 @@ fn reordered_packets_are_overtaken_and_arrive() {
         late
     };
     let overtaken = lab.segments().iter().filter(|seq| late(seq)).count();
-    // The very last ones have none behind them.
+    // No packets follow the very last ones.
     assert!(held - overtaken < 50, "{overtaken} of {held}");
     let (at, _, first) = &lab.arrived[0];
     assert!(*at < 11 * MS, "{first:?} at {at:?}");

@@ -1,4 +1,4 @@
-//! Blackouts, resets, blocked ports.
+//! Tests of blackouts, resets and blocked ports.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ fn a_blackout_drops_what_is_offered_and_what_waits() {
         ("rtt", "40ms"),
         ("at", "100ms blackout=50ms"),
     ]);
-    // A packet takes a millisecond: 90 leave before the cut, the next ones would leave within it.
+    // A packet takes a millisecond: 90 leave before the cut, and the next ones would leave within
+    // it.
     for packet in 0..100 {
         lab.offer(NearToFar, 10 * MS, &Packet::data(packet * 1448, 1448));
     }
@@ -74,7 +75,7 @@ fn back(seq: u32, ack: u32, flags: u8, payload: usize) -> Packet {
     }
 }
 
-/// Direction, sequence number and acknowledgment of the resets that arrived, and when.
+/// The resets that arrived: time in milliseconds, near to far, sequence number and acknowledgment.
 fn resets(lab: &Lab) -> Vec<(u32, bool, u32, u32)> {
     let resets = lab.arrived.iter().filter(|(_, _, p)| p.flags & RST != 0);
     resets
@@ -92,8 +93,8 @@ fn connect(lab: &mut Lab) {
 fn a_reset_ends_both_sides_with_the_numbers_they_expect() {
     let mut lab = Lab::new(&[("rtt", "20ms"), ("at", "50ms reset")]);
     connect(&mut lab);
-    // Still under way when the reset comes: it never arrives, and the far end does not expect
-    // what is behind it.
+    // In flight at the reset, so it never arrives: the far end does not expect the sequence number
+    // after it.
     lab.offer(NearToFar, 45 * MS, &there(1101, 5001, ACK, 100));
     lab.run_until(60 * MS);
     assert_eq!(
@@ -106,7 +107,8 @@ fn a_reset_ends_both_sides_with_the_numbers_they_expect() {
             .all(|(_, _, p)| p.seq != 1101 || p.flags & RST != 0)
     );
 
-    // Whoever still sends is told again, with what he says he expects.
+    // A further packet is answered with another reset, at the sequence number that its sender
+    // expects.
     lab.arrived.clear();
     lab.offer(FarToNear, 70 * MS, &back(5001, 1101, ACK, 30));
     lab.offer(FarToNear, 70 * MS, &back(5031, 1101, ACK | RST, 0));
@@ -116,7 +118,7 @@ fn a_reset_ends_both_sides_with_the_numbers_they_expect() {
     assert_eq!(lab.emulator.figures().of(NearToFar).resets, 2);
     assert_eq!(lab.emulator.figures().of(FarToNear).drops.reset.packets, 2);
 
-    // The same ports may connect again.
+    // A new connection with these ports is possible.
     lab.arrived.clear();
     lab.offer(NearToFar, 100 * MS, &there(9000, 0, SYN, 0));
     lab.finish();

@@ -1,4 +1,4 @@
-//! The emulator in virtual time.
+//! Tests of the emulator in virtual time.
 
 mod build;
 mod chance;
@@ -22,7 +22,7 @@ pub(crate) fn path(options: &[(&str, &str)]) -> PathSpec {
     PathSpec::build(None, options.iter().copied()).expect("a path")
 }
 
-/// A path, and all that has arrived at its ends.
+/// A path, with everything that arrived at its ends.
 pub(crate) struct Lab {
     pub(crate) emulator: Emulator,
     pub(crate) arrived: Vec<(Duration, Direction, Packet)>,
@@ -48,7 +48,7 @@ impl Lab {
         self.emulator.offer(direction, now, frame);
     }
 
-    /// Lets arrive what arrives until then, each at its deadline.
+    /// Delivers everything due until `end`, each at its deadline.
     pub(crate) fn run_until(&mut self, end: Duration) {
         while let Some(at) = self.emulator.next_deadline().filter(|at| *at <= end) {
             while let Some((direction, frame)) = self.emulator.poll(at) {
@@ -59,7 +59,7 @@ impl Lab {
         }
     }
 
-    /// Everything arrives; then what was offered has been accounted for.
+    /// Delivers everything, and checks that all offered packets are accounted for.
     pub(crate) fn finish(&mut self) {
         self.run_until(Duration::from_secs(3600));
         for direction in Direction::BOTH {

@@ -1,11 +1,11 @@
-//! Queues and policers.
+//! Tests of queues and policers.
 
 use std::time::Duration;
 
 use crate::build::Packet;
 use crate::{Lab, MS, NearToFar, SECOND};
 
-/// 100 packets of 1,500 bytes.
+/// A queue for 100 packets of 1,500 bytes.
 const QUEUE: &[(&str, &str)] = &[("rate", "12Mbit"), ("queue", "150kB")];
 
 #[test]
@@ -22,7 +22,7 @@ fn what_there_is_room_for_stays_and_the_rest_is_dropped() {
     assert_eq!(figures.drops.queue.packets, 50);
     assert_eq!(figures.queue_peak, 150_000);
     assert_eq!(figures.queue_peak_time, 100 * MS);
-    // A packet leaves each millisecond, and makes room for one.
+    // Each millisecond a packet leaves, and makes room for one.
     for packet in 0..50 {
         lab.offer(NearToFar, (packet + 1) * MS, &Packet::data(0, 1448));
     }
@@ -64,7 +64,7 @@ fn a_policed_class_gets_its_rate_and_the_others_theirs() {
     ]);
     let mut now = Duration::ZERO;
     while now < 10 * SECOND {
-        // 30 Mbit/s of each; EF is no one's business.
+        // Each class sends 30 Mbit/s; EF has no policer.
         for dscp in [8u8, 46, 0] {
             let packet = Packet {
                 traffic_class: dscp << 2 | 1,
@@ -80,7 +80,7 @@ fn a_policed_class_gets_its_rate_and_the_others_theirs() {
     let figures = lab.emulator.figures().of(NearToFar);
     let policed = figures.drops.police[8];
     assert_eq!(figures.drops.total(), policed);
-    // 10 s of the rate and a full bucket: 100 ms of it.
+    // 10 s at the rate, and a full bucket, which is 100 ms.
     let passed = (figures.dscp[8].bytes - policed.bytes) as f64;
     assert!(
         (passed / (10e6 / 8.0 * 10.1) - 1.0).abs() < 2e-3,

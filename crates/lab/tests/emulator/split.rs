@@ -1,4 +1,4 @@
-//! Super-packets of which something is lost. `Packet::checked` looks at every frame that arrives.
+//! Tests of super-packets that lose segments. `Packet::checked` checks every frame that arrives.
 
 use std::time::Duration;
 

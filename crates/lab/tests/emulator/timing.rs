@@ -1,4 +1,4 @@
-//! Rates and delays.
+//! Tests of rates and delays.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{FarToNear, Lab, MS, NearToFar, SECOND};
 #[test]
 fn a_round_trip_takes_what_was_asked_and_the_time_on_the_wire() {
     let mut lab = Lab::new(&[("rtt", "114ms"), ("rate", "1Gbit")]);
-    // 1,448 bytes and 52 of headers.
+    // 1,448 bytes, and 52 bytes of headers.
     let wire = Duration::from_nanos(12_000);
     lab.offer(NearToFar, MS, &Packet::data(0, 1448));
     lab.run_until(MS + 57 * MS + wire - Duration::from_nanos(1));
@@ -30,10 +30,10 @@ fn each_direction_has_its_rate() {
             true => Packet::bundle(0, payload),
             false => Packet::data(0, payload),
         };
-        // Twice as much as the faster of the two can carry.
+        // Twice the capacity of the faster direction.
         let step = Duration::from_nanos(payload as u64 * 4 + 200);
         let mut now = Duration::ZERO;
-        // Fewer of the small ones, which are many.
+        // A shorter time for small packets, which are many.
         let end = if payload > 1000 { SECOND } else { 100 * MS };
         while now < end {
             lab.offer(NearToFar, now, &packet);

@@ -1,11 +1,11 @@
-//! What to use, for each kind of data, and why.
+//! Recommends settings for each kind of data, with reasons.
 //!
-//! One rule makes all of it. Two settings are compared only if they differ in one thing (the cipher and
-//! MAC, the compression, the lanes, or the server at the other end). One is faster than the other only if
-//! [`ENOUGH`] runs of each are apart and the medians differ by more than [`EQUAL`]. The advice begins with
-//! the plainest setting and goes on to a faster neighbour while there is one; ciphers that are as fast are
-//! told apart by processor time. So no row of the table that differs in one thing is faster than the advised
-//! one, and what is said of two rows holds for these two.
+//! All advice follows one rule. Two settings are compared only if they differ in one property:
+//! cipher and MAC, compression, lanes, or the server at the other end. One is faster than the other
+//! only if at least [`ENOUGH`] runs of each lie apart and the medians differ by more than
+//! [`EQUAL`]. The search starts at the plainest setting and moves to a faster neighbour while there
+//! is one; among equally fast ciphers, processor time decides. So no row that differs in one
+//! property is faster than the advised one, and each statement about two rows holds for these two.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,33 +13,33 @@ use super::{Bench, Compression, Data, Place, Row, Setting};
 use crate::result::Way;
 use crate::shown;
 
-/// What is slower than the fastest by less than this counts as equal, and costs decide.
+/// Rates within this share of the fastest count as equal, and costs decide.
 const EQUAL: f64 = 0.03;
-/// Runs of each of two settings that must be apart: with three each, chance alone sets one above the other
-/// once in twenty tables, with two each once in six.
+/// Runs of each of two settings that must lie apart: with three each, chance alone separates two
+/// settings once in twenty tables; with two each, once in six.
 const ENOUGH: usize = 3;
-/// Processor time is counted coarsely: of what is as fast, the first whose cost is within this factor of the
-/// least is taken, which is the default where that is among them.
+/// Factor over the lowest cost within which the first setting is taken, which is the default if
+/// that is among them. Processor time is counted too coarsely to decide below it.
 const AS_CHEAP: f64 = 1.25;
-/// Data that compression leaves larger than this share are not made smaller.
+/// Compression that leaves data larger than this share does not count as making them smaller.
 const SHRUNK: f64 = 0.98;
 
-/// What to use for one kind of data.
+/// The recommendation for one kind of data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
-    /// Which data.
+    /// The kind of data.
     pub data: Data,
-    /// What was the best.
+    /// The recommended setting.
     pub setting: Setting,
-    /// Why, in a sentence or two.
+    /// The reason, in a sentence or two.
     pub reason: String,
-    /// The command line's beginning for longhaul.
+    /// The beginning of the longhaul command line.
     pub longhaul: String,
-    /// Lines for ssh_config, for everything that uses ssh.
+    /// Lines for ssh_config, for all programs that use ssh.
     pub ssh_config: Vec<String>,
 }
 
-/// What follows from the rows; nothing of what has none.
+/// Derives the advice from the rows; kinds of data without rows get none.
 pub fn advise(bench: &Bench) -> Vec<Advice> {
     let mut kinds: Vec<Data> = Vec::new();
     for row in bench.rows.iter().filter(|row| usable(row)) {
@@ -72,7 +72,7 @@ fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
     })
 }
 
-/// From the plainest setting to ever faster neighbours.
+/// Starts at the plainest setting and follows faster neighbours.
 fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
     let simplest = all
         .iter()
@@ -81,7 +81,7 @@ fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
     let level = |row: &&&Row| plainness(&row.setting) == plainness(&simplest.setting);
     let first: Vec<&Row> = all.iter().filter(level).copied().collect();
     let mut chosen = cheapest_of_the_fastest(&first)?;
-    // Each step is to a row that is faster for sure, which cannot go round in circles.
+    // Each step goes to a row that is significantly faster, so this ends.
     loop {
         let next = all
             .iter()
@@ -93,7 +93,7 @@ fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
             None => break,
         }
     }
-    // Of ciphers that are as fast one costs less, if nothing else is lost by it.
+    // Take the cheapest among equally fast ciphers, unless that row has a faster neighbour.
     let like = |row: &&&Row| difference(&row.setting, &chosen.setting) == Some(Thing::Cipher);
     let mut like: Vec<&Row> = all.iter().filter(like).copied().collect();
     like.push(chosen);
@@ -106,7 +106,7 @@ fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
     cheapest_of_the_fastest(&like)
 }
 
-/// Fewer things that a user has to ask for come first.
+/// Sort key: settings that require less from the user come first.
 fn plainness(setting: &Setting) -> (bool, bool, u32) {
     (
         setting.both_ours,
@@ -115,7 +115,7 @@ fn plainness(setting: &Setting) -> (bool, bool, u32) {
     )
 }
 
-/// What two settings differ in.
+/// A property in which two settings may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thing {
     Cipher,
@@ -124,8 +124,8 @@ enum Thing {
     Server,
 }
 
-/// The one thing that two settings differ in; nothing if it is none or several. Without compression all
-/// data are the same.
+/// The single property in which two settings differ; `None` if there is none or several. The kind
+/// of data is not one, since it does not matter without compression.
 fn difference(a: &Setting, b: &Setting) -> Option<Thing> {
     let things = [
         (Thing::Cipher, a.protection() != b.protection()),
@@ -144,7 +144,7 @@ fn differs_in_one(a: &Row, b: &Row) -> bool {
     difference(&a.setting, &b.setting).is_some()
 }
 
-/// Whether `a` is faster than `b` beyond what chance gives.
+/// Returns true if `a` is faster than `b` beyond chance.
 fn faster(a: &Row, b: &Row) -> bool {
     let (Some(one), Some(other)) = (a.rate(), b.rate()) else {
         return false;
@@ -153,22 +153,24 @@ fn faster(a: &Row, b: &Row) -> bool {
     enough && one.low > other.high && one.median > other.median * (1.0 + EQUAL)
 }
 
-/// Whether the advice compares rows of this setting, `plain` being the first of the table.
+/// Returns true if the advice compares rows of this setting. `plain` is the first setting of the
+/// table.
 pub fn decides(setting: &Setting, plain: &Setting) -> bool {
     let compared = setting.way == Way::Up && setting.place == Place::Memory && !setting.carried;
     let level = plainness(setting) == plainness(plain);
     compared && (level || setting.protection() == plain.protection())
 }
 
-/// Uploads between memories: what the path and the processors do, without disks.
+/// Selects uploads between memories: they show path and processors, without disks.
 fn usable(row: &Row) -> bool {
     let s = &row.setting;
-    // What longhaul does not have is never advised.
+    // Algorithms that longhaul lacks are never advised.
     let ours = !s.carried && row.trouble.is_none();
     ours && !row.runs.is_empty() && s.way == Way::Up && s.place == Place::Memory
 }
 
-/// Without compression all data are the same; and what does not make data smaller is never advised.
+/// Selects rows that apply to a kind of data: all without compression, and those with a compression
+/// that makes these data smaller.
 fn fits(bench: &Bench, row: &Row, data: Data) -> bool {
     let setting = &row.setting;
     match setting.compression {
@@ -181,12 +183,12 @@ fn median(row: &Row) -> f64 {
     row.rate().map_or(0.0, |rate| rate.median)
 }
 
-/// Processor seconds for 10^9 bytes, of both ends as far as they are known.
+/// Processor seconds for 10^9 bytes, summed over the ends for which they are known.
 fn cost(row: &Row) -> f64 {
     row.near_cpu().unwrap_or_default() + row.far_cpu().unwrap_or_default()
 }
 
-/// The fastest; of those that are as fast, the one that costs least.
+/// The first row that is nearly the cheapest among those that are as fast as the fastest.
 fn cheapest_of_the_fastest<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     let fastest = rows.iter().map(|row| median(row)).fold(0.0, f64::max);
     let equal = rows.iter().copied();
@@ -210,14 +212,14 @@ fn mb(row: &Row) -> String {
     shown::number(median(row) / 1e6)
 }
 
-/// The fastest neighbour of a row that differs in this alone.
+/// The fastest row that differs from `row` in this property only.
 fn neighbour<'a>(all: &[&'a Row], row: &Row, thing: Thing) -> Option<&'a Row> {
     let like = all.iter().copied();
     let like = like.filter(|other| difference(&other.setting, &row.setting) == Some(thing));
     like.max_by(|a, b| median(a).total_cmp(&median(b)))
 }
 
-/// How the chosen row stands to another: sure, or not.
+/// Describes the chosen row relative to another.
 fn verdict(best: &Row, other: &Row) -> &'static str {
     match faster(best, other) {
         true => "faster",
@@ -228,7 +230,7 @@ fn verdict(best: &Row, other: &Row) -> &'static str {
 fn about_ciphers(best: &Row, all: &[&Row]) -> Option<String> {
     let second = neighbour(all, best, Thing::Cipher)?;
     let (name, other) = (best.setting.protection(), second.setting.protection());
-    // One with a lower median may be too uncertain to be called slower.
+    // A row with a lower median may be too uncertain to be called slower.
     let mut others = all.iter();
     let fastest = others.all(|row| {
         difference(&row.setting, &best.setting) != Some(Thing::Cipher) || faster(best, row)
@@ -313,7 +315,7 @@ fn about_compression(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> Opt
             None => format!("{} MB/s with {chosen}{}", mb(best), shrinks(chosen)),
         });
     }
-    // What does not make data smaller is no candidate, and its rows are shown all the same.
+    // Compression that does not make data smaller is no candidate, but its rows are shown.
     let measured = bench.rows.iter().filter(|row| {
         let s = &row.setting;
         usable(row) && s.data == data && s.compression != Compression::None
@@ -367,7 +369,7 @@ fn command(setting: &Setting) -> String {
     words.join(" ")
 }
 
-/// The best cipher first, then the others that were measured, the faster ones first.
+/// The names to list: the best cipher, then the other measured ones from fast to slow.
 fn lines(best: &Setting, rows: &[&Row]) -> Vec<String> {
     let mut rows: Vec<&Row> = rows
         .iter()

@@ -1,4 +1,4 @@
-//! Two results side by side.
+//! Compares two results.
 
 use super::Bench;
 use super::interval::Interval;
@@ -6,27 +6,27 @@ use super::text::name;
 use crate::shown;
 use crate::table::Table;
 
-/// How one figure changed.
+/// The change of one figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// Of what.
+    /// Name of the figure.
     pub what: String,
-    /// Before.
+    /// The figure before.
     pub before: Interval,
-    /// Now.
+    /// The figure now.
     pub now: Interval,
-    /// The two lie apart for sure.
+    /// The difference is larger than chance.
     pub sure: bool,
 }
 
 impl Change {
-    /// Now by before: 2 is twice as fast.
+    /// `now / before`: 2 is twice as fast.
     pub fn ratio(&self) -> f64 {
         self.now.median / self.before.median
     }
 }
 
-/// What both have measured.
+/// Compares the figures that both results have.
 pub fn compare(before: &Bench, now: &Bench) -> Vec<Change> {
     let rows = now.rows.iter().filter_map(|row| {
         let old = before.row(&row.setting)?.rate();
@@ -45,7 +45,7 @@ pub fn compare(before: &Bench, now: &Bench) -> Vec<Change> {
 
 fn change(what: String, before: Option<Interval>, now: Option<Interval>) -> Option<Change> {
     let (before, now) = (before?, now?);
-    // Two intervals of 95 % that lie apart by chance are one in two hundred; one value has none.
+    // Two 95 % intervals lie apart by chance once in two hundred; a single value has no interval.
     let enough = before.count >= 5 && now.count >= 5;
     Some(Change {
         what,

@@ -1,15 +1,15 @@
-//! A result as CSV (RFC 4180): a line for each run.
+//! Formats a result as CSV (RFC 4180), a line for each run.
 
 use std::fmt::Write as _;
 
 use super::Bench;
 
-/// The first line.
+/// The header line.
 const HEAD: &str = "kind,name,mac,compression,data,way,place,connections,channels,longhaul_there,by_ssh,\
                     threads,warm_up,bytes,seconds,bytes_per_second,near_cpu_s_per_gb,far_cpu_s,\
                     trouble";
 
-/// All runs of a result.
+/// All runs of a result as CSV.
 pub fn csv(bench: &Bench) -> String {
     let mut text = format!("{HEAD}\n");
     for primitive in &bench.primitives {
@@ -60,7 +60,7 @@ pub fn csv(bench: &Bench) -> String {
     text
 }
 
-/// In quotes where it would end the field.
+/// Quotes a field if it contains a separator, a quote or a line end.
 fn field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),

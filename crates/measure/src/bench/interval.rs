@@ -1,40 +1,42 @@
-//! Where a median lies, whatever the distribution, and whether two things differ.
+//! Confidence intervals of medians without assumptions about the distribution, and a test of the
+//! difference of two series.
 //!
-//! Times of programs have no bell curve: they have a floor and a long tail. So intervals are made of
-//! the order of the values alone (the sign test; Conover, Practical Nonparametric Statistics, 3.2).
+//! Program run times are not normally distributed: they have a floor and a long tail. The intervals
+//! therefore use only the order of the values (the sign test; Conover, Practical Nonparametric
+//! Statistics, 3.2).
 
 use serde::{Deserialize, Serialize};
 
-/// What an interval is to cover for a figure to be told.
+/// Coverage of an interval that is reported.
 pub const USUAL: f64 = 0.95;
-/// The same for saying that two things differ: there are many pairs in a table.
+/// Coverage required to call two series different; it is higher because a table has many pairs.
 pub const SURE: f64 = 0.99;
 
-/// The median of some values, and the interval in which that of the distribution lies.
+/// The median of some values, with a confidence interval for that of the distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The lower end: one of the values.
+    /// The lower end, which is one of the values.
     pub low: f64,
-    /// The middle of the values.
+    /// The median of the values.
     pub median: f64,
-    /// The upper end: one of the values.
+    /// The upper end, which is one of the values.
     pub high: f64,
-    /// How probably the true median lies between the ends, from 0 to 1. Less than was wanted where
-    /// there are too few values for it: five give 0.94 at most, one gives 0.
+    /// Probability that the true median lies between the ends, from 0 to 1. It is lower than
+    /// requested if there are too few values: five give at most 0.94, one gives 0.
     pub coverage: f64,
-    /// How many values.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Interval {
-    /// The narrowest one that covers `wanted`, or all values if none does. What is not finite is
-    /// left out; None if nothing remains.
+    /// The narrowest interval that covers `wanted`, or all values if none does. Non-finite values
+    /// are skipped; `None` if no value remains.
     pub fn of(values: impl IntoIterator<Item = f64>, wanted: f64) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let count = values.len();
         let median = crate::Spread::of(values.iter().copied())?.median;
-        // Leaving out `each` values at both ends costs twice the probability that so few lie there.
+        // Cutting `each` values at both ends costs twice the probability that so few lie there.
         let (mut each, mut coverage) = (0, 1.0 - 2.0 * below(count, 0));
         while 2 * (each + 1) < count {
             let next = 1.0 - 2.0 * below(count, each + 1);
@@ -52,18 +54,18 @@ impl Interval {
         })
     }
 
-    /// Half its width, as a share of the median.
+    /// Half the width, as a share of the median.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0 / self.median
     }
 
-    /// Whether more values would tell nothing that matters: it covers [`USUAL`], and lies within
-    /// this share on both sides.
+    /// Returns true if more values would add nothing useful: the interval covers [`USUAL`], and its
+    /// half width is at most `share`.
     pub fn is_narrow(&self, share: f64) -> bool {
         self.coverage >= USUAL && self.half_width() <= share
     }
 
-    /// Whether the two have no value in common.
+    /// Returns true if the two intervals do not overlap.
     pub fn apart(&self, other: &Self) -> bool {
         self.low > other.high || self.high < other.low
     }
@@ -71,7 +73,7 @@ impl Interval {
 
 /// The probability that at most `most` of `count` values lie below the median.
 fn below(count: usize, most: usize) -> f64 {
-    // More values than this do not change an interval that anybody looks at.
+    // Beyond this, more values change the interval too little to matter.
     let count = count.min(1000);
     let mut term = 0.5_f64.powi(count as i32);
     let mut sum = term;
@@ -82,29 +84,29 @@ fn below(count: usize, most: usize) -> f64 {
     sum
 }
 
-/// How one thing stands to another.
+/// The ratio of two paired series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// The first by the second, 1 where they are the same.
+    /// First by second; 1 means equal.
     pub ratio: Interval,
 }
 
 impl Difference {
-    /// Of values that were measured in turns, a pair in each round: what slows both down, such as
-    /// heat or another program, is in both and falls out.
+    /// Compares values that were measured alternately, one pair in each round. Influences on both,
+    /// such as heat or another program, cancel out.
     pub fn paired(rounds: &[(f64, f64)]) -> Option<Self> {
         let ratios = rounds.iter().map(|(first, second)| first / second);
         Interval::of(ratios, SURE).map(|ratio| Self { ratio })
     }
 
-    /// Whether there is one: beyond what chance would give in one of a hundred.
+    /// Returns true if the ratio differs from 1 with 99 % confidence.
     pub fn is_sure(&self) -> bool {
         self.ratio.coverage >= SURE && (self.ratio.low > 1.0 || self.ratio.high < 1.0)
     }
 }
 
-/// How much the values fell from the first third to the last, as a share of the first, where the two
-/// are apart for sure; values in the order of time. What is negative is a rise.
+/// The fall of the values from the first third to the last, as a share of the first, if the two
+/// differ significantly. Values are in order of time; a negative result is a rise.
 pub fn fall(values: &[f64]) -> Option<f64> {
     let third = values.len() / 3;
     let first = Interval::of(values.get(..third)?.iter().copied(), USUAL)?;
@@ -117,7 +119,7 @@ pub fn fall(values: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Numbers from a seed: xorshift, with what makes times of them.
+    /// Pseudo-random run times from a seed (xorshift).
     struct Times(u64);
 
     impl Times {
@@ -128,13 +130,13 @@ mod tests {
             (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
 
-        /// About 1, with this deviation.
+        /// Normally distributed around 1, with this deviation.
         fn bell(&mut self, deviation: f64) -> f64 {
             let sum: f64 = (0..12).map(|_| self.uniform()).sum();
             1.0 + (sum - 6.0) * deviation
         }
 
-        /// A floor with a long tail, as times of a program that others disturb.
+        /// A floor with a long tail, like run times of a program among others.
         fn tail(&mut self, mean: f64) -> f64 {
             1.0 - mean * (1.0 - self.uniform()).ln()
         }
@@ -143,13 +145,13 @@ mod tests {
     const ROUNDS: usize = 30;
     const TRIALS: u64 = 300;
 
-    /// Of how many trials a difference is found.
+    /// Number of trials in which a difference is found.
     fn found(ratio: f64, mut time: impl FnMut(&mut Times) -> f64) -> u64 {
         let sure = |seed: &u64| {
             let mut times = Times(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
             let rounds: Vec<(f64, f64)> = (0..ROUNDS)
                 .map(|round| {
-                    // Both become slower together.
+                    // Both become slower together over the rounds.
                     let heat = 1.0 + 0.2 * round as f64 / ROUNDS as f64;
                     (heat * ratio * time(&mut times), heat * time(&mut times))
                 })
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_tables() {
-        // Conover's table: of 20 values, the 6th and the 15th for 95 %.
+        // Conover's table: for 20 values, the 6th and the 15th give 95 %.
         let values = (1..=20).map(f64::from);
         let interval = Interval::of(values, USUAL).unwrap();
         assert_eq!((interval.low, interval.high), (6.0, 15.0));

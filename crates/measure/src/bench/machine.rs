@@ -1,44 +1,44 @@
-//! Whether a machine was quiet enough to be measured: what Linux counts in /proc, and what follows.
+//! Judges from Linux's counters in /proc if a machine was quiet enough for measuring.
 
 use serde::{Deserialize, Serialize};
 
-/// Processor time that others may have before it is said.
+/// Processors' worth of load by other programs above which a warning is given.
 const QUIET: f64 = 0.15;
-/// Time taken by the hypervisor, as a share.
+/// Share of time taken by the hypervisor above which a warning is given.
 const STEAL: f64 = 0.01;
-/// The clock may fall by this share.
+/// Fall of the clock rate, as a share, above which a warning is given.
 const CLOCK: f64 = 0.05;
 
-/// Counters at one moment; times in seconds since boot, over all processors.
+/// Counters at one moment; times are in seconds since boot, summed over all processors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Look {
-    /// Spent on work.
+    /// Time spent working.
     pub busy: f64,
-    /// Spent on none.
+    /// Time spent idle.
     pub idle: f64,
-    /// Taken by the hypervisor.
+    /// Time taken by the hypervisor.
     pub steal: f64,
-    /// Runnable threads, averaged over a minute.
+    /// Load average: runnable threads over a minute.
     pub load: f64,
-    /// The processors' clock in MHz, on average; None where it is not told.
+    /// Average clock rate of the processors in MHz; `None` if unknown.
     pub mhz: Option<f64>,
-    /// Seconds in which the container was kept from running by its quota.
+    /// Seconds in which a quota kept the container from running.
     pub throttled: f64,
 }
 
 impl Look {
-    /// From /proc/stat, /proc/loadavg, /proc/cpuinfo and the cgroup's cpu.stat, each empty where
-    /// there is none.
+    /// Parses /proc/stat, /proc/loadavg, /proc/cpuinfo and the cgroup's cpu.stat, each empty if
+    /// missing.
     pub fn parse(stat: &str, loadavg: &str, cpuinfo: &str, cgroup: &str) -> Self {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
-        // USER_HZ is 100 on every Linux that there is.
+        // USER_HZ is 100 on every Linux.
         let ticks: Vec<f64> = line
             .unwrap_or_default()
             .split_whitespace()
             .filter_map(|word| word.parse::<f64>().ok())
             .map(|ticks| ticks / 100.0)
             .collect();
-        // user nice system idle iowait irq softirq steal
+        // The columns are: user nice system idle iowait irq softirq steal.
         let of = |at: usize| ticks.get(at).copied().unwrap_or_default();
         let clocks: Vec<f64> = cpuinfo
             .lines()
@@ -64,13 +64,13 @@ impl Look {
         }
     }
 
-    /// How many processors were at work since `before`, on average.
+    /// Average number of busy processors since `before`.
     pub fn cores_busy(&self, before: &Self, seconds: f64) -> f64 {
         ((self.busy - before.busy + self.steal - before.steal) / seconds).max(0.0)
     }
 }
 
-/// What to warn of after some seconds in which nothing of ours ran.
+/// Warnings about a period before the first run, in which nothing of ours was running.
 pub fn before(first: &Look, then: &Look, seconds: f64, cores: usize) -> Vec<String> {
     let busy = then.cores_busy(first, seconds);
     let mut warnings = Vec::new();
@@ -84,7 +84,7 @@ pub fn before(first: &Look, then: &Look, seconds: f64, cores: usize) -> Vec<Stri
     warnings
 }
 
-/// What to warn of after the runs, which took `seconds`.
+/// Warnings about the period of the runs, which took `seconds`.
 pub fn after(first: &Look, then: &Look, seconds: f64) -> Vec<String> {
     let mut warnings = Vec::new();
     let all = then.busy - first.busy + then.idle - first.idle + then.steal - first.steal;
@@ -112,7 +112,7 @@ pub fn after(first: &Look, then: &Look, seconds: f64) -> Vec<String> {
     warnings
 }
 
-/// What to warn of where others worked beside us: `ours` is our own processor time of these seconds.
+/// A warning about other programs during the runs; `ours` is our own processor time in that period.
 pub fn beside(first: &Look, then: &Look, seconds: f64, ours: f64) -> Option<String> {
     let others = then.cores_busy(first, seconds) - ours / seconds;
     (others > QUIET).then(|| {

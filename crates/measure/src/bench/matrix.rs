@@ -1,33 +1,33 @@
-//! The settings that there are between two ends, the most useful first.
+//! Lists the settings that are possible between two ends, the most useful first.
 
 use super::{Compression, Data, Named, Place, Setting};
 use crate::result::Way;
 
-/// What the two ends have, best first as a copy would choose.
+/// The algorithms that both ends have, in a copy's order of preference.
 #[derive(Debug, Clone, Default)]
 pub struct Offer {
-    /// Ciphers that both know, and whether each has a MAC of its own.
+    /// Ciphers, each with true if it needs no separate MAC.
     pub ciphers: Vec<(String, bool)>,
-    /// MACs that both know.
+    /// MACs.
     pub macs: Vec<String>,
-    /// The other end takes zlib@openssh.com.
+    /// The other end supports zlib@openssh.com.
     pub zlib: bool,
-    /// A longhaul can be started there, so that there is zstd.
+    /// A longhaul can be started at the other end, which allows zstd.
     pub zstd: bool,
 }
 
-/// What is to be measured of it.
+/// The selection of settings to measure.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Which data, the first of them where only one kind is needed.
+    /// Kinds of data; the first is used if a single one suffices.
     pub data: Vec<Data>,
-    /// Connections, and channels on each; the first is used where lanes are not in question.
+    /// (connections, channels); the first is used if lanes are not compared.
     pub lanes: Vec<(u32, u32)>,
-    /// Files on disk too.
+    /// Measure files on disk too.
     pub disk: bool,
 }
 
-/// The settings, and how many of the first have to run whatever the time: each cipher once.
+/// The settings, and the number of leading ones that run even if time is short: each cipher once.
 pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
     let mut all = Rows::default();
     let Some(plain) = base(offer, wanted) else {
@@ -57,7 +57,7 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
     if offer.zstd {
         compressions.push(Compression::Zstd);
     }
-    // Whether compression pays, of each kind of data.
+    // Compression, with each kind of data.
     let compressed = |row: &Setting, data, compression| Setting {
         data,
         compression,
@@ -113,7 +113,7 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
             ..plain.clone()
         });
     }
-    // The report's table: each cipher with and without compression, of each kind of data.
+    // The table of the report: each cipher with and without compression, for each kind of data.
     for way in [Way::Up, Way::Down] {
         for row in &ciphers {
             for data in &wanted.data {
@@ -129,8 +129,9 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
     (all.0, must)
 }
 
-/// Settings that OpenSSH's ssh has to carry: each of `named` that it knows (`ciphers` and `macs`),
-/// uncompressed and on one lane. Those are no longer named as not measured.
+/// Settings for OpenSSH's ssh: each algorithm of `named` that it knows (`ciphers` and `macs`),
+/// uncompressed and on one lane. They are removed from `named`, the list of algorithms not
+/// measured.
 pub fn carried(
     named: &mut Vec<Named>,
     like: &Setting,
@@ -145,7 +146,8 @@ pub fn carried(
         carried: true,
         ..like.clone()
     };
-    // A cipher without a tag takes the first MAC there is, and a MAC the first cipher that needs one.
+    // A cipher without its own tag is measured with the first MAC, and a MAC with the first cipher
+    // that needs one.
     let mac = offer.macs.first().or_else(|| macs.first());
     let bare = offer.ciphers.iter().find(|(_, alone)| !alone);
     let bare = bare.map(|(name, _)| name).or_else(|| ciphers.first());
@@ -195,7 +197,7 @@ fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
     })
 }
 
-/// Settings without a second of any.
+/// A list of settings without duplicates.
 #[derive(Default)]
 struct Rows(Vec<Setting>);
 
@@ -207,19 +209,19 @@ impl Rows {
     }
 }
 
-/// Words of names that nobody should use any more: short keys or blocks, CBC as SSH has it, broken
-/// hashes, and nothing at all.
+/// Parts of the names of algorithms that should not be used: short keys or blocks, SSH's CBC,
+/// broken hashes, and none at all.
 const WEAK: &[&str] = &[
     "3des", "arcfour", "blowfish", "cast128", "des", "idea", "rc4", "-cbc", "rijndael", "md5",
     "sha1", "umac-64", "ripemd", "-96", "none",
 ];
 
-/// Whether an algorithm of that name is broken or old.
+/// Returns true if the algorithm is broken or outdated.
 pub fn is_weak(name: &str) -> bool {
     WEAK.iter().any(|word| name.contains(word))
 }
 
-/// The names of a list of the other end's that are not measured.
+/// The algorithms in the other end's list that are not measured.
 pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<Named> {
     let theirs = theirs.split(',').filter(|name| !name.is_empty());
     theirs

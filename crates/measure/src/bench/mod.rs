@@ -1,6 +1,5 @@
-//! What `longhaul bench` measures: ciphers, compression and lanes between two hosts, and the
-//! primitives of one machine. All of it is data: runs go in, and intervals, advice, tables and pages
-//! come out.
+//! Data of `longhaul bench`: ciphers, compression and lanes between two hosts, and the primitives
+//! of one machine. Runs go in; intervals, advice, tables and pages come out.
 
 pub mod advice;
 pub mod compare;
@@ -20,109 +19,109 @@ use self::interval::{Interval, USUAL};
 use crate::result::{Machine, Way};
 use crate::stats::Spread;
 
-/// The version of the kept form; raised when a member changes its meaning or goes.
+/// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
-/// What tells a result from those of other programs.
+/// Identifies results of this program.
 pub const KIND: &str = "longhaul bench";
-/// A figure is narrow enough when its interval lies within this share on both sides.
+/// A figure is precise enough if the half width of its interval is at most this share.
 pub const NARROW: f64 = 0.02;
-/// An interval wider than this on one side is worth a warning.
+/// Half width of an interval, as a share, above which a warning is given.
 const NOISY: f64 = 0.10;
 
-/// All of one run of `longhaul bench`.
+/// The result of one `longhaul bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bench {
-    /// [`KIND`].
+    /// Always [`KIND`].
     pub kind: String,
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
-    /// When, as 2026-11-21T10:00:00Z.
+    /// Time of the measurement, as 2026-11-21T10:00:00Z.
     pub date: String,
-    /// The version of longhaul.
+    /// Version of longhaul.
     pub software: String,
-    /// This end.
+    /// The machine at this end.
     pub machine: Machine,
-    /// The other end; None with `--local`.
+    /// The machine at the other end; `None` with `--local`.
     pub host: Option<Host>,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
-    /// How long it was to take.
+    /// Time limit.
     pub limit_seconds: f64,
-    /// Of this machine alone.
+    /// Measurements of this machine alone.
     #[serde(default)]
     pub primitives: Vec<Primitive>,
-    /// Between the two ends.
+    /// Measurements between the two ends.
     #[serde(default)]
     pub rows: Vec<Row>,
-    /// Settings that there was no time for.
+    /// Number of settings that were not measured for lack of time.
     #[serde(default)]
     pub not_reached: usize,
     /// Algorithms that the other end offers and that were not measured.
     #[serde(default)]
     pub named: Vec<Named>,
-    /// How much smaller compression makes each kind of data.
+    /// Compression ratios of each kind of data.
     #[serde(default)]
     pub ratios: Vec<Ratio>,
-    /// What to use.
+    /// Recommendations.
     #[serde(default)]
     pub advice: Vec<advice::Advice>,
-    /// What makes the figures worth less, and what may be left at the other end.
+    /// Doubts about the figures, and files that may remain at the other end.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Why it ended before its time; None if it did not.
+    /// The reason for an early end; `None` for a complete measurement.
     pub partial: Option<String>,
 }
 
-/// The other end.
+/// The host at the other end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// As the user named it.
+    /// The host as the user named it.
     pub name: String,
-    /// Its identification.
+    /// SSH identification string of the server.
     pub banner: String,
-    /// The version of the longhaul there, where one served.
+    /// Version of the longhaul that served there, if one did.
     pub longhaul: Option<String>,
-    /// What "memory" was at this end.
+    /// Description of the files in memory at this end.
     pub near_memory: String,
-    /// What "memory" was at the other.
+    /// Description of the files in memory at the other end.
     pub far_memory: String,
-    /// Where files lay for "disk", at this end and at the other.
+    /// The folders of files on disk, at this end and at the other.
     pub disk: Option<(String, String)>,
-    /// Where processor time of the other end comes from, or why it is not known.
+    /// Source of the other end's processor times, or the reason why they are unknown.
     pub far_cpu: String,
 }
 
-/// What compresses.
+/// The compression of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// Nothing.
+    /// No compression.
     None,
     /// SSH's own, zlib@openssh.com.
     Zlib,
-    /// longhaul's, where it is at both ends.
+    /// longhaul's own, with a longhaul at both ends.
     Zstd,
 }
 
-/// What is sent.
+/// The kind of data that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
-    /// What nothing makes smaller.
+    /// Incompressible random bytes.
     Random,
     /// English words.
     Text,
-    /// The same words, behind gzip.
+    /// English words, compressed by gzip.
     Gzipped,
     /// The user's own file.
     File,
 }
 
-/// Where files lie.
+/// The place of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// In memory at both ends, as far as that can be had.
+    /// In memory at both ends, if possible.
     Memory,
     /// On disk at both ends.
     Disk,
@@ -131,10 +130,10 @@ pub enum Place {
 macro_rules! names {
     ($type:ty { $($variant:ident = $name:literal),* $(,)? }) => {
         impl $type {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// As people write it.
+            /// The name for people.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
@@ -155,31 +154,31 @@ names!(Place { Memory = "memory", Disk = "disk" });
 /// One way to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// SSH's name.
+    /// Name in SSH.
     pub cipher: String,
-    /// SSH's name; None where the cipher has its own.
+    /// Name in SSH; `None` if the cipher needs no MAC.
     pub mac: Option<String>,
-    /// What compresses.
+    /// The compression.
     pub compression: Compression,
-    /// What is sent.
+    /// The kind of data.
     pub data: Data,
-    /// Which way.
+    /// The direction.
     pub way: Way,
-    /// Where files lie.
+    /// The place of the files.
     pub place: Place,
-    /// Connections.
+    /// Number of connections.
     pub connections: u32,
-    /// Channels on each.
+    /// Channels on each connection.
     pub channels: u32,
-    /// A longhaul serves at the other end, started by its SSH server.
+    /// The other end is served by a longhaul that its SSH server starts.
     pub both_ours: bool,
-    /// OpenSSH's ssh carried it, since longhaul does not have the algorithm.
+    /// OpenSSH's ssh is the transport, since longhaul lacks the algorithm.
     #[serde(default)]
     pub carried: bool,
 }
 
 impl Setting {
-    /// Cipher and MAC.
+    /// Names of cipher and MAC.
     pub fn protection(&self) -> String {
         match &self.mac {
             Some(mac) => format!("{} {mac}", self.cipher),
@@ -187,44 +186,43 @@ impl Setting {
         }
     }
 
-    /// `2x1`: connections and the channels on each.
+    /// Connections and channels on each, as `2x1`.
     pub fn lanes(&self) -> String {
         format!("{}x{}", self.connections, self.channels)
     }
 }
 
-/// A setting and how it did.
+/// A setting with its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The setting.
     pub setting: Setting,
-    /// Its runs, in order; the first is the warm-up.
+    /// The runs in order; the first is the warm-up.
     pub runs: Vec<Run>,
-    /// Why it could not be measured.
+    /// The reason why it could not be measured.
     pub trouble: Option<String>,
 }
 
 /// One copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it began, in seconds since the first.
+    /// Start of the run, in seconds since the first.
     pub at: f64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// From connecting to the end.
+    /// Seconds from connecting to the end.
     pub seconds: f64,
-    /// Bytes a second while they flowed: after the first fifth, without the login.
+    /// Bytes a second in the steady part: after the first fifth, without the login.
     pub rate: f64,
-    /// Processor seconds of this process for 10^9 bytes, while they flowed.
+    /// Processor seconds of this process for 10^9 bytes, in the steady part.
     pub near_cpu: f64,
-    /// Processor seconds of the other end for this run, without what a login takes; None where they
-    /// are not known.
+    /// Processor seconds of the other end for this run, without those of a login; `None` if
+    /// unknown.
     pub far_cpu_seconds: Option<f64>,
 }
 
 impl Row {
-    /// The runs that count: all but the warm-up, which stands alone where there was time for no
-    /// other.
+    /// The runs that count: all but the warm-up, unless that is the only one.
     pub fn counted(&self) -> &[Run] {
         match self.runs.as_slice() {
             [_, rest @ ..] if !rest.is_empty() => rest,
@@ -232,23 +230,23 @@ impl Row {
         }
     }
 
-    /// Whether there was time for the warm-up alone.
+    /// Returns true if there is no run but the warm-up.
     pub fn is_cold(&self) -> bool {
         self.runs.len() == 1
     }
 
-    /// Bytes a second.
+    /// Interval of the rate, in bytes a second.
     pub fn rate(&self) -> Option<Interval> {
         Interval::of(self.counted().iter().map(|run| run.rate), USUAL)
     }
 
-    /// Processor seconds for 10^9 bytes, at this end.
+    /// Processor seconds for 10^9 bytes at this end, as a median.
     pub fn near_cpu(&self) -> Option<f64> {
         Spread::of(self.counted().iter().map(|run| run.near_cpu)).map(|spread| spread.median)
     }
 
-    /// The same at the other end, of all runs together: the kernel counts there in hundredths of a
-    /// second.
+    /// Processor seconds for 10^9 bytes at the other end, over all runs together, since the kernel
+    /// there counts in hundredths of a second.
     pub fn far_cpu(&self) -> Option<f64> {
         let known = |run: &Run| run.far_cpu_seconds.map(|cpu| (cpu, run.bytes as f64));
         let runs: Vec<(f64, f64)> = self.counted().iter().filter_map(known).collect();
@@ -258,23 +256,23 @@ impl Row {
     }
 }
 
-/// What was measured of a primitive.
+/// Measurements of a primitive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Primitive {
     /// `cipher`, `compression` or `hash`.
     pub kind: String,
-    /// SSH's name, with that of the MAC.
+    /// Name in SSH, with that of the MAC.
     pub name: String,
     /// `seal`, `open`, `text`, `gzipped`, `random`.
     pub what: String,
-    /// Threads that did it at once.
+    /// Number of threads that ran at once.
     pub threads: usize,
-    /// Bytes a second of all of them, for each run.
+    /// Bytes a second of all threads together, for each run.
     pub rates: Vec<f64>,
 }
 
 impl Primitive {
-    /// Bytes a second.
+    /// Interval of the rate, in bytes a second.
     pub fn rate(&self) -> Option<Interval> {
         Interval::of(self.rates.iter().copied(), USUAL)
     }
@@ -285,25 +283,25 @@ impl Primitive {
 pub struct Named {
     /// `cipher` or `MAC`.
     pub what: String,
-    /// SSH's name.
+    /// Name in SSH.
     pub name: String,
-    /// It is broken or old.
+    /// The algorithm is broken or outdated.
     pub weak: bool,
 }
 
-/// How much smaller data become.
+/// The effect of a compression on a kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Which data.
+    /// The kind of data.
     pub data: Data,
-    /// By what.
+    /// The compression.
     pub compression: Compression,
-    /// Bytes after by bytes before.
+    /// Compressed size by original size.
     pub ratio: f64,
 }
 
 impl Bench {
-    /// Adds what the figures themselves say about their worth.
+    /// Adds warnings about the precision of the figures.
     pub fn judge(&mut self) {
         let mut noisy: Vec<(f64, String)> = self
             .rows
@@ -340,7 +338,8 @@ impl Bench {
         }
     }
 
-    /// How much slower everything became, each run beside the median of its row.
+    /// The slowdown during the whole measurement, from each run's rate relative to the median of
+    /// its row.
     fn fall(&self) -> Option<f64> {
         let mut all: Vec<(f64, f64)> = Vec::new();
         for row in &self.rows {
@@ -363,17 +362,17 @@ impl Bench {
         self.rows.iter().find(|row| row.setting == *setting)
     }
 
-    /// How much smaller data become.
+    /// Compressed size by original size, if known.
     pub fn ratio(&self, data: Data, compression: Compression) -> Option<f64> {
         let is = |r: &&Ratio| r.data == data && r.compression == compression;
         self.ratios.iter().find(is).map(|r| r.ratio)
     }
 }
 
-/// Reads a kept result.
+/// Reads a stored result.
 ///
 /// # Errors
-/// What it is instead, without the file's name.
+/// The reason why this is no such result, without the file's name.
 pub fn read(text: &str) -> Result<Bench, String> {
     let value: serde_json::Value =
         serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;

@@ -1,4 +1,4 @@
-//! A result as one HTML page that needs nothing else and prints well.
+//! Formats a result as one self-contained HTML page that prints well.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::plot::{BarRow, Bars, Fill, Svg};
 use crate::result::Way;
 use crate::shown;
 
-/// The page.
+/// The page as HTML.
 pub fn page(bench: &Bench) -> String {
     let what = match &bench.host {
         Some(host) => host.name.clone(),
@@ -80,7 +80,7 @@ fn advice(html: &mut String, bench: &Bench) {
     }
 }
 
-/// Rows that differ in one thing alone, each with a title.
+/// Plots of rows that differ in one property, each with a title.
 fn plots(bench: &Bench) -> Vec<(String, Bars)> {
     let mut plots = Vec::new();
     let first = bench.rows.first().map(|row| row.setting.clone());
@@ -214,12 +214,12 @@ fn primitive_label(p: &Primitive) -> String {
     }
 }
 
-/// What fits beside a bar.
+/// Shortens a name to fit beside a bar.
 fn short(name: &str) -> String {
     name.replace("@openssh.com", "").replace(" hmac-", "+")
 }
 
-/// A table of Markdown as one of HTML.
+/// Converts a Markdown table to HTML.
 fn table(html: &mut String, markdown: &str) {
     html.push_str("<table>");
     for (number, line) in markdown

@@ -1,33 +1,33 @@
-//! Which row runs next: each once in the order of its use, then in turns until all are known well
-//! enough or the time is up.
+//! Plans the order of runs: each row once, the most useful first; then alternately until all are
+//! precise enough or the time is up.
 
 use super::NARROW;
 use super::interval::{Interval, USUAL};
 
-/// Of the time, so much goes to rows that have not run yet while others are not known well.
+/// Share of the time in which rows without runs come before imprecise ones.
 const BREADTH: f64 = 0.5;
-/// More runs of one row tell nothing.
+/// Most runs of one row.
 const MOST_RUNS: usize = 60;
-/// A row that others are compared with needs so many runs before rows that are only shown get any: the
-/// warm-up, and what a comparison takes.
+/// Runs that a row which is compared with others gets before rows that are only shown get any: a
+/// warm-up, and as many as a comparison needs.
 const DECISIVE_RUNS: usize = 4;
 
-/// See the module. It has no clock: how much time is used is told.
+/// Chooses the next row to run. It has no clock: callers pass the time used.
 #[derive(Debug, Clone)]
 pub struct Planner {
     rows: Vec<State>,
-    /// The first so many run once, whatever the time.
+    /// Number of leading rows that run once even if time is short.
     must: usize,
     limit: f64,
 }
 
 #[derive(Debug, Clone, Default)]
 struct State {
-    /// The warm-up is in front.
+    /// Rates in order; the first is the warm-up's.
     values: Vec<f64>,
     seconds: f64,
     failed: bool,
-    /// The advice compares it with others.
+    /// The advice compares this row with others.
     decisive: bool,
 }
 
@@ -44,7 +44,7 @@ impl State {
 }
 
 impl Planner {
-    /// Of so many rows, the most useful first, in `limit` seconds.
+    /// Plans `rows` rows, the most useful first, within `limit` seconds.
     pub fn new(rows: usize, must: usize, limit: f64) -> Self {
         Self {
             rows: vec![State::default(); rows],
@@ -62,7 +62,7 @@ impl Planner {
         self
     }
 
-    /// The row to run next when `used` seconds are gone; None when it is over.
+    /// The row to run next after `used` seconds; `None` at the end.
     pub fn next(&self, used: f64) -> Option<usize> {
         let fresh = |row: &State| row.values.is_empty() && !row.failed;
         let first = self.rows.iter().position(fresh);
@@ -100,7 +100,7 @@ impl Planner {
             .or(first)
     }
 
-    /// A run of `row` has ended.
+    /// Notes a finished run of `row`.
     pub fn ran(&mut self, row: usize, value: f64, seconds: f64) {
         if let Some(row) = self.rows.get_mut(row) {
             row.values.push(value);
@@ -108,14 +108,14 @@ impl Planner {
         }
     }
 
-    /// `row` cannot be measured.
+    /// Notes that `row` cannot be measured.
     pub fn failed(&mut self, row: usize) {
         if let Some(row) = self.rows.get_mut(row) {
             row.failed = true;
         }
     }
 
-    /// Seconds that it takes from now on, at most and if nothing changes.
+    /// Upper bound of the remaining seconds, if nothing changes.
     pub fn remaining(&self, used: f64) -> f64 {
         let fresh = |row: &&State| row.values.is_empty() && !row.failed;
         let must = self.rows.iter().take(self.must).filter(fresh).count();
@@ -123,7 +123,7 @@ impl Planner {
         (self.limit - used).max(needed).max(0.0)
     }
 
-    /// What a run takes, on average.
+    /// Average seconds of a run.
     fn usual_cost(&self) -> f64 {
         let runs: usize = self.rows.iter().map(|row| row.values.len()).sum();
         let seconds: f64 = self.rows.iter().map(|row| row.seconds).sum();
@@ -135,7 +135,7 @@ impl Planner {
 mod tests {
     use super::*;
 
-    /// Runs all that it asks for; the order of rows, and the seconds used.
+    /// Runs the planner to its end. Returns the order of rows, and the seconds used.
     fn run(
         mut planner: Planner,
         cost: f64,
@@ -160,7 +160,8 @@ mod tests {
         assert!(used <= 10.0 && used > 9.0);
     }
 
-    /// In three minutes each of sixty settings had run once, and no comparison was sure.
+    /// Regression: in three minutes each of sixty settings ran once, and no comparison was
+    /// significant.
     #[test]
     fn what_the_advice_compares_runs_often_enough_first() {
         let decisive = (0..40).map(|row| row < 3 || row == 20);
@@ -178,7 +179,7 @@ mod tests {
             _ => 10.0 + (number % 2) as f64,
         });
         let of = |row| order.iter().filter(|r| **r == row).count();
-        // A warm-up and the six that an interval takes.
+        // A warm-up, and the six values that an interval needs.
         assert_eq!(of(0), 7);
         assert_eq!(of(1), MOST_RUNS + 1);
         assert!(used < 100.0);

@@ -15,7 +15,7 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
     }
 }
 
-/// A warm-up that is half as fast, and six runs.
+/// A row with a warm-up at half the rate, and six runs.
 fn row(setting: Setting, rate: f64, cpu: f64) -> Row {
     let runs = (0..7).map(|number| Run {
         at: f64::from(number),
@@ -220,7 +220,7 @@ fn what_changed_is_told_from_what_did_not() {
     assert_eq!(compare::shown(&[]), "");
 }
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -282,8 +282,8 @@ fn generated(seed: u64) -> Bench {
     bench
 }
 
-/// The advice named aes128-gcm where the table had aes256-gcm faster, called rows of one rate "faster by
-/// 72 %", and had zlib pay for data that it does not make smaller.
+/// Regression: the advice named aes128-gcm although aes256-gcm was faster in the table, called rows
+/// of the same rate "faster by 72 %", and recommended zlib for data that it does not make smaller.
 #[test]
 fn the_advice_never_contradicts_the_rows() {
     for seed in 1..3000 {
@@ -353,7 +353,7 @@ fn a_single_run_has_no_spread() {
     bench.primitives[0].rates.truncate(1);
     let table = text::rows(&bench);
     let count = |text: &str| text.matches("one run").count();
-    // The warm-up alone, and one run behind it.
+    // A warm-up alone, and one run after it.
     assert_eq!(count(&table), 2, "{table}");
     assert_eq!(count(&text::primitives(&bench.primitives)), 1);
 }

@@ -1,4 +1,4 @@
-//! A result as text.
+//! Formats a result as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{Bench, Primitive, Row, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
 
-/// A setting in a line.
+/// The description of a setting in one line.
 pub fn name(setting: &Setting) -> String {
     format!(
         "{}{}, {}{}, {}, {}, {}, {}",
@@ -26,7 +26,7 @@ pub fn name(setting: &Setting) -> String {
     )
 }
 
-/// What is to be known of a setting that longhaul itself does not have.
+/// Marks settings that longhaul itself lacks.
 pub fn carried(setting: &Setting) -> &'static str {
     let weak = |name: &str| matrix::is_weak(name);
     match setting.carried {
@@ -38,7 +38,7 @@ pub fn carried(setting: &Setting) -> &'static str {
     }
 }
 
-/// All of a result.
+/// The whole result.
 pub fn text(bench: &Bench) -> String {
     let mut text = head(bench);
     if !bench.primitives.is_empty() {
@@ -79,7 +79,7 @@ pub fn text(bench: &Bench) -> String {
     text
 }
 
-/// What was measured, where and how, in lines.
+/// The lines about date, machines and data.
 pub fn head(bench: &Bench) -> String {
     let machine = &bench.machine;
     let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
@@ -105,7 +105,7 @@ pub fn head(bench: &Bench) -> String {
     text
 }
 
-/// The table of the rows that were measured.
+/// The table of measured rows.
 pub fn rows(bench: &Bench) -> String {
     let mut table = Table::new(&[
         "cipher and MAC",
@@ -140,7 +140,7 @@ fn cells(row: &Row) -> Option<Vec<String>> {
         s.lanes(),
         shown::number(rate.median / 1e6),
         spread(&rate),
-        // What ssh takes is not counted.
+        // The processor time of ssh is not counted.
         row.near_cpu()
             .filter(|_| !s.carried)
             .map_or_else(|| "-".to_owned(), shown::number),
@@ -150,7 +150,7 @@ fn cells(row: &Row) -> Option<Vec<String>> {
     ])
 }
 
-/// Half the width of an interval in percent; one run has none.
+/// Half width of an interval in percent; a single run has none.
 fn spread(rate: &Interval) -> String {
     match rate.count {
         1 => "one run".to_owned(),
@@ -158,7 +158,7 @@ fn spread(rate: &Interval) -> String {
     }
 }
 
-/// The table of the primitives.
+/// The table of primitives.
 pub fn primitives(all: &[Primitive]) -> String {
     let mut table = Table::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
     for primitive in all {

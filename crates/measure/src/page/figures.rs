@@ -1,4 +1,4 @@
-//! The figures, the path's figures and the commands of a scenario.
+//! Writes a scenario's figures, the path's figures and the commands.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ fn cell(spread: Option<Spread>) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }
 
-/// A row for each tool.
+/// Writes the table of figures, a row for each tool.
 pub(super) fn figures(html: &mut String, scenario: &Scenario) {
     let trips = scenario
         .entries
@@ -94,7 +94,7 @@ pub(super) fn figures(html: &mut String, scenario: &Scenario) {
     html.push_str("</table>\n");
 }
 
-/// What the path counted during the middle run of each tool.
+/// Writes the path's counters during the middle run of each tool.
 pub(super) fn path_figures(html: &mut String, scenario: &Scenario) {
     let mut rows = Vec::new();
     for entry in &scenario.entries {
@@ -126,7 +126,7 @@ pub(super) fn path_figures(html: &mut String, scenario: &Scenario) {
     html.push_str("</dl>\n");
 }
 
-/// `up packets 1,234`; what is zero, empty or told by another figure is left out.
+/// Formats counters as `up packets 1,234`; zeros, empty values and redundant ones are skipped.
 fn flatten(prefix: &str, value: &Value, words: &mut Vec<String>) {
     let named = |name: &str| match prefix {
         "" => name.to_owned(),
@@ -158,13 +158,14 @@ fn flatten(prefix: &str, value: &Value, words: &mut Vec<String>) {
     }
 }
 
-/// Packets tell what their bytes would; only what was delivered has both.
+/// Returns true if a counter is not redundant. Bytes are shown beside packets for delivered data
+/// only.
 fn tells(name: &str) -> bool {
     let doubled = name.ends_with(".bytes") && !name.ends_with("delivered.bytes");
     !doubled && !name.contains(".offered.") && !name.ends_with("_ran_us") && name != "covered_us"
 }
 
-/// The exact commands.
+/// Writes the exact commands.
 pub(super) fn commands(html: &mut String, scenario: &Scenario) {
     html.push_str("<h3>Commands</h3>\n<dl class=\"commands\">");
     for entry in scenario
@@ -182,7 +183,7 @@ pub(super) fn commands(html: &mut String, scenario: &Scenario) {
     html.push_str("</dl>\n");
 }
 
-/// Words as a shell reads them.
+/// Quotes words for a shell.
 fn quoted(words: &[String]) -> String {
     let quote = |word: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%$".contains(c);

@@ -1,4 +1,4 @@
-//! The two plots of a scenario.
+//! The two plots of a scenario: figures by tool, and rates over time.
 
 use crate::plot::{BarRow, Bars, Fill, Line, Lines};
 use crate::result::{Ending, Entry, Measure, Sample, Scenario};
@@ -7,12 +7,13 @@ use crate::stats::Spread;
 
 /// The tool that the race is about.
 const OURS: &str = "longhaul";
-/// Lines end after so many times the shortest run: a run of minutes would hide one of seconds.
+/// Lines end after this many times the shortest run, since a run of minutes would hide one of
+/// seconds.
 const HORIZON: f64 = 6.0;
-/// More lines than these cannot be told apart.
+/// Most lines that can be told apart.
 const MOST_LINES: usize = 6;
 
-/// A bar for each tool, in the scenario's order.
+/// The plot of figures: a bar for each tool, in the scenario's order.
 pub(super) fn bars(scenario: &Scenario) -> Bars {
     let less = if scenario.measure.less_is_better() {
         ", less is better"
@@ -62,7 +63,7 @@ fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
     }
 }
 
-/// The rate until a run was ended, which is drawn, but counts nowhere.
+/// The rate of a run until its time limit. It is drawn but not counted.
 fn so_far(scenario: &Scenario, sample: &Sample) -> Option<f64> {
     let Ending::TimedOut { files, bytes } = &sample.ending else {
         return None;
@@ -83,7 +84,8 @@ fn cut(text: &str) -> String {
     text.chars().take(MOST - 1).chain(['…']).collect()
 }
 
-/// The rate over time of the fastest tools and the slowest; None where nothing lasts long enough.
+/// The plot of rates over time, for the fastest tools and the slowest; `None` if no run is long
+/// enough.
 pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
     let mut entries: Vec<(&Entry, &Sample)> = scenario
         .entries
@@ -96,7 +98,7 @@ pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
     if longest.fold(0.0, f64::max) < 1.0 {
         return None;
     }
-    // longhaul, then scp, which everybody knows, then who came nearest.
+    // longhaul first, then scp as the well-known reference, then the others by time.
     entries.sort_by(|(a, one), (b, other)| {
         let key = |entry: &Entry| match entry.tool.as_str() {
             OURS => 0,
@@ -131,7 +133,7 @@ fn shown_sample(entry: &Entry) -> Option<&Sample> {
     entry.middle().or_else(|| entry.samples.last())
 }
 
-/// In steps of a fiftieth of what is shown: finer ones show bursts rather than rates.
+/// Rates in steps of a fiftieth of the shown time: finer ones would show bursts.
 fn rate_over_time(sample: &Sample, horizon: f64) -> Vec<(f64, f64)> {
     let step = (sample.seconds.min(horizon) / 50.0).max(0.1);
     let mut rates = Vec::new();

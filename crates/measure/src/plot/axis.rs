@@ -1,10 +1,10 @@
-//! Grid lines with their values.
+//! Draws grid lines with values.
 
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 use crate::shown;
 
-/// Values along the lower border, with lines up to `top`.
+/// Draws values along the lower border, with lines up to `top`.
 pub(super) fn below(svg: &mut Svg, scale: &Scale, top: f64, bottom: f64, unit: &str) {
     for (value, label) in scale.marks() {
         let x = scale.at(value);
@@ -23,7 +23,7 @@ pub(super) fn below(svg: &mut Svg, scale: &Scale, top: f64, bottom: f64, unit: &
     );
 }
 
-/// Values along the left border, with lines up to `right`.
+/// Draws values along the left border, with lines up to `right`.
 pub(super) fn beside(svg: &mut Svg, scale: &Scale, left: f64, right: f64, unit: &str) {
     for (value, label) in scale.marks() {
         let y = scale.at(value);
@@ -42,7 +42,7 @@ pub(super) fn beside(svg: &mut Svg, scale: &Scale, left: f64, right: f64, unit: 
     );
 }
 
-/// A value of an axis, without digits that say nothing.
+/// Formats a value of an axis without trailing zeros.
 fn round(value: f64) -> String {
     if value >= 10_000.0 {
         return shown::count(value.round() as u64);

@@ -1,4 +1,4 @@
-//! Horizontal bars with names on the left and figures on the right.
+//! Bar plots: horizontal bars with names on the left and figures on the right.
 
 use super::axis;
 use super::scale::Scale;
@@ -12,45 +12,45 @@ const RIGHT: f64 = 620.0;
 const TOP: f64 = 6.0;
 const ROW: f64 = 24.0;
 
-/// How a bar looks.
+/// The look of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// The tool that the plot is about.
     Ours,
-    /// Another.
+    /// Another tool.
     Other,
-    /// Not a copying tool: what the path gives.
+    /// The capacity of the path, which is no tool's figure.
     Reference,
-    /// A run that was ended before it was done.
+    /// A run that was ended early.
     Stopped,
 }
 
 /// One bar.
 #[derive(Debug, Clone)]
 pub struct BarRow {
-    /// On the left.
+    /// Text on the left.
     pub label: String,
-    /// Its length, with whiskers from least to most; None for a row without a bar.
+    /// Length of the bar, with whiskers from minimum to maximum; `None` for a row without a bar.
     pub value: Option<Spread>,
-    /// On the right; the median if empty.
+    /// Text on the right; empty for the median.
     pub note: String,
-    /// Its look.
+    /// The look.
     pub fill: Fill,
 }
 
 /// A plot of bars.
 #[derive(Debug, Clone)]
 pub struct Bars {
-    /// What a reader hears who does not see it.
+    /// Text alternative for screen readers.
     pub title: String,
-    /// Of the values.
+    /// Unit of the values.
     pub unit: String,
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub rows: Vec<BarRow>,
 }
 
 impl Bars {
-    /// The picture.
+    /// Draws the plot.
     pub fn draw(&self) -> Svg {
         let bottom = TOP + ROW * self.rows.len() as f64;
         let mut svg = Svg::new(WIDTH, bottom + 36.0, &self.title);
@@ -103,7 +103,7 @@ fn draw_row(svg: &mut Svg, scale: &Scale, top: f64, row: &BarRow) {
     } else {
         row.note.clone()
     };
-    // A long note would leave the picture on the right: it stands at the left of a gap then.
+    // A long note would not fit on the right, so it starts at the left of a gap.
     let beside = most.max(end) + 7.0;
     svg.text(strong, (beside, middle + 4.0), Anchor::Start, &note);
 }

@@ -1,4 +1,4 @@
-//! Lines over time, each with a dash pattern and a mark of its own, and its name at its end.
+//! Line plots over time: each line has its own dash pattern and mark, and its name at its end.
 
 use super::axis;
 use super::scale::Scale;
@@ -15,27 +15,27 @@ const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 2"];
 /// One line.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// At its end.
+    /// Text at the end of the line.
     pub label: String,
-    /// From left to right.
+    /// Points from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
-/// A plot of lines. The first is the one that the plot is about.
+/// A plot of lines. The first one is the tool that the plot is about.
 #[derive(Debug, Clone)]
 pub struct Lines {
-    /// What a reader hears who does not see it.
+    /// Text alternative for screen readers.
     pub title: String,
-    /// Along the lower border.
+    /// Unit of the lower border.
     pub x_unit: String,
-    /// Along the left border.
+    /// Unit of the left border.
     pub y_unit: String,
-    /// In the order of their looks.
+    /// The lines; their looks follow this order.
     pub lines: Vec<Line>,
 }
 
 impl Lines {
-    /// The picture.
+    /// Draws the plot.
     pub fn draw(&self) -> Svg {
         let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
         let most = |of: fn(&(f64, f64)) -> f64| {
@@ -49,7 +49,7 @@ impl Lines {
         let y = Scale::linear(most(|point| point.1), BOTTOM, TOP);
         axis::below(&mut svg, &x, TOP, BOTTOM, &self.x_unit);
         axis::beside(&mut svg, &y, LEFT, RIGHT, &self.y_unit);
-        // The first is drawn last, on top of the others.
+        // Draw the first line last, on top of the others.
         for (number, line) in self.lines.iter().enumerate().rev() {
             draw_line(&mut svg, number, &line.points, &x, &y);
         }
@@ -75,7 +75,7 @@ fn draw_line(svg: &mut Svg, number: usize, points: &[(f64, f64)], x: &Scale, y: 
     let (class, dash) = look(number);
     let places: Vec<(f64, f64)> = points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
     svg.path(&class, dash, &places);
-    // A few marks tell lines apart where they cross; at every point they would hide them.
+    // A few marks distinguish crossing lines; one at every point would hide them.
     let every = (places.len() / 4).max(1);
     let marked = places.iter().skip(number % every).step_by(every);
     for place in marked {

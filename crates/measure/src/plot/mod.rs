@@ -1,5 +1,5 @@
-//! Static plots as SVG: a scale, axes, bars and lines. No scripts, nothing from elsewhere, and
-//! nothing that only a colour tells: bars carry their names, lines their dashes and marks.
+//! Static plots as SVG: a scale, axes, bars and lines. They have no scripts or external parts, and
+//! colour is never the only distinction: bars have names, lines have dashes and marks.
 
 mod axis;
 mod bars;

@@ -1,6 +1,6 @@
-//! From values to places.
+//! Maps values to coordinates.
 
-/// How values become places along one direction.
+/// Maps values to coordinates along one axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
     low: f64,
@@ -11,7 +11,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// From zero to at least `high`, onto the pixels `from` to `to`.
+    /// A linear scale from zero to at least `high`, onto the pixels `from` to `to`.
     pub fn linear(high: f64, from: f64, to: f64) -> Self {
         let high = if high.is_finite() && high > 0.0 {
             high
@@ -28,7 +28,7 @@ impl Scale {
         }
     }
 
-    /// Between powers of ten that hold `low` and `high`, both above zero.
+    /// A logarithmic scale that contains `low` and `high`, both above zero.
     pub fn log(low: f64, high: f64, from: f64, to: f64) -> Self {
         let low = if low.is_finite() && low > 0.0 {
             low
@@ -40,10 +40,10 @@ impl Scale {
         } else {
             low * 10.0
         };
-        // A value on the lowest line would have no bar at all: below it is room.
+        // Leave room below the lowest value, whose bar would have no length otherwise.
         let low = 10_f64.powf((low / 1.5).log10().floor());
         let decades = (high / low).log10();
-        // A whole decade for a little more than a power of ten wastes the plot.
+        // Extend by a part of a decade, since a whole one could leave most of the plot empty.
         let whole = decades.floor();
         let part = [1.0_f64, 2.0, 5.0, 10.0]
             .into_iter()
@@ -59,7 +59,8 @@ impl Scale {
         }
     }
 
-    /// Logarithmic if the values, all above zero, range over more than a factor of 25.
+    /// Chooses a logarithmic scale if the values, all above zero, differ by more than a factor of
+    /// 25.
     pub fn fitting(values: &[f64], from: f64, to: f64) -> Self {
         let positive = values.iter().copied().filter(|v| v.is_finite() && *v > 0.0);
         let high = positive.clone().fold(0.0, f64::max);
@@ -71,12 +72,12 @@ impl Scale {
         }
     }
 
-    /// Whether equal steps are equal factors.
+    /// Returns true for a logarithmic scale.
     pub fn is_log(&self) -> bool {
         self.log
     }
 
-    /// Where a value lies; what is outside lies on the border.
+    /// The coordinate of a value; values out of range are on the border.
     pub fn at(&self, value: f64) -> f64 {
         let part = if self.log {
             (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
@@ -86,7 +87,7 @@ impl Scale {
         self.from + part.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Values to draw a line at, and whether it gets a label.
+    /// Values of grid lines, with true if they get a label.
     pub fn marks(&self) -> Vec<(f64, bool)> {
         if !self.log {
             return ticks(self.high).into_iter().map(|v| (v, true)).collect();
@@ -107,7 +108,7 @@ impl Scale {
     }
 }
 
-/// Round values from zero to `high`, four to eight of them.
+/// Four to eight round values from zero to `high`.
 pub fn ticks(high: f64) -> Vec<f64> {
     let step = step(high);
     let mut values = Vec::new();

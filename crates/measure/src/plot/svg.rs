@@ -1,21 +1,21 @@
-//! An SVG picture under construction.
+//! Builds an SVG picture.
 
 use std::fmt::Write as _;
 
 use crate::html::escaped;
 
-/// Where a text stands from its point.
+/// The position of a text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// Begins there.
+    /// The text begins at the point.
     Start,
-    /// Has its middle there.
+    /// The text is centered on the point.
     Middle,
-    /// Ends there.
+    /// The text ends at the point.
     End,
 }
 
-/// A picture; coordinates are in pixels from the left top.
+/// An SVG picture; coordinates are pixels from the top left.
 #[derive(Debug, Clone)]
 pub struct Svg {
     width: f64,
@@ -25,7 +25,7 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// An empty picture. The title is what a reader hears who does not see it.
+    /// Creates an empty picture. The title is its text alternative for screen readers.
     pub fn new(width: f64, height: f64, title: &str) -> Self {
         Self {
             width,
@@ -35,7 +35,7 @@ impl Svg {
         }
     }
 
-    /// A straight line; `class` names its look (see [`Self::STYLE`]).
+    /// Adds a straight line; `class` is its style (see [`Self::STYLE`]).
     pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let (x1, y1, x2, y2) = (short(from.0), short(from.1), short(to.0), short(to.1));
         let _ = write!(
@@ -44,7 +44,7 @@ impl Svg {
         );
     }
 
-    /// A rectangle with a fill of its own, such as `url(#hatch)`.
+    /// Adds a rectangle; `class` is its style.
     pub fn rect(&mut self, class: &str, at: (f64, f64), width: f64, height: f64) {
         let (x, y, width, height) = (short(at.0), short(at.1), short(width), short(height));
         let _ = write!(
@@ -53,7 +53,7 @@ impl Svg {
         );
     }
 
-    /// A text.
+    /// Adds a text.
     pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "start",
@@ -68,7 +68,7 @@ impl Svg {
         );
     }
 
-    /// A line through points, with a dash pattern (empty for none).
+    /// Adds a line through points, with a dash pattern (empty for none).
     pub fn path(&mut self, class: &str, dash: &str, points: &[(f64, f64)]) {
         let mut data = String::new();
         for (number, (x, y)) in points.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Svg {
         );
     }
 
-    /// One of six marks: disc, ring, square, triangle, cross, diamond.
+    /// Adds one of six marks: disc, ring, square, triangle, cross, diamond.
     pub fn mark(&mut self, number: usize, class: &str, at: (f64, f64)) {
         let (x, y) = at;
         let polygon = |points: &[(f64, f64)]| {
@@ -110,7 +110,7 @@ impl Svg {
         self.body.push_str(&shape);
     }
 
-    /// How the classes look: one style for all pictures of a page.
+    /// The styles of the classes, once for all pictures of a page.
     pub const STYLE: &'static str = "\
         svg text{font:12px system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#222}\
         svg .small{font-size:11px;fill:#555}\
@@ -128,7 +128,7 @@ impl Svg {
         svg .mark{fill:#fff}svg .mark.c0{fill:#0b5c8a;stroke-width:1}\
         svg .ring{fill:none;stroke-width:1.6}svg .mark:not(.c0){stroke-width:1.4}";
 
-    /// Patterns that [`Self::STYLE`] refers to: once in each document.
+    /// The patterns that [`Self::STYLE`] refers to, once for each document.
     pub const PATTERNS: &'static str = "\
         <defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
         patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#fff\"/>\
@@ -137,7 +137,7 @@ impl Svg {
         <rect width=\"5\" height=\"5\" fill=\"#fff\"/>\
         <circle cx=\"2\" cy=\"2\" r=\"1\" fill=\"#5d656c\"/></pattern></defs>";
 
-    /// The element, for a page that has [`Self::STYLE`] and [`Self::PATTERNS`].
+    /// The `svg` element, for a page that has [`Self::STYLE`] and [`Self::PATTERNS`].
     pub fn element(&self) -> String {
         let (width, height) = (short(self.width), short(self.height));
         format!(
@@ -147,7 +147,7 @@ impl Svg {
         )
     }
 
-    /// A file of its own.
+    /// A self-contained SVG file.
     pub fn document(&self) -> String {
         let element = self.element();
         let (open, rest) = element.split_once("</title>").unwrap_or(("", ""));
@@ -159,7 +159,7 @@ impl Svg {
     }
 }
 
-/// Tenths of a pixel are enough.
+/// Formats a coordinate, to a tenth of a pixel.
 fn short(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();

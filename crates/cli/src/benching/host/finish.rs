@@ -7,7 +7,7 @@ use crate::benching::keep;
 use crate::flags::low::Places;
 
 impl Driver<'_> {
-    /// Removes what was put at the far end, and says what may be left there.
+    /// Removes the files at the far end, and returns a warning for each that may remain.
     pub(super) fn clean(&mut self) -> Vec<String> {
         let host = self.hosts.name(HostId(0));
         let left = self.far.clean().into_iter().map(|path| {
@@ -16,7 +16,7 @@ impl Driver<'_> {
         left.collect()
     }
 
-    /// Cleans up, and says what follows from the figures.
+    /// Cleans up, and completes the result with the conclusions from the figures.
     pub(super) fn finish(mut self) -> (Bench, Result<(), String>) {
         let left = self.clean();
         let mut bench = self.bench;

@@ -1,4 +1,4 @@
-//! What both ends have, and what is wanted of it.
+//! Chooses the settings to measure from what both ends support and the flags ask for.
 
 use std::process::Command;
 
@@ -9,10 +9,10 @@ use transfer::connect::Facts;
 
 use crate::flags::low::{BenchArgs, Places};
 
-/// The usual connections and channels.
+/// The (connections, channels) that are measured by default.
 const LANES: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 1), (4, 1)];
 
-/// What both ends have, and what only the other has.
+/// The algorithms that both ends have, and those that only the host has.
 pub(super) struct Found {
     pub(super) offer: Offer,
     pub(super) named: Vec<Named>,
@@ -45,7 +45,7 @@ pub(super) fn find(args: &BenchArgs, facts: &Facts) -> Found {
 /// The ciphers and MACs that OpenSSH's ssh knows.
 ///
 /// # Errors
-/// There is none, one sentence.
+/// There is no ssh; one sentence.
 pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
     let ask = |what: &str| {
         let said = Command::new("ssh").args(["-Q", what]).output();
@@ -57,7 +57,7 @@ pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
     Ok((ask("cipher")?, ask("mac")?))
 }
 
-/// The kinds of data that are sent, those that are made first.
+/// The kinds of data to send, generated ones first.
 pub(super) fn data(args: &BenchArgs) -> Vec<Data> {
     let mut data = match args.data.is_empty() {
         true => vec![Data::Random, Data::Text, Data::Gzipped],
@@ -80,7 +80,7 @@ pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> Wanted {
     }
 }
 
-/// With files where they are wanted.
+/// Moves all settings to disk if `--place disk` asks for it.
 pub(super) fn placed(mut settings: Vec<Setting>, places: Places) -> Vec<Setting> {
     if places == Places::Disk {
         for setting in &mut settings {

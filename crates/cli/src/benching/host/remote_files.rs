@@ -1,4 +1,4 @@
-//! The other end: where its files lie, and what its processor does.
+//! The other end of a benchmark: its files, and the processor time that it uses.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -9,30 +9,31 @@ use transfer::bench::remote_probe::{RemoteProbe, Used};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 
-/// A process of a connection that has ended is gone within this time, or is counted later.
+/// A process whose connection has ended is expected to exit within `TRIES` times `TRY`. Otherwise
+/// its time counts towards the next run.
 const TRIES: u32 = 25;
 const TRY: Duration = Duration::from_millis(20);
 
 pub(super) struct Far {
     end: RemoteProbe,
-    /// Why nothing can be asked.
+    /// The reason why the other end answers no probes.
     silent: Option<String>,
-    /// A folder in memory.
+    /// The in-memory folder there, if there is one.
     memory: Option<Vec<u8>>,
-    /// What files on disk are named, relative to the login folder or not.
+    /// Prefix of files on disk: empty for the login folder, or a path with a slash.
     folder: String,
     name: String,
-    /// What is there, with its size.
+    /// The files that were put there, with their size if it is known.
     files: BTreeMap<(Place, Data), Option<u64>>,
-    /// While nothing runs.
+    /// Usage while no copy runs.
     idle: Option<Used>,
     last: Option<Used>,
-    /// Processor seconds of a login.
+    /// Processor seconds that a login costs there.
     login: Option<f64>,
 }
 
 impl Far {
-    /// Over a session of its own; with the bytes that are free in memory there.
+    /// Probes the host over a session of its own. Returns also the free bytes in memory there.
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
         let mut end = RemoteProbe::new(session);
         let room = end.room();
@@ -56,23 +57,24 @@ impl Far {
         (far, memory.map(|(_, free)| free))
     }
 
-    /// Why nothing can be asked, if nothing can.
+    /// The reason why the other end answers no probes, if that is so.
     pub(super) fn why(&self) -> Option<&str> {
         self.silent.as_deref()
     }
 
-    /// Files get this name, on disk in this folder.
+    /// Sets the name of the files, and their folder on disk.
     pub(super) fn name_files(&mut self, name: &str, folder: Option<&str>) {
         name.clone_into(&mut self.name);
         self.folder = folder.map_or_else(String::new, |folder| format!("{folder}/"));
     }
 
-    /// Files go to disk, as those in memory could not be written; false where they do already.
+    /// Moves files to disk because memory could not be written. Returns false if they are there
+    /// already.
     pub(super) fn give_memory_up(&mut self) -> bool {
         self.memory.take().is_some()
     }
 
-    /// Where the file of a setting lies.
+    /// The remote path of a setting's file.
     pub(super) fn path(&self, setting: &Setting) -> copy::Place {
         copy::Place::Remote {
             host: HostId(0),
@@ -88,17 +90,18 @@ impl Far {
         }
     }
 
-    /// The file of a setting is there with this size, or may be there.
+    /// Notes that the file of a setting exists with this size; `None` if it only may exist.
     pub(super) fn has(&mut self, setting: &Setting, size: Option<u64>) {
         self.files.insert((setting.place, setting.data), size);
     }
 
-    /// The size that it has.
+    /// The size of a setting's remote file, if known.
     pub(super) fn size(&self, setting: &Setting) -> Option<u64> {
         self.files.get(&(setting.place, setting.data)).copied()?
     }
 
-    /// Processor time of the server once the last run's processes are gone.
+    /// Processor seconds that the server used since the last call, once the last run's processes
+    /// have exited.
     pub(super) fn settle(&mut self) -> Option<f64> {
         let idle = self.idle?;
         let before = self.last?;
@@ -113,26 +116,28 @@ impl Far {
             }
             thread::sleep(TRY);
         }
-        // What is left of it counts with the next run, so this one's is not known.
+        // A process has not exited: its time counts with the next run, so this run's time is
+        // unknown.
         self.last = self.end.used().ok();
         None
     }
 
-    /// A run has ended that was hardly more than a login.
+    /// Notes the processor time of a run that was hardly more than a login.
     pub(super) fn logged_in(&mut self) {
         let Some(used) = self.settle() else { return };
         self.login = Some(self.login.map_or(used, |known| known.min(used)));
     }
 
-    /// Processor seconds of the last run, without its logins.
+    /// Processor seconds of the last run, without those of its logins.
     pub(super) fn used_since(&mut self, logins: u32) -> Option<f64> {
         let used = self.settle()?;
-        // No login at all cannot be: the processes of others are hidden there.
+        // A login always costs something. Zero means that processes of other users are hidden
+        // there.
         let login = self.login.filter(|login| *login > 0.0)?;
         Some((used - login * f64::from(logins)).max(0.0))
     }
 
-    /// Removes what was put there, and names what may be left since nobody answers any more.
+    /// Removes the remote files. Returns those that may remain because the connection is lost.
     pub(super) fn clean(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         for (place, data) in std::mem::take(&mut self.files).into_keys() {

@@ -1,4 +1,4 @@
-//! How large a file is copied, so that a run takes as long as it should.
+//! Chooses file sizes so that a run takes the intended time.
 
 use std::collections::BTreeMap;
 
@@ -6,48 +6,48 @@ use measure::Way;
 use measure::bench::{Compression, Data, Place, Ratio, Setting};
 use transfer::bench::data;
 
-/// A run is not longer than this, in seconds: more runs tell more than longer ones.
+/// Longest run in seconds: more runs say more than longer ones.
 const LONGEST: f64 = 1.2;
-/// A run is not shorter where there is time: progress is told twenty times a second.
+/// Shortest run in seconds if time permits: progress is reported twenty times a second.
 const SHORTEST: f64 = 0.4;
-/// Round trips that a run takes at least: slow start takes up to ten, and a rate of slow start alone
-/// is far below that of the path.
+/// Fewest round trips in a run. Slow start takes up to ten, and its rate is far below the path's.
 const ROUND_TRIPS: f64 = 30.0;
-/// But no longer than this, in seconds.
+/// Upper bound in seconds on the run time that [`ROUND_TRIPS`] asks for.
 const LONGEST_WAIT: f64 = 6.0;
 const MIB: u64 = 1 << 20;
-/// The largest file.
+/// The largest file, in bytes.
 const MOST: u64 = 512 * MIB;
-/// The largest where nobody tells how much room there is.
+/// The largest file, in bytes, if free space at the other end is unknown.
 const UNKNOWN: u64 = 48 * MIB;
-/// What a path is taken for before anything is known, in bytes a second.
+/// Assumed rate of a path before anything was measured, in bytes a second.
 const GUESS: f64 = 30e6;
 
-/// What rates are alike in.
+/// Settings with equal keys are expected to reach similar rates; the last field is a longhaul at
+/// both ends.
 type Like = (Compression, Data, Way, Place, bool);
 
-/// See the module.
+/// Remembers rates and ratios, and computes file sizes from them.
 pub(super) struct Sizes {
     limit: f64,
-    /// Seconds of a run.
+    /// Intended seconds of a run.
     aim: f64,
-    /// Settings that run whatever the time.
+    /// Number of settings that run even if time is short.
     pub(super) must: usize,
-    /// Bytes that are free at the other end.
+    /// Free bytes at the other end, if known.
     room: Option<u64>,
     rates: BTreeMap<Like, f64>,
-    /// What one core compresses in a second.
+    /// Bytes that one core compresses in a second.
     packs: BTreeMap<(Compression, Data), f64>,
-    /// How small the data become.
+    /// Compressed size as a share of the original.
     ratios: BTreeMap<(Compression, Data), f64>,
-    /// The shortest round trip that was seen, in seconds.
+    /// The shortest round trip so far, in seconds; 0 if unknown.
     round_trip: f64,
-    /// The version of the longhaul at the other end.
+    /// Version of the longhaul at the other end.
     pub(super) longhaul: Option<String>,
 }
 
 impl Sizes {
-    /// For `limit` seconds.
+    /// Plans for a measurement of `limit` seconds.
     pub(super) fn new(limit: f64, room: Option<u64>) -> Self {
         Self {
             limit,
@@ -62,7 +62,7 @@ impl Sizes {
         }
     }
 
-    /// Looks at data of a kind: how small they become.
+    /// Compresses a sample of this kind of data, and notes rates and ratios.
     pub(super) fn look(&mut self, kind: Data, piece: &[u8]) -> Vec<Ratio> {
         let looked = [
             (Compression::Zlib, data::by_zlib(piece)),
@@ -81,23 +81,24 @@ impl Sizes {
             .to_vec()
     }
 
-    /// So many settings are to run, seven times each; so many have to.
+    /// Sets the run time for `settings` settings of about seven runs each, of which `must` have to
+    /// run.
     pub(super) fn expect(&mut self, settings: usize, must: usize) {
         self.must = must;
         let each = self.limit / (settings.max(1) as f64 * 7.0);
-        // With hardly any time at all, a run of each is as short as can be.
+        // With very little time, every setting still gets about two runs, however short.
         let least = SHORTEST.min(self.limit / (settings.max(1) as f64 * 2.0));
         self.aim = each.clamp(least, LONGEST);
     }
 
-    /// A run had this rate. A slower one does not make the next ones shorter, which would make them
-    /// slower again.
+    /// Notes the rate of a run. Only the highest counts: a slow run must not shorten the next ones,
+    /// which would make them slower still.
     pub(super) fn ran(&mut self, setting: &Setting, rate: f64) {
         let known = self.rates.entry(like(setting)).or_insert(rate);
         *known = known.max(rate);
     }
 
-    /// A round trip of the path, in seconds.
+    /// Notes a round trip of the path, in seconds.
     pub(super) fn note_round_trip(&mut self, seconds: f64) {
         let first = self.round_trip == 0.0;
         if seconds > 0.0 && (first || seconds < self.round_trip) {
@@ -105,13 +106,13 @@ impl Sizes {
         }
     }
 
-    /// Seconds that the next run is to take.
+    /// Intended seconds of the next run.
     fn aim(&self) -> f64 {
         let path = (self.round_trip * ROUND_TRIPS).min(LONGEST_WAIT);
         self.aim.max(path.min(self.limit / 10.0))
     }
 
-    /// Bytes of the next run of a setting, with so much free at this end.
+    /// Bytes to copy in a setting's next run; `near` bytes are free at this end.
     pub(super) fn of(&self, setting: &Setting, near: u64) -> u64 {
         let plain = |way| {
             let like = (Compression::None, setting.data, way, setting.place, false);
@@ -123,7 +124,7 @@ impl Sizes {
             let path = path.copied().unwrap_or(GUESS);
             // Compression is at most as fast as a core.
             let of = (setting.compression, setting.data);
-            // Smaller data pass faster.
+            // Data that compress well pass faster.
             let ratio = self
                 .ratios
                 .get(&of)
@@ -169,7 +170,8 @@ mod tests {
         }
     }
 
-    /// Runs of 0.4 s at 100 ms were slow start alone: 3.5 MB/s were measured on a path of 12.5 MB/s.
+    /// Regression: runs of 0.4 s at 100 ms were slow start alone; 3.5 MB/s were measured on a path
+    /// of 12.5 MB/s.
     #[test]
     fn a_run_takes_many_round_trips() {
         let mut sizes = Sizes::new(180.0, None);
@@ -180,10 +182,10 @@ mod tests {
         sizes.note_round_trip(0.1);
         let long = sizes.of(&plain(), near);
         assert!(short < 12_000_000 && long > 37_500_000, "{short} {long}");
-        // A run that others slowed down does not shorten the next.
+        // A run that other traffic slowed down does not shorten the next.
         sizes.ran(&plain(), 1e6);
         assert_eq!(sizes.of(&plain(), near), long);
-        // Nor is a run longer than a tenth of the time.
+        // A run is at most a tenth of the time limit.
         let mut hurried = Sizes::new(10.0, None);
         hurried.expect(60, 4);
         hurried.ran(&plain(), 12.5e6);

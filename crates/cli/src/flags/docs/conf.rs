@@ -1,5 +1,5 @@
-//! Pages of configuration files: longhaul-serve.conf(5), from its table of options, and
-//! longhaul-relay.conf(5), from the table of flags.
+//! Man pages of configuration files: longhaul-serve.conf(5) from its table of options, and
+//! longhaul-relay.conf(5) from the table of flags.
 
 use clap_mangen::roff::{Roff, roman};
 
@@ -10,7 +10,7 @@ use crate::flags::table::relay_rows;
 use crate::relaying::config::{OPERANDS, is_for_file};
 use crate::serving::options::{KeyOptions, Options, Row};
 
-/// longhaul-serve.conf(5).
+/// The man page longhaul-serve.conf(5).
 pub(super) fn serve() -> Vec<u8> {
     let mut roff = begun(
         "LONGHAUL-SERVE.CONF",
@@ -43,7 +43,7 @@ pub(super) fn serve() -> Vec<u8> {
     roff.render().into_bytes()
 }
 
-/// longhaul-relay.conf(5).
+/// The man page longhaul-relay.conf(5).
 pub(super) fn relay() -> Vec<u8> {
     let mut roff = begun(
         "LONGHAUL-RELAY.CONF",

@@ -10,41 +10,41 @@ use measure::bench::Data;
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::{bench_rows, bootstrap_rows};
 
-/// The flags of `longhaul bench`, and what is measured.
+/// The flags of `longhaul bench`, and the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BenchArgs {
     pub(crate) local: bool,
     pub(crate) time: Option<Duration>,
-    /// All three where it is empty.
+    /// Kinds of data; empty for all three generated ones.
     pub(crate) data: Vec<Data>,
     pub(crate) file: Option<PathBuf>,
-    /// All that both ends have where it is empty.
+    /// Ciphers; empty for all that both ends have.
     pub(crate) ciphers: Vec<String>,
-    /// The usual ones where it is empty.
+    /// (connections, channels); empty for the default ones.
     pub(crate) lanes: Vec<(u32, u32)>,
     pub(crate) places: Places,
-    /// What longhaul does not have too, by OpenSSH's ssh.
+    /// Measure also, with OpenSSH's ssh, algorithms that longhaul lacks.
     pub(crate) insecure_too: bool,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) far_folder: Option<String>,
     pub(crate) json: bool,
     pub(crate) csv: bool,
     pub(crate) html: Option<PathBuf>,
-    /// The host and how it is reached: as the sources of a copy.
+    /// The host, as the source of a copy, and the flags for reaching it.
     pub(crate) login: CopyArgs,
-    /// Two results, and nothing is measured.
+    /// Two results to compare, instead of measuring.
     pub(crate) compare: Option<(PathBuf, PathBuf)>,
 }
 
-/// Between what files are copied.
+/// The places between which files are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// Memories, and disks.
+    /// Memory to memory, and disk to disk.
     #[default]
     Both,
-    /// Memories.
+    /// Memory to memory.
     Memory,
-    /// Disks.
+    /// Disk to disk.
     Disk,
 }
 

@@ -11,7 +11,7 @@ use lab::path::Dscp;
 use super::{Family, OPERANDS, UsageError, When, from_rows, usage_of};
 use crate::flags::table::{dial_rows, ssh_config_rows};
 
-/// The flags of `longhaul dial`, and where to.
+/// The flags of `longhaul dial`, with host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DialArgs {
     pub(crate) host: String,
@@ -23,9 +23,9 @@ pub(crate) struct DialArgs {
     pub(crate) attempts: u32,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
-    /// Hosts on the way, at which halves of pairs are started.
+    /// Hosts on the way, on which relay halves are started.
     pub(crate) via: Option<String>,
-    /// The other half of a pair.
+    /// Address of the other half of a relay pair.
     pub(crate) pair: Option<String>,
     pub(crate) ssh_config: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ impl Default for DialArgs {
     }
 }
 
-/// The flags of `longhaul ssh-config`, and for which hosts.
+/// The flags of `longhaul ssh-config`, and the hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SshConfigArgs {
     pub(crate) hosts: Vec<String>,
@@ -89,7 +89,7 @@ pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageErr
     let mut args: SshConfigArgs =
         from_rows(ssh_config_rows(), matches).map_err(|what| usage(&what))?;
     args.hosts = operands(matches).map_err(|what| usage(&what))?;
-    // They become words of a line, which quotes, a comment or another line would end.
+    // Hosts become words of a line, which quotes, a comment or a newline would end.
     let bad = |host: &&String| {
         host.is_empty()
             || host
@@ -115,7 +115,7 @@ fn operands(matches: &ArgMatches) -> Result<Vec<String>, String> {
         .map_err(|_| "an operand is not valid UTF-8".to_owned())
 }
 
-/// For `longhaul dial`.
+/// A usage error of `longhaul dial`.
 fn wrong(what: &str) -> UsageError {
     usage_of("dial", "[flags] HOST PORT", what)
 }

@@ -9,31 +9,31 @@ use lab::path::Dscp;
 use super::{COMMAND, UsageError, from_rows, usage_of};
 use crate::flags::table::wrap_rows;
 
-/// The flags of `longhaul wrap`, and the program.
+/// The flags of `longhaul wrap`, and the program to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrapArgs {
     pub(crate) always: bool,
     pub(crate) no_tune: bool,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
-    /// `DEST=VIA`, with names in them.
+    /// `DEST=VIA`; host names are not resolved yet.
     pub(crate) routes: Vec<String>,
-    /// Destinations, with names in them.
+    /// Destinations; host names are not resolved yet.
     pub(crate) filters: Vec<String>,
     pub(crate) report: Option<Report>,
     pub(crate) check: bool,
     pub(crate) anyway: bool,
-    /// Say where the library is.
+    /// Print the path of the library.
     pub(crate) library: bool,
     pub(crate) command: Vec<OsString>,
 }
 
-/// Where the lines of a report go.
+/// The destination of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// To people, at the end.
+    /// Printed for people at the end.
     Shown,
-    /// Into a file, as JSON.
+    /// Written to a file, as JSON lines.
     Written(PathBuf),
 }
 
@@ -56,7 +56,7 @@ pub(super) fn wrap(matches: &ArgMatches) -> Result<WrapArgs, UsageError> {
     Err(wrong(why))
 }
 
-/// For `longhaul wrap`.
+/// A usage error of `longhaul wrap`.
 pub(crate) fn wrong(what: &str) -> UsageError {
     usage_of("wrap", "[flags] [--] PROGRAM [ARGS...]", what)
 }

@@ -6,10 +6,10 @@ use super::relay::time;
 use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::{BenchArgs, Places};
 
-/// More lanes than these are no way to copy.
+/// Most connections or channels that a setting may have.
 const MOST_LANES: u32 = 64;
 
-/// The flags of `longhaul bench`, beside those that say how the host is reached.
+/// The flags of `longhaul bench`, without those for reaching the host.
 pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,

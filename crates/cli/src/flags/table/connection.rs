@@ -9,10 +9,10 @@ use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::{Family, When};
 use crate::flags::rate::Rate;
 
-/// The largest limit scp takes: 100 Gbit/s in kbit/s.
+/// The largest limit that scp takes, in kbit/s: 100 Gbit/s.
 const MAX_LIMIT: u64 = 100 * 1024 * 1024;
 
-/// The first is what the flag means alone.
+/// Values of the flag; without a value it means the first.
 const COMPRESS: &[&str] = &["always", "auto", "never"];
 
 fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
@@ -20,7 +20,7 @@ fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
     number.ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()))
 }
 
-/// Bytes with a unit of scp's: powers of 1024.
+/// Parses bytes with scp's units, which are powers of 1024.
 fn buffer(text: &str) -> Result<u32, String> {
     let units = [('k', 10), ('m', 20), ('g', 30)];
     let unit = |c: char| units.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(&c));
@@ -37,7 +37,7 @@ fn buffer(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "has no buffer from 1024 bytes to 1g".to_owned())
 }
 
-/// How the host is reached.
+/// Flags for reaching the host.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('P'),

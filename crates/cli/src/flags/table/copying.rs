@@ -5,7 +5,7 @@ use crate::flags::low::Hash;
 
 const HASHES: &[&str] = &["blake3", "sha256"];
 
-/// What is copied, and how it is written.
+/// Flags about selecting files and writing them.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('r'),

@@ -1,7 +1,7 @@
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 
-/// What is kept of files beyond what -p and -a keep. Letters of rsync's stand for other things in
-/// scp: these have none.
+/// Flags for preserving more than -p and -a do. They have no letters, since those of rsync mean
+/// other things in scp.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: None,

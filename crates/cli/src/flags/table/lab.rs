@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use crate::flags::flag::{Flag, FlagInput, Group, Scp, ValueKind};
 use crate::flags::low::LabArgs;
 
-/// The options of the path, which the lab's own table knows.
+/// Rows for the options of the path, made from the lab's own table.
 pub(super) fn path_rows() -> &'static [Flag<LabArgs>] {
     static ROWS: LazyLock<Vec<Flag<LabArgs>>> =
         LazyLock::new(|| lab::path::OPTIONS.iter().map(path_row).collect());
@@ -21,7 +21,7 @@ fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
             (value, true) => ValueKind::Values(value),
         },
         help: option.help,
-        // Made once for the process, as the rest of the table is.
+        // Leaked once for the process; the rest of the table is static too.
         doc: format!("{}.", option.help).leak(),
         scp: Scp::Ours,
         group: Group::Path,
@@ -39,7 +39,7 @@ fn path_row(option: &'static lab::path::PathOption) -> Flag<LabArgs> {
     }
 }
 
-/// Which path to begin with.
+/// The flag that selects a named path.
 pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,
@@ -72,7 +72,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
     },
 ];
 
-/// What runs at the two ends, and what is told.
+/// Flags about the programs at the two ends, and about output.
 pub(super) const ROWS: &[Flag<LabArgs>] = &[
     Flag {
         short: None,

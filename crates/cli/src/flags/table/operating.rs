@@ -3,7 +3,7 @@ use crate::flags::low::RelayArgs;
 
 use super::relay::{count, time};
 
-/// The flags of `longhaul relay` that are not of one relay.
+/// The flags of `longhaul relay` that concern the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,

@@ -1,11 +1,11 @@
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::When;
 
-/// The first is what the flag means alone.
+/// Values of the flag; without a value it means the first.
 const PROGRESS: &[&str] = &["always", "auto", "never"];
 const COLOR: &[&str] = &["auto", "always", "never"];
 
-/// What is shown.
+/// Flags about output.
 pub(super) const ROWS: &[Flag] = &[
     Flag {
         short: Some('q'),

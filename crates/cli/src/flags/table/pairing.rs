@@ -5,10 +5,10 @@ use super::serve::ports;
 use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::RelayArgs;
 
-/// Connections that one may be spread over (`relay::facing`).
+/// Most connections that one relayed connection may be spread over (`relay::facing`).
 const MOST: usize = 16;
 
-/// The flags of `longhaul relay` that are about facing relays.
+/// The flags of `longhaul relay` about facing relays.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     },
 ];
 
-/// What facing relays are told.
+/// The arguments of facing relays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PairArgs {
     pub(crate) key: Option<PathBuf>,
@@ -169,13 +169,13 @@ pub(crate) struct PairArgs {
     pub(crate) accept_new: bool,
     pub(crate) stripes: Option<usize>,
     pub(crate) buffer: Option<usize>,
-    /// Nothing is compressed.
+    /// Turns compression off.
     pub(crate) plain: bool,
-    /// What was decided is said.
+    /// Log the decisions.
     pub(crate) explain: bool,
-    /// Hosts on the way, at which halves are started.
+    /// Hosts on the way, on which halves are started.
     pub(crate) via: Option<String>,
-    /// Where halves that are started over ssh may listen.
+    /// The ports that halves started over ssh may listen on.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) ssh_config: Option<PathBuf>,
     pub(crate) ssh_options: Vec<String>,

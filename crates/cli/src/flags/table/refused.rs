@@ -1,6 +1,6 @@
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 
-/// scp's flags that are errors here, each with its reason.
+/// Flags of scp that are errors here, each with its reason.
 pub(super) const ROWS: &[Flag] = &[
     refused(
         'O',

@@ -3,7 +3,7 @@ use std::time::Duration;
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::RelayArgs;
 
-/// The flags of `longhaul relay`.
+/// The flags of `longhaul relay`, without those about pairs and about the whole process.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
@@ -397,7 +397,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     },
 ];
 
-/// A number of bytes: 4096, 64k, 256KiB, 1M.
+/// Parses a number of bytes: 4096, 64k, 256KiB, 1M.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let wrong = || "is not a size such as 4096, 64KiB or 1MiB".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit());
@@ -418,7 +418,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A span of time: 500ms, 10s, 15m, 2h; seconds if nothing is said.
+/// Parses a span of time: 500ms, 10s, 15m, 2h; seconds without a unit.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "is not a time such as 500ms, 10s or 15m".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit());

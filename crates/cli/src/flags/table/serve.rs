@@ -327,7 +327,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
     },
 ];
 
-/// A range of ports, or one: 4000-4010.
+/// Parses a port or a range of ports: 4000-4010.
 pub(super) fn ports(text: &str) -> Result<(u16, u16), String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let range = text.split_once('-').unwrap_or((text, text));

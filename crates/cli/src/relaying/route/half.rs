@@ -1,5 +1,5 @@
-//! `longhaul relay half`: one half of a pair, started over somebody's login. It is there for as
-//! long as its standard input is.
+//! `longhaul relay half`: one half of a pair, started over an ssh login. It runs until its standard
+//! input ends.
 
 use std::env;
 use std::io;
@@ -17,21 +17,21 @@ use super::super::settle;
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 use crate::flags::low::RelayArgs;
 
-/// Whoever has started it says at once what is wanted.
+/// Time limit for the starter's first message.
 const BEGIN: Duration = Duration::from_secs(60);
-/// Whoever has said nothing for so long is gone: an sshd that does not ask whether its client is
-/// there keeps what it has started for hours.
+/// Time without a message after which the starter counts as gone. An sshd that does not probe its
+/// client keeps child processes for hours.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// The next half answers within this, TCP and TLS.
+/// Time limit for the next half to answer, with TCP and TLS.
 const MEET: Duration = Duration::from_secs(10);
 
-/// Relays until standard input ends; the process is to end at once then.
+/// Relays until standard input ends. The process should exit then.
 ///
 /// # Errors
-/// Why nothing came of it, which whoever started it was told too.
+/// The reason for the failure, which the starter has received too.
 pub(in super::super) fn run() -> Result<(), String> {
     let wrong = |e: io::Error| format!("a half of a pair cannot be started: {e}");
-    // The key is in memory alone.
+    // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
         ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
@@ -56,18 +56,18 @@ pub(in super::super) fn run() -> Result<(), String> {
             Ok(())
         }
         Err(why) => {
-            // Whoever does not listen any more is not told.
+            // The starter may have gone.
             let _ = voice.say(&Control::Failed(why.clone()));
             Err(why)
         }
     }
 }
 
-/// A half that takes legs.
+/// A half that accepts legs.
 struct Half {
     _relays: Relays,
     at: SocketAddr,
-    /// From elsewhere.
+    /// Other machines can connect to it.
     reachable: bool,
 }
 
@@ -149,7 +149,7 @@ fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Rela
     })
 }
 
-/// Whether the next half can be reached from here.
+/// Checks that the next half can be reached from here.
 fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
     let addresses = match &target.place {
         Place::Tcp {
@@ -177,7 +177,7 @@ fn reached_at() -> Option<IpAddr> {
     connection.split_ascii_whitespace().nth(2)?.parse().ok()
 }
 
-/// Answers, and takes legs that are carried here, until whoever started it is gone.
+/// Answers keepalives and accepts legs carried over ssh, until the starter is gone.
 fn follow(ear: &mut ControlReader, voice: &Arc<ControlWriter>, at: SocketAddr) {
     while let Ok(said) = ear.hear(FORGOTTEN) {
         match said {

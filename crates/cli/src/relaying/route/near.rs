@@ -1,4 +1,4 @@
-//! Halves of pairs that were started over ssh, from the end that has started them.
+//! Relay halves that were started over ssh, seen from the starter.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -14,18 +14,18 @@ use transfer::escape;
 
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 
-/// How long a shell may take to start what was asked for.
+/// Time limit for a shell to start the half.
 const START: Duration = Duration::from_secs(60);
-/// How long it may take to reach the next one.
+/// Time limit for a half to reach the next one.
 const BEGIN: Duration = Duration::from_secs(30);
-/// Who is there says so about every half a minute.
+/// Silence after which a half counts as gone; it sends a message every half minute.
 const SILENT: Duration = Duration::from_secs(100);
 
 /// A half that runs at a host.
 pub(super) struct RemoteHalf {
-    /// As the user names the host.
+    /// The host as the user named it.
     pub(super) name: String,
-    /// Its version.
+    /// Version of its longhaul.
     pub(super) software: String,
     /// The fingerprint of its key.
     pub(super) key: String,
@@ -35,7 +35,7 @@ pub(super) struct RemoteHalf {
 }
 
 impl RemoteHalf {
-    /// Hears that it is there.
+    /// Waits for the half's first message.
     pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
         let stream = &command.stream;
         let streams = ends(stream, stream, Listener::of_half());
@@ -59,7 +59,7 @@ impl RemoteHalf {
         }
     }
 
-    /// Why there is none.
+    /// Explains why no half answers.
     fn absent(&mut self, deaf: &ControlReadError) -> String {
         let name = &self.name;
         match deaf {
@@ -99,7 +99,8 @@ impl RemoteHalf {
         }
     }
 
-    /// Tells it what to do; the port that it takes legs at, if others than itself can come there.
+    /// Configures the half. Returns the port on which it accepts legs, if other machines can reach
+    /// that.
     pub(super) fn begin(&mut self, begin: StartHalf) -> Result<Option<u16>, String> {
         let name = &self.name;
         let gone = |_| format!("{name}: the half there is gone");
@@ -116,7 +117,7 @@ impl RemoteHalf {
         }
     }
 
-    /// Hears it for as long as it is there; why it is not, is told then.
+    /// Listens to the half until it ends. The reason is sent to `gone` then.
     pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredHalf> {
         let followed = MonitoredHalf {
             voice: Arc::clone(&self.voice),
@@ -148,7 +149,7 @@ impl RemoteHalf {
                 }
             };
             voice.drop_legs();
-            // Nobody waits for it where the whole chain was given up.
+            // The receiver is dropped when the whole chain was given up.
             let _ = gone.send(match why.is_empty() {
                 true => format!("{name}: the half there has ended"),
                 false => format!("{name}: the half there is gone: {why}"),
@@ -158,7 +159,7 @@ impl RemoteHalf {
     }
 }
 
-/// A half that is listened to. It ends with this.
+/// A half that a thread listens to. Dropping this ends it.
 pub(super) struct MonitoredHalf {
     pub(super) voice: Arc<ControlWriter>,
     stream: std::os::unix::net::UnixStream,
@@ -170,7 +171,7 @@ impl Drop for MonitoredHalf {
     }
 }
 
-/// Takes legs on loopback, for a half that cannot be reached otherwise.
+/// Accepts legs on loopback, and carries them over ssh to a half that cannot be reached otherwise.
 pub(super) struct Carrier {
     listener: TcpListener,
     pub(super) at: SocketAddr,
@@ -195,7 +196,7 @@ impl Carrier {
                     return;
                 };
                 let to = carrier.lock().clone();
-                // Who finds nobody here is told so by the end of the connection.
+                // Without a half, dropping the stream ends the connection.
                 if let Some(voice) = to {
                     leg = leg.wrapping_add(1);
                     let _ = voice
@@ -211,7 +212,7 @@ impl Carrier {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where legs go from now on.
+    /// Sets the half that legs are carried to from now on.
     pub(super) fn lead_to(&self, voice: Option<Arc<ControlWriter>>) {
         *self.lock() = voice;
     }
@@ -219,26 +220,27 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        // Wakes whoever accepts.
+        // Wakes the thread in accept(2).
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
 
-/// Says now and then that this end is there.
+/// Sends a keepalive to each half.
 pub(super) fn say_alive(halves: &[MonitoredHalf]) {
     for half in halves {
-        // One that is gone is told by whoever listens.
+        // The listening thread notices a half that is gone.
         let _ = half.voice.say(&Control::Alive);
     }
 }
 
-/// So long to reach a port, on top of three round trips: the first SYN that is lost is sent again
-/// after one second.
+/// Time limit for reaching a port: two seconds beyond six round trips, since a lost first SYN is
+/// repeated after one second.
 pub(super) fn patience(rtt: Duration) -> Duration {
     Duration::from_secs(2) + rtt * 6
 }
 
-/// After so long the next attempt, and twice as long for each further one.
+/// The pause before the next attempt, doubled with each failure up to a minute, and the time of the
+/// last one.
 pub(super) struct Backoff(Duration, Instant);
 
 impl Backoff {
@@ -246,7 +248,7 @@ impl Backoff {
         Self(Duration::from_secs(1), Instant::now())
     }
 
-    /// What ran for a while begins again soon.
+    /// Returns the pause. It starts over after five minutes without a failure.
     pub(super) fn next(&mut self) -> Duration {
         if self.1.elapsed() > Duration::from_secs(300) {
             self.0 = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Both ends of the channel over which a half of a pair was started.
+//! The control channel over which a half of a pair was started, for both ends.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,27 +11,27 @@ use std::time::Duration;
 use relay::control::{Bytes, Control, ControlError, Listener, MOST_CARRIED, marker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Legs that are carried at once: each has a thread.
+/// Most legs carried at once; each has a thread.
 const MOST_LEGS: usize = 1024;
-/// Of what is not understood, about so much is kept.
+/// Bytes that are kept of output before the first message, roughly.
 const MOST_NOISE: usize = 64 << 10;
 
-/// Hears what the other end says.
+/// Reads messages of the other end.
 pub(super) struct ControlReader {
     input: File,
     listener: Listener,
-    /// What has come, for as long as nothing of it is understood.
+    /// The bytes received before the first message, until that arrives.
     noise: Option<Vec<u8>>,
 }
 
-/// Why nothing more is heard.
+/// The reason why no message was read.
 #[derive(Debug)]
 pub(super) enum ControlReadError {
-    /// It has ended.
+    /// The channel has ended.
     Over,
     /// Nothing came in time.
     Silent,
-    /// What came is not understood.
+    /// Invalid data.
     Wrong(ControlError),
 }
 
@@ -44,13 +44,13 @@ impl ControlReader {
         }
     }
 
-    /// Whether this was there before anything was understood.
+    /// Returns true if the output before the first message contains `text`.
     pub(super) fn had(&self, text: &[u8]) -> bool {
         let noise = self.noise.as_deref().unwrap_or_default();
         noise.windows(text.len()).any(|window| window == text)
     }
 
-    /// What is said next, unless nothing comes for so long.
+    /// Reads the next message, for which it waits at most `within` without new bytes.
     pub(super) fn hear(&mut self, within: Duration) -> Result<Control, ControlReadError> {
         let mut bytes = [0; 64 << 10];
         loop {
@@ -81,7 +81,7 @@ impl ControlReader {
     }
 }
 
-/// Speaks to the other end, and carries legs to it.
+/// Writes messages to the other end, and carries legs to it.
 pub(super) struct ControlWriter {
     output: Mutex<File>,
     legs: Mutex<BTreeMap<u32, Arc<TcpStream>>>,
@@ -95,12 +95,12 @@ impl ControlWriter {
         })
     }
 
-    /// Says it; waits for as long as the channel is full.
+    /// Sends a message; blocks while the channel is full.
     pub(super) fn say(&self, control: &Control) -> io::Result<()> {
         self.write(&control.encode())
     }
 
-    /// Says where it begins.
+    /// Writes the marker that the messages begin behind.
     pub(super) fn mark(&self) -> io::Result<()> {
         self.write(&marker())
     }
@@ -114,7 +114,7 @@ impl ControlWriter {
         self.legs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries what comes on a leg, from now on.
+    /// Starts carrying the bytes that arrive on a leg.
     pub(super) fn carry(self: &Arc<Self>, leg: u32, stream: TcpStream) -> io::Result<()> {
         let stream = Arc::new(stream);
         {
@@ -124,7 +124,7 @@ impl ControlWriter {
             }
             legs.insert(leg, Arc::clone(&stream));
         }
-        // Small messages wait for nobody.
+        // Send small messages without delay.
         let _ = stream.set_nodelay(true);
         let voice = Arc::clone(self);
         let thread = thread::Builder::new().name("leg".to_owned());
@@ -144,7 +144,7 @@ impl ControlWriter {
                     break;
                 }
             }
-            // Whoever was told that it is gone knows.
+            // The other end knows of a leg that it has closed itself.
             if voice.drop_leg(leg) {
                 let _ = voice.say(&Control::Gone(leg));
             }
@@ -154,7 +154,8 @@ impl ControlWriter {
         })
     }
 
-    /// What has come for a leg goes on; whoever reads there always does.
+    /// Writes bytes to a leg. This may block; the reader at the other side of the leg keeps
+    /// draining it.
     pub(super) fn pass_on(&self, leg: u32, bytes: &[u8]) {
         let stream = self.legs().get(&leg).cloned();
         if let Some(stream) = stream
@@ -164,7 +165,7 @@ impl ControlWriter {
         }
     }
 
-    /// A leg is gone; whether it was there.
+    /// Closes a leg. Returns true if it existed.
     pub(super) fn drop_leg(&self, leg: u32) -> bool {
         let stream = self.legs().remove(&leg);
         if let Some(stream) = &stream {
@@ -173,7 +174,7 @@ impl ControlWriter {
         stream.is_some()
     }
 
-    /// All of them are.
+    /// Closes all legs.
     pub(super) fn drop_legs(&self) {
         for (_, stream) in std::mem::take(&mut *self.legs()) {
             let _ = stream.shutdown(Shutdown::Both);

@@ -1,5 +1,5 @@
-//! One connection of a program: bytes between the program's end and the network's, and who waited
-//! for whom.
+//! Carries one connection of a program between the program's end and the network's, and measures
+//! the waits of both sides.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,43 +9,43 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
-/// What happened in one direction.
+/// Statistics of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Bytes that the other side has taken.
+    /// Bytes that the other side has accepted.
     pub(super) bytes: u64,
-    /// Waiting for bytes to carry.
+    /// Time waiting for bytes to carry.
     pub(super) for_source: Waited,
-    /// Waiting for room to put them.
+    /// Time waiting for room in the other side's socket.
     pub(super) for_sink: Waited,
 }
 
-/// How long it was waited.
+/// Waiting times: all together, and the longest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waited {
     pub(super) total: Duration,
     pub(super) longest: Duration,
 }
 
-/// How it ended.
+/// The end of a carried connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Both sides have ended it, or the program has closed it.
+    /// Both sides have closed it, or the program has.
     Whole,
-    /// The program has reset it, or has closed it with bytes that it had not read.
+    /// The program has reset it, or has closed it with unread bytes.
     Dropped,
-    /// The network has lost it.
+    /// The network connection was lost.
     Lost(Errno),
 }
 
-/// Bytes on their way.
+/// One direction with its buffer.
 struct Flow {
     buffer: Vec<u8>,
     at: usize,
     len: usize,
-    /// No more will come.
+    /// The source has reached its end.
     ended: bool,
-    /// The other side was told so, or takes nothing any more.
+    /// The sink was shut down, or accepts nothing more.
     closed: bool,
     way: Way,
 }
@@ -79,7 +79,7 @@ impl Flow {
         (self.ended, self.closed) = (true, true);
     }
 
-    /// Whether anything has moved.
+    /// Fills the buffer from the source. Returns true if anything happened.
     fn read(&mut self, from: BorrowedFd<'_>) -> Result<bool, Errno> {
         if !self.wants_source() {
             return Ok(false);
@@ -110,7 +110,7 @@ impl Flow {
         Ok(false)
     }
 
-    /// Passes the end on, once all is written that was before it.
+    /// Shuts the sink down once the source has ended and all its bytes are written.
     fn finish(&mut self, to: BorrowedFd<'_>) -> bool {
         let now = self.ended && self.is_empty() && !self.closed;
         if now {
@@ -131,7 +131,7 @@ impl Flow {
     }
 }
 
-/// The two sides, which do not wait.
+/// A connection being carried. Both sockets must be non-blocking.
 pub(super) struct Pump<'a> {
     program: BorrowedFd<'a>,
     net: BorrowedFd<'a>,
@@ -144,7 +144,7 @@ pub(super) struct Pump<'a> {
 }
 
 impl<'a> Pump<'a> {
-    /// With room for so many bytes each way.
+    /// Prepares to carry, with a buffer of `piece` bytes in each direction.
     pub(super) fn new(program: &'a impl AsFd, net: &'a impl AsFd, piece: usize) -> Self {
         Self {
             program: program.as_fd(),
@@ -157,11 +157,11 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Until the program has no use for it any more. `lost` is told as soon as the network has lost
-    /// the connection, before the program sees its end.
+    /// Carries until the program does not need the connection any more. Calls `lost` as soon as the
+    /// network connection fails, before the program sees its end.
     ///
     /// # Errors
-    /// It cannot be waited for.
+    /// poll(2) failed.
     pub(super) fn run(mut self, mut lost: impl FnMut(Errno)) -> io::Result<(Way, Way, End)> {
         loop {
             while self.step(&mut lost) {}
@@ -177,7 +177,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Whether anything has moved.
+    /// Moves bytes in both directions once. Returns true if anything happened.
     fn step(&mut self, told: &mut impl FnMut(Errno)) -> bool {
         let mut moved = false;
         match self.up.read(self.program) {
@@ -191,7 +191,7 @@ impl<'a> Pump<'a> {
         for (more, up) in network.into_iter().zip([true, false]) {
             match more {
                 Ok(more) => moved |= more,
-                // What has come before is still the program's.
+                // Bytes received earlier still go to the program.
                 Err(error) => {
                     if self.lost.is_none() {
                         self.lost = Some(error);
@@ -211,12 +211,13 @@ impl<'a> Pump<'a> {
             }
         }
         moved |= self.up.finish(self.net);
-        // What was lost has no end of file.
+        // A lost connection must not look like an end of file.
         moved |= self.lost.is_none() && self.down.finish(self.program);
         moved
     }
 
-    /// A program that has closed its end has nothing more to be told; what it has sent is sent.
+    /// Carrying is over once the program has closed its end and its bytes are sent, or has
+    /// everything that came before a loss.
     fn is_over(&self) -> bool {
         let told = self.lost.is_some() && self.down.ended && self.down.is_empty();
         self.dropped || told || (self.gone && self.up.closed)
@@ -238,7 +239,7 @@ impl<'a> Pump<'a> {
         };
         let program = flags(self.up.wants_source(), self.down.wants_sink());
         let net = flags(self.down.wants_source(), self.up.wants_sink());
-        // The end of the program's side is told unasked, and once is enough.
+        // poll(2) reports a hang-up of the program unasked; watching it once is enough.
         let mut fds = Vec::with_capacity(2);
         if !self.gone {
             fds.push(PollFd::from_borrowed_fd(self.program, program));
@@ -254,7 +255,7 @@ impl<'a> Pump<'a> {
         let ended = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
         if !self.gone && fds.first().is_some_and(ended) {
             self.gone = true;
-            // What it had not read, it does not read any more.
+            // The program cannot read the rest any more.
             self.down.close();
         }
         let time = since.elapsed();
@@ -343,7 +344,7 @@ mod tests {
         };
         let far = |mut peer: TcpStream| {
             peer.write_all(&[7; 50_000]).unwrap();
-            // Until the other end has it all.
+            // Wait until the other end has received everything.
             while sys::tcp_info(&peer).unwrap().bytes_acked < 50_000 {
                 thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Where a connection is led: to a SOCKS 5 proxy, or to its own address where the proxy refuses.
+//! Connects to a SOCKS 5 proxy, or directly to the destination if the proxy refuses.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,13 +12,13 @@ use transfer::connect::Dial;
 use super::How;
 use crate::dialing::suit_the_path;
 
-/// How long a connection, and each answer of a proxy, may take.
+/// Time limit for connecting, and for each answer of a proxy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A connection, and whether the proxy has made it.
+/// Connects. The result also says if the proxy was used.
 ///
 /// # Errors
-/// Neither of the two takes it.
+/// Neither proxy nor destination accepts the connection.
 pub(super) fn connect(
     letter: &IpcMessage,
     tuning: &Tuning,
@@ -44,7 +44,7 @@ pub(super) fn connect(
     }
 }
 
-/// Tells the proxy where to.
+/// Names the destination to the proxy.
 fn led_on(mut proxy: TcpStream, letter: &IpcMessage) -> io::Result<TcpStream> {
     proxy.set_nonblocking(false)?;
     proxy.set_read_timeout(Some(PATIENCE))?;
