@@ -37,7 +37,7 @@ pub struct NameEntry<'a> {
     pub attrs: Attrs,
 }
 
-/// The entries of NAME.
+/// All entries of NAME.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(pub Vec<NameEntry<'a>>);
 

@@ -43,7 +43,7 @@ pub enum Piece {
     Write {
         /// The message without its length and with empty data.
         head: Bytes,
-        /// The data.
+        /// Data in order.
         data: Vec<Bytes>,
     },
     /// Part of the file data of a DATA message.
@@ -54,7 +54,7 @@ pub enum Piece {
         total: u32,
         /// Offset of these bytes in the message's data.
         at: u32,
-        /// The data.
+        /// File data.
         bytes: Bytes,
     },
 }
@@ -131,7 +131,8 @@ impl Splitter {
         }
     }
 
-    /// Returns true if that completed the WRITE, so that [`Splitter::next`] returns it.
+    /// Returns true if all data of the last WRITE was received or skipped, so that
+    /// [`Splitter::next`] returns it.
     pub fn is_at_end(&self) -> bool {
         matches!(self.state, State::Write { end, have } if end == have)
     }

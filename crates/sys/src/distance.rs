@@ -1,8 +1,8 @@
 //! Round-trip thresholds for near and far hosts, and the settings of far connections. The file
 //! holds only numbers: the preloaded library (crates/shim), which links nothing, compiles it too.
 
-/// Round trip in microseconds below which a host counts as local. Local connections get no
-/// treatment against wide-area networks that drop or delay marked packets.
+/// Round trip in microseconds below which a host counts as local. Connections to local hosts keep
+/// their DSCP mark, which wide-area networks may mistreat.
 pub const NEAR_US: u32 = 1_000;
 
 /// Round trip in microseconds from which another congestion control pays. Below it losses are rare

@@ -60,7 +60,7 @@ pub(crate) struct Mapped {
 
 // SAFETY: no code writes at `start`, and a mapping belongs to no thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; a shared mapping is only read.
+// SAFETY: no code writes at `start`; a shared mapping is only read.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {

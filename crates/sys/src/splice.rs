@@ -9,14 +9,14 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 /// Requested size of the pipe in bytes, the most that an unprivileged user may set
-/// (/proc/sys/fs/pipe-max-size). The pipe has one slot per page.
+/// (/proc/sys/fs/pipe-max-size). Small pieces of data take a whole page each.
 const SIZE: usize = 1 << 20;
 /// Bytes per read if splice(2) cannot write to a file.
 const PIECE: usize = 64 << 10;
 
 /// Pipe that moves data from a socket to files. The kernel copies each byte once, from the receive
 /// buffer to the file, where read(2) and write(2) copy it twice. Pages that another process on this
-/// machine sends with [`crate::Send::Files`] are copied from file to file.
+/// machine sends with [`crate::send_parts`] are copied from file to file.
 #[derive(Debug)]
 pub struct SplicePipe {
     from: OwnedFd,

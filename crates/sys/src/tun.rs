@@ -16,8 +16,7 @@ const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
 /// disappears when the descriptor is closed.
 ///
 /// Each read and write is one packet behind a virtio_net_hdr of 10 bytes: checksums may be left to
-/// the device (partial), and TCP segments of up to 64 KiB pass in one piece. Reads and writes do
-/// not block.
+/// the receiver, and TCP segments of up to 64 KiB pass in one piece. Reads and writes do not block.
 ///
 /// # Errors
 /// /dev/net/tun is missing or cannot be opened, or the kernel does not permit the device.

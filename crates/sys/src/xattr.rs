@@ -157,8 +157,8 @@ mod call {
     /// Error for a missing attribute.
     pub(super) const NONE: Errno = Errno::NODATA;
 
-    /// Returns a path to an entry of an open directory, since the *xattrat(2) calls exist only from
-    /// Linux 6.13 on.
+    /// Returns a path to an entry of an open directory. System calls that take such an entry
+    /// (getxattrat(2)) exist only from Linux 6.13 on.
     fn entry(dir: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
         let dir = format!("/proc/self/fd/{}", dir.as_raw_fd());
         Path::new(&dir).join(OsStr::from_bytes(name))

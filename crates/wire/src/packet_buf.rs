@@ -11,14 +11,14 @@ pub const TAILROOM: usize = 31 + 64;
 /// Upper bound in bytes of the headers that a packet holds in front of a borrowed payload.
 const LONGEST_HEAD: usize = 256;
 
-/// One packet's payload, with room around it so that it can be sealed and sent where it lies.
+/// Payload of one packet, with room around it so that the packet can be sealed and sent in place.
 ///
 /// ```text
 ///  | HEADROOM | reserve | payload .. room | TAILROOM |
 ///              <- prepend()   append() ->
 /// ```
 ///
-/// Bytes that nobody has read may follow the payload in memory ([`PacketBuf::lie_outside`]).
+/// Borrowed payload (`PacketBuf::lie_outside`) may follow the bytes in memory.
 #[derive(Debug)]
 pub struct PacketBuf {
     memory: Vec<u8>,

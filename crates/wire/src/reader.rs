@@ -1,6 +1,6 @@
 use crate::WireError;
 
-/// Reads fields from the front of a message, never past its end.
+/// Reader for the fields of a message, which never reads past its end.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     left: &'a [u8],

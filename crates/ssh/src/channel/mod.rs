@@ -295,7 +295,7 @@ impl Channels {
         }
     }
 
-    /// Answers [`ChannelEvent::Request`].
+    /// Replies to [`ChannelEvent::Request`]: success if `granted`, else failure.
     pub fn answer(&mut self, id: ChannelId, granted: bool) {
         // Nothing may follow our CLOSE (RFC 4254 section 5.3), which may have crossed the request.
         let open = self.channels.get(&id.0).filter(|c| !c.close_sent);

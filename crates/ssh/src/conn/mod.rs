@@ -459,7 +459,8 @@ impl Connection {
         self.transport.send(wire::PacketBuf::from_payload(&request))
     }
 
-    /// Starts authentication; the host key must have been accepted.
+    /// Starts authentication, with the messages of `early` sent before its success; the host key
+    /// must have been accepted.
     pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
         match self.asked_service {

@@ -6,7 +6,7 @@ use super::{CertificateError, KeyError, PublicKey};
 /// Maximum number of principals: OpenSSH's SSHKEY_CERT_MAX_PRINCIPALS (sshkey.h).
 const MAX_PRINCIPALS: usize = 256;
 
-/// A certificate in OpenSSH's format (PROTOCOL.certkeys), not yet validated.
+/// Certificate in OpenSSH's format (PROTOCOL.certkeys), not yet validated.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     key: PublicKey,

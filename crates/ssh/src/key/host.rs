@@ -27,7 +27,8 @@ pub trait HostKey: Send + Sync {
 }
 
 /// Returns the data that is signed to prove a host key (OpenSSH's PROTOCOL, section 2.5). It starts
-/// with a string, unlike an exchange hash, and is longer than any.
+/// with a fixed name and is longer than any exchange hash, so neither signature can pass for the
+/// other.
 pub fn host_key_proof(session_id: &[u8], blob: &[u8]) -> Vec<u8> {
     let mut proof = Vec::new();
     for part in [&b"hostkeys-prove-00@openssh.com"[..], session_id, blob] {

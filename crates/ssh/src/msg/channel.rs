@@ -34,7 +34,7 @@ message! {
         pub kind: &'a [u8],
         /// The sender's channel number.
         pub sender: u32,
-        /// Initial window in bytes of the sender of this message.
+        /// Initial window in bytes that the sender of this message grants.
         pub window: u32,
         /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
@@ -50,7 +50,7 @@ message! {
         pub recipient: u32,
         /// Channel number of the sender of this message.
         pub sender: u32,
-        /// Initial window in bytes of the sender of this message.
+        /// Initial window in bytes that the sender of this message grants.
         pub window: u32,
         /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
@@ -88,7 +88,7 @@ message! {
     pub struct ChannelData<'a> = 94 {
         /// Channel number of the recipient.
         pub recipient: u32,
-        /// The data.
+        /// Channel data.
         pub data: &'a [u8],
     }
 }
@@ -100,7 +100,7 @@ message! {
         pub recipient: u32,
         /// Data type; 1 is standard error.
         pub code: u32,
-        /// The data.
+        /// Channel data.
         pub data: &'a [u8],
     }
 }

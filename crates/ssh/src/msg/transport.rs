@@ -71,7 +71,7 @@ message! {
 message! {
     /// SSH_MSG_KEXINIT (RFC 4253 section 7.1).
     pub struct KexInit<'a> = 20 {
-        /// Random bytes.
+        /// Random cookie.
         pub cookie: [u8; 16],
         /// Key exchange methods and indicators.
         pub kex: NameList<'a>,
@@ -95,7 +95,7 @@ message! {
         pub language_s2c: NameList<'a>,
         /// True if a guessed key exchange packet follows (RFC 4253 section 7).
         pub first_kex_packet_follows: bool,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 }
