@@ -234,7 +234,7 @@ fn a_server_that_could_offer_more_says_whether_that_would_do() {
     for (kex, host_key, all, could) in [
         ("curve25519-sha256", "ssh-ed25519", true, true),
         ("curve25519-sha256", "ssh-ed25519", false, false),
-        // Nor is there a host key of that kind.
+        // The server has no host key of that kind either.
         ("curve25519-sha256", "rsa-sha2-256", true, false),
         ("mlkem768x25519-sha256", "rsa-sha2-256", true, false),
     ] {
