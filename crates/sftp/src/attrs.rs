@@ -7,43 +7,44 @@ const PERMISSIONS: u32 = 0x4;
 const ACMODTIME: u32 = 0x8;
 const EXTENDED: u32 = 0x8000_0000;
 
-/// Extended pairs of ours: see attributes@longhaul.
+/// Extended pairs of `attributes@longhaul`.
 const NANOSECONDS: &[u8] = b"nanoseconds@longhaul";
 const LINK: &[u8] = b"link@longhaul";
 const SECOND: u32 = 1_000_000_000;
 
-/// ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`; extended pairs that
-/// are not ours are read and dropped.
+/// File attributes, ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`;
+/// unknown extended pairs are read and dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attrs {
-    /// Bytes.
+    /// File size in bytes.
     pub size: Option<u64>,
-    /// User and group id.
+    /// User and group ID.
     pub owner: Option<(u32, u32)>,
-    /// `st_mode`, the type bits included where the sender gives them.
+    /// `st_mode`, with the file type bits if the sender includes them.
     pub permissions: Option<u32>,
-    /// Access and modification time, seconds since 1970.
+    /// Access and modification time in seconds since 1970.
     pub times: Option<(u32, u32)>,
-    /// What the times have beyond whole seconds, below 1,000,000,000: an extended pair, of peers
-    /// that have attributes@longhaul.
+    /// Nanosecond parts of the times, each below 1,000,000,000: an extended pair of peers with
+    /// attributes@longhaul.
     pub nanoseconds: Option<(u32, u32)>,
-    /// Which file it is, of one that has several names: an extended pair too.
+    /// Identity of a file with several hard links: an extended pair of peers with
+    /// attributes@longhaul.
     pub link: Option<Link>,
 }
 
-/// Which file a name leads to.
+/// Identity of a file, equal for all of its hard links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Link {
-    /// The file system.
+    /// The file system's number (`st_dev`).
     pub device: u64,
-    /// The file there.
+    /// The inode number (`st_ino`).
     pub inode: u64,
-    /// How many names it has.
+    /// Number of hard links (`st_nlink`).
     pub names: u32,
 }
 
 impl Attrs {
-    /// Permission bits and nothing else.
+    /// Returns attributes with permission bits and nothing else.
     pub fn with_permissions(permissions: u32) -> Self {
         Self {
             permissions: Some(permissions),
@@ -51,12 +52,12 @@ impl Attrs {
         }
     }
 
-    /// Whether nothing is set.
+    /// Returns true if no attribute is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the mode says directory.
+    /// Returns true if the mode says directory.
     pub fn is_dir(&self) -> bool {
         self.permissions.is_some_and(|p| p & 0o170_000 == 0o040_000)
     }
@@ -131,12 +132,12 @@ impl<'a> Field<'a> for Attrs {
 }
 
 impl Attrs {
-    /// Extended pairs that are written.
+    /// Returns the number of extended pairs to write.
     fn pairs(&self) -> u32 {
         u32::from(self.nanoseconds.is_some()) + u32::from(self.link.is_some())
     }
 
-    /// One that makes no sense says nothing.
+    /// Reads an extended pair; one that is malformed or unknown is ignored.
     fn take_pair(&mut self, name: &[u8], data: &[u8]) {
         let mut r = Reader::new(data);
         match name {

@@ -1,27 +1,28 @@
-//! Sums of a file's blocks, which `hash@longhaul` answers: made in one way at both ends.
+//! Checksums of a file's blocks, which `hash@longhaul` returns; both ends compute them with this
+//! code.
 
-/// Shorter blocks would be more sums than data.
+/// Shortest block in bytes. Shorter blocks would have more checksum than data.
 pub const LEAST_BLOCK: u32 = 512;
-/// Longer ones no request may name, and no request may ask for more bytes of a file: so long one
-/// client keeps the server from answering the others on its channel.
+/// Maximum bytes of a block and of the range of one request. During a request the server answers no
+/// other request on its channel.
 pub const MOST_HASHED: u32 = 64 << 20;
-/// The sums of one answer, in bytes.
+/// Maximum bytes of checksums in one answer.
 pub const MOST_SUMS: usize = 240 << 10;
 
-/// What a block's sum is.
+/// Kind of block checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumKind {
-    /// A [`BlockSum`]: one sum to find the block at any offset of another file, and one to know it
-    /// by, which takes a key.
+    /// A [`BlockSum`]: a rolling checksum to find the block at any offset of another file, and a
+    /// keyed hash to confirm it.
     Rolling,
-    /// A [`Strong`] alone.
+    /// The [`Strong`] hash alone.
     Strong,
-    /// BLAKE3, 32 bytes, of the block by itself.
+    /// BLAKE3 of the block, 32 bytes, without a key.
     Blake3,
 }
 
 impl SumKind {
-    /// Its name on the wire.
+    /// Returns the name of the kind on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rolling => "rolling",
@@ -30,13 +31,13 @@ impl SumKind {
         }
     }
 
-    /// The kind of that name.
+    /// Returns the kind with this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         let all = [Self::Rolling, Self::Strong, Self::Blake3];
         all.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
-    /// Bytes of a block's sum.
+    /// Returns the length of a checksum in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Rolling => BlockSum::LEN,
@@ -45,7 +46,7 @@ impl SumKind {
         }
     }
 
-    /// The longest block that may be asked for.
+    /// Returns the longest permitted block in bytes.
     pub const fn most(self) -> u32 {
         match self {
             Self::Rolling | Self::Strong => 1 << 20,
@@ -54,27 +55,27 @@ impl SumKind {
     }
 }
 
-/// A key of keyed BLAKE3.
+/// Key of keyed BLAKE3.
 pub type SumKey = [u8; 32];
 
-/// The first 128 bits of the keyed BLAKE3 of a block. Whoever chooses the contents of files does
-/// not know the key, so that no two blocks can be made to have the same.
+/// First 128 bits of the keyed BLAKE3 of a block. A person who chooses the files' contents does not
+/// know the key, and so cannot construct two blocks with the same hash.
 pub type Strong = [u8; 16];
 
-/// What is known of a block.
+/// Checksums of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSum {
-    /// [`rolling`].
+    /// The result of [`rolling`].
     pub rolling: u32,
-    /// [`strong`].
+    /// The result of [`strong`].
     pub strong: Strong,
 }
 
 impl BlockSum {
-    /// Bytes on the wire.
+    /// Length on the wire in bytes.
     pub const LEN: usize = 20;
 
-    /// Of `block`.
+    /// Computes both checksums of `block`.
     pub fn of(key: &SumKey, block: &[u8]) -> Self {
         Self {
             rolling: rolling(block),
@@ -82,7 +83,7 @@ impl BlockSum {
         }
     }
 
-    /// Reads the sums of an answer; what is left over at its end is no sum.
+    /// Reads the checksums of an answer; incomplete bytes at its end are ignored.
     pub fn read_all(bytes: &[u8]) -> impl Iterator<Item = Self> {
         bytes.as_chunks::<{ Self::LEN }>().0.iter().map(|bytes| {
             let [a, b, c, d, strong @ ..] = *bytes;
@@ -93,38 +94,39 @@ impl BlockSum {
         })
     }
 
-    /// Appends it as it is on the wire.
+    /// Appends the checksums as encoded on the wire.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.rolling.to_be_bytes());
         out.extend_from_slice(&self.strong);
     }
 }
 
-/// See [`Strong`].
+/// Computes the [`Strong`] hash of a block.
 pub fn strong(key: &SumKey, block: &[u8]) -> Strong {
     let mut first = [0; 16];
     first.copy_from_slice(&blake3::keyed_hash(key, block).as_bytes()[..16]);
     first
 }
 
-/// The factor of the polynomial: odd, so that no byte is lost in the top bits.
+/// Factor of the polynomial. It is odd, so that multiplying loses no bits of a byte.
 const FACTOR: u32 = 0x9e37_79b1;
-/// Added to each byte, so that blocks of zeros differ by their length.
+/// Added to each byte, so that blocks of zeros of different lengths have different checksums.
 const SHIFT: u32 = 0x1f;
-/// Bytes that are taken together, ...
+/// Bytes that are summed together.
 const CHUNK: usize = 256;
-/// ... and those of them that one step of the vector units takes.
+/// Bytes of a chunk that the vector units sum in one step.
 const STEP: usize = 16;
-/// What stands for the bytes of a chunk is [`FACTOR`] to the power of how many are behind each, here
-/// in two halves of 16 bits: vector units of every age are fast with those (pmaddwd, pmullw), and
-/// SSE2, which is what there is for certain, multiplies 32 bits in six steps.
+/// Weights of a chunk's bytes: [`FACTOR`] to the power of the number of bytes behind each, in two
+/// halves of 16 bits. All vector units multiply 16 bits fast (pmaddwd, pmullw), while SSE2, the
+/// least that is available, takes six steps for 32 bits.
 const LOW: [i16; CHUNK] = halves(false);
 const HIGH: [i16; CHUNK] = halves(true);
-/// What [`SHIFT`] comes to in a chunk.
+/// Contribution of [`SHIFT`] to the sum of a chunk.
 const SHIFTS: u32 = shifts();
 
-/// The polynomial of a block's bytes, modulo 2^32: the last byte's factor is 1. librsync found the
-/// same kind of sum to collide less than rsync's two sums of 16 bits.
+/// Computes the rolling checksum of a block: a polynomial of its bytes modulo 2^32 in which the
+/// last byte has factor 1. librsync found fewer collisions with this kind of checksum than with
+/// rsync's two 16-bit sums.
 pub fn rolling(block: &[u8]) -> u32 {
     const PAST: u32 = power(FACTOR, CHUNK);
     let (chunks, rest) = block.as_chunks::<CHUNK>();
@@ -134,9 +136,9 @@ pub fn rolling(block: &[u8]) -> u32 {
     rest.iter().fold(sum, |sum, byte| push(sum, *byte))
 }
 
-/// [`rolling`] of a chunk: 1.9 to 2.3 times as fast with SSE2 as with multiplications of 32 bits.
+/// Computes [`rolling`] of a chunk, 1.9 to 2.3 times as fast with SSE2 as 32-bit multiplications.
 fn of_chunk(chunk: &[u8; CHUNK]) -> u32 {
-    // The compiler knows the shape of this form; of others, pairs of arrays among them, it does not.
+    // The compiler vectorizes this form; other forms, such as arrays of pairs, it does not.
     let mut low = [0i32; STEP / 2];
     let mut high = [0i16; STEP];
     let (bytes, _) = chunk.as_chunks::<STEP>();
@@ -149,19 +151,20 @@ fn of_chunk(chunk: &[u8; CHUNK]) -> u32 {
             let both = (a * i32::from(l[2 * n])).wrapping_add(b * i32::from(l[2 * n + 1]));
             low[n] = low[n].wrapping_add(both);
         }
-        // Of the upper halves no more is left than 16 bits.
+        // Only the lower 16 bits of the upper halves count.
         for n in 0..STEP {
             high[n] = high[n].wrapping_add(bytes[n].wrapping_mul(h[n]));
         }
     }
     let low = low.iter().fold(0i32, |sum, n| sum.wrapping_add(*n));
     let high = high.iter().fold(0i16, |sum, n| sum.wrapping_add(*n));
-    // Modulo 2^32, whatever the signs.
+    // Arithmetic is modulo 2^32, so signs do not matter.
     let high = u32::from(high as u16) << 16;
     (low as u32).wrapping_add(high).wrapping_add(SHIFTS)
 }
 
-/// The lower halves of the factors, taken as signed, or what is left above those.
+/// Returns the lower halves of the weights as signed numbers, or the upper halves that remain after
+/// subtracting those.
 const fn halves(upper: bool) -> [i16; CHUNK] {
     let mut halves = [0; CHUNK];
     let mut at = 0;
@@ -191,16 +194,16 @@ fn push(sum: u32, byte: u8) -> u32 {
         .wrapping_add(u32::from(byte) + SHIFT)
 }
 
-/// The rolling sum of a window that moves by one byte at a time.
+/// Rolling checksum of a window that moves by one byte at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     sum: u32,
-    /// What the first byte's factor will be when it leaves.
+    /// Factor of the first byte at the time it leaves the window.
     leaves: u32,
 }
 
 impl Window {
-    /// Over `block`.
+    /// Creates a window over `block`.
     pub fn new(block: &[u8]) -> Self {
         Self {
             sum: rolling(block),
@@ -208,12 +211,12 @@ impl Window {
         }
     }
 
-    /// Its [`rolling`].
+    /// Returns the [`rolling`] checksum of the window's bytes.
     pub fn sum(self) -> u32 {
         self.sum
     }
 
-    /// Moves by one byte.
+    /// Moves the window by one byte.
     pub fn slide(&mut self, leaving: u8, coming: u8) {
         let left = (u32::from(leaving) + SHIFT).wrapping_mul(self.leaves);
         self.sum = push(self.sum, coming).wrapping_sub(left);
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// As docs/PROTOCOL.md has it.
+    /// The formula in docs/PROTOCOL.md.
     fn plain(block: &[u8]) -> u32 {
         block.iter().fold(0, |sum, byte| push(sum, *byte))
     }
@@ -264,7 +267,7 @@ mod tests {
                 assert_eq!(rolling(&data[..len]), plain(&data[..len]), "{len}");
             }
         }
-        // So that both ends of any two versions agree.
+        // A fixed value, so that both ends of any two versions agree.
         assert_eq!(rolling(b"longhaul"), plain(b"longhaul"));
     }
 

@@ -9,46 +9,46 @@ use crate::{
     Error, Handle, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter, printable,
 };
 
-/// No message of OpenSSH is longer than 256 KiB (SFTP_MAX_MSG_LENGTH); the rest is for servers
-/// that count their data alone.
+/// Maximum message length in bytes. OpenSSH sends no message above 256 KiB (SFTP_MAX_MSG_LENGTH);
+/// the rest is for servers that apply the limit to the data alone.
 pub const MAX_MESSAGE: u32 = 256 * 1024 + 1024;
 
-/// Blocks below this are copied in beside other requests: one full packet costs less than two
-/// half empty ones.
+/// Data length in bytes below which a block is copied behind other requests: one full packet costs
+/// less than two half empty ones.
 const COPY_BELOW: usize = 8 * 1024;
-/// A vector of small requests is closed at about one channel packet.
+/// Length in bytes, about one channel packet, from which a buffer of small requests is closed.
 const GATHER: usize = 32 * 1024;
 
-/// The order of SYMLINK's two paths.
+/// Order of the two paths in SYMLINK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SymlinkOrder {
-    /// What the link says first, as OpenSSH has it, and those who copied it.
+    /// Target path first, as in OpenSSH and its followers.
     #[default]
     OpenSsh,
-    /// The link's own path first, as the draft has it.
+    /// Path of the link first, as the draft defines it.
     Draft,
 }
 
-/// Choices of a [`Client`].
+/// Options of a [`Client`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How the server reads SYMLINK.
+    /// Order in which the server reads the paths of SYMLINK.
     pub symlink_order: SymlinkOrder,
-    /// Largest message accepted, in bytes; 0 is [`MAX_MESSAGE`].
+    /// Longest message accepted, in bytes; 0 selects [`MAX_MESSAGE`].
     pub max_message: u32,
 }
 
-/// Bytes for the channel, in order.
+/// Bytes to send on the channel, in order.
 #[derive(Debug)]
 pub enum Output {
-    /// Small requests, gathered.
+    /// Small requests, coalesced.
     Bytes(Vec<u8>),
-    /// A WRITE whose data lie in the packets that will carry them.
+    /// A WRITE whose data is in the packets that will carry it.
     Block(Block),
 }
 
 impl Output {
-    /// Bytes it has.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -56,20 +56,20 @@ impl Output {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The first message of a client, framed: INIT of version 3, which is the same for everybody.
+/// First message of every client, with its length: INIT with version 3.
 pub const INIT: [u8; 9] = [0, 0, 0, 5, 1, 0, 0, 0, 3];
 
-/// The client side of an SFTP session, without I/O.
+/// Client side of an SFTP session, without I/O.
 ///
 /// After [`Client::handle_input`], drain [`Client::poll_reply`]; after any call, drain
-/// [`Client::poll_output`]. INIT is queued from the start; requests may follow it before
-/// VERSION has come, if the caller knows the server. After an error the session is over.
+/// [`Client::poll_output`]. INIT is queued from the start; requests may follow it before VERSION
+/// has arrived, if the caller knows the server. After an error the session is over.
 #[derive(Debug)]
 pub struct Client {
     options: Options,
@@ -77,17 +77,18 @@ pub struct Client {
     pending: BTreeMap<u32, Pending>,
     splitter: Splitter,
     replies: VecDeque<(RequestId, Reply)>,
-    /// With the request of a block, so that it can be withdrawn.
+    /// Output with the ID of its request, so that a block can be withdrawn.
     out: VecDeque<(Option<RequestId>, Output)>,
     queued: usize,
     info: Option<ServerInfo>,
-    /// The first bytes received, kept until VERSION to tell what they were if not SFTP.
+    /// First bytes received, kept until VERSION arrives, to quote them in the error if they are not
+    /// SFTP.
     head: Vec<u8>,
     failed: Option<Error>,
 }
 
 impl Client {
-    /// A session at its beginning.
+    /// Creates a session with INIT queued.
     pub fn new(options: Options) -> Self {
         let bound = match options.max_message {
             0 => MAX_MESSAGE,
@@ -113,7 +114,7 @@ impl Client {
         client
     }
 
-    /// Sends a request.
+    /// Queues a request; returns its ID.
     pub fn request(&mut self, request: &Request<'_>) -> RequestId {
         let len = match request {
             Request::Read { len, .. }
@@ -128,8 +129,8 @@ impl Client {
         id
     }
 
-    /// Sends a WRITE of the data in `block`, whose reserve must have room for the header:
-    /// [`Client::write_reserve`].
+    /// Queues a WRITE of the data in `block`, whose reserve must have room for the header
+    /// ([`Client::write_reserve`]).
     pub fn write(&mut self, handle: &Handle, offset: u64, block: Block) -> RequestId {
         let write = Request::Write {
             handle: handle.as_bytes(),
@@ -139,8 +140,8 @@ impl Client {
         self.request_with(&write, block)
     }
 
-    /// Sends a request that ends in data, of which it has none itself: they are in `block`, whose
-    /// reserve must have room for the rest ([`Client::reserve_for`]).
+    /// Queues a request that ends in data. `request` has empty data; the data is in `block`, whose
+    /// reserve must have room for the header ([`Client::reserve_for`]).
     pub fn request_with(&mut self, request: &Request<'_>, block: Block) -> RequestId {
         let id = self.expect(request.name(), request.expects(), 0);
         let header = request.encode_before(id, block.len());
@@ -148,7 +149,7 @@ impl Client {
         id
     }
 
-    /// Bytes of `request` in front of its data.
+    /// Returns the bytes of `request` in front of its data.
     pub fn reserve_for(request: &Request<'_>) -> usize {
         request.encode_before(RequestId(0), 0).len()
     }
@@ -168,8 +169,8 @@ impl Client {
         }
     }
 
-    /// Sends a WRITE of the `len` bytes that the data in `block` unpack to, whose reserve must have
-    /// room for the header: [`Client::write_zstd_reserve`].
+    /// Queues a WRITE of zstd data in `block` that decompresses to `len` bytes. The reserve of
+    /// `block` must have room for the header ([`Client::write_zstd_reserve`]).
     pub fn write_zstd(
         &mut self,
         handle: &Handle,
@@ -186,17 +187,18 @@ impl Client {
         self.request_with(&write, block)
     }
 
-    /// Bytes of such a WRITE in front of its data, for a handle of `handle` bytes.
+    /// Returns the bytes of a zstd WRITE in front of its data, for a handle of `handle` bytes.
     pub fn write_zstd_reserve(handle: usize) -> usize {
         4 + 1 + 4 + (4 + "write-zstd@longhaul".len()) + 4 + handle + 8 + 4 + 4
     }
 
-    /// Bytes of a WRITE in front of its data, for a handle of `handle` bytes.
+    /// Returns the bytes of a WRITE in front of its data, for a handle of `handle` bytes.
     pub fn write_reserve(handle: usize) -> usize {
         4 + 1 + 4 + 4 + handle + 8 + 4
     }
 
-    /// Makes a symlink at `link` that says `points_to`, in the order the server reads.
+    /// Queues a request to create a symlink at `link` to `points_to`, with the paths in the order
+    /// that the server reads.
     pub fn symlink(&mut self, link: &[u8], points_to: &[u8]) -> RequestId {
         let (first, second) = match self.options.symlink_order {
             SymlinkOrder::OpenSsh => (points_to, link),
@@ -205,7 +207,7 @@ impl Client {
         self.request(&Request::Symlink { first, second })
     }
 
-    /// Takes bytes of the channel.
+    /// Processes bytes from the channel.
     pub fn handle_input(&mut self, mut input: Bytes) -> Result<(), Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -215,20 +217,20 @@ impl Client {
         })
     }
 
-    /// The next reply, in the order they came.
+    /// Returns the next reply, in order of arrival.
     pub fn poll_reply(&mut self) -> Option<(RequestId, Reply)> {
         self.replies.pop_front()
     }
 
-    /// The next bytes to send.
+    /// Returns the next bytes to send.
     pub fn poll_output(&mut self) -> Option<Output> {
         let (_, output) = self.out.pop_front()?;
         self.queued -= output.len();
         Some(output)
     }
 
-    /// Takes a WRITE back that still waits for [`Client::poll_output`]; false when it has left,
-    /// or was copied in beside other requests.
+    /// Withdraws a WRITE that still waits for [`Client::poll_output`]; returns false if it was sent
+    /// or copied behind other requests.
     pub fn withdraw(&mut self, id: RequestId) -> bool {
         let Some(at) = self.out.iter().position(|(of, _)| *of == Some(id)) else {
             return false;
@@ -240,23 +242,23 @@ impl Client {
         true
     }
 
-    /// Bytes that wait for [`Client::poll_output`].
+    /// Returns the bytes that wait for [`Client::poll_output`].
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// What the server said, once VERSION has come.
+    /// Returns the server's version and extensions, once VERSION has arrived.
     pub fn info(&self) -> Option<&ServerInfo> {
         self.info.as_ref()
     }
 
-    /// Requests without an answer.
+    /// Returns the number of requests without a reply.
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
     fn expect(&mut self, name: &'static str, expects: Expect, len: u32) -> RequestId {
-        // Four thousand million requests fit between a reuse; one still open then is skipped.
+        // IDs repeat after 2^32 requests; an ID that is still in use is skipped.
         while self.pending.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
         }
@@ -275,7 +277,7 @@ impl Client {
         }
         if let Some((_, Output::Bytes(bytes))) = self.out.back_mut() {
             let before = bytes.len();
-            // Where a second one follows there are many.
+            // A second request usually means that many follow.
             if before > 0 && bytes.capacity() < GATHER {
                 bytes.reserve_exact(GATHER + COPY_BELOW);
             }
@@ -291,7 +293,7 @@ impl Client {
         while let Some(piece) = self.splitter.next(input)? {
             match piece {
                 Piece::Message(message) => self.message(&message)?,
-                // It comes from splitters that stream them.
+                // Only a splitter that streams WRITEs returns this.
                 Piece::Write { .. } => {}
                 Piece::Data {
                     id,
@@ -304,7 +306,7 @@ impl Client {
         Ok(())
     }
 
-    /// Up to and including VERSION.
+    /// Processes input up to and including VERSION.
     fn take_first(&mut self, input: &mut Bytes) -> Result<(), Error> {
         const KEPT: usize = 400;
         let room = KEPT.saturating_sub(self.head.len()).min(input.len());

@@ -2,51 +2,52 @@ use std::fmt;
 
 use wire::WireError;
 
-/// Why an SFTP session cannot go on. All are the far end's doing; the channel is to be closed.
+/// Error that ends an SFTP session. Each is a fault of the remote server; the caller closes the
+/// channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// What came first was not SFTP, mostly text that a shell's start-up file prints.
+    /// The first bytes were not SFTP, usually text that a shell's start-up file prints.
     NotSftp {
-        /// The beginning of what came, control characters escaped.
+        /// Beginning of the received bytes, control characters escaped.
         text: String,
     },
-    /// The server speaks another version than 3.
+    /// The server speaks a version other than 3.
     Version(u32),
-    /// A message announces more bytes than any message may have, or none.
+    /// A message announces more bytes than allowed, or zero.
     Length {
-        /// Announced.
+        /// Announced length in bytes.
         length: u32,
-        /// Allowed.
+        /// Allowed length in bytes.
         bound: u32,
     },
-    /// A message cannot be read.
+    /// A message is malformed.
     Malformed {
-        /// Which message.
+        /// Name of the message.
         message: &'static str,
-        /// What is wrong.
+        /// Reason.
         cause: WireError,
     },
-    /// A DATA whose string does not fill its message.
+    /// DATA whose string does not fill its message.
     DataLength,
-    /// A reply to a request that was never made or is answered already.
+    /// A reply to a request that was never sent or is already answered.
     UnknownId(u32),
-    /// A reply that does not fit its request.
+    /// A reply of a kind that does not fit its request.
     WrongReply {
-        /// What was asked.
+        /// Name of the request.
         request: &'static str,
-        /// The number of what came.
+        /// Message number of the reply.
         reply: u8,
     },
-    /// More file data than the READ asked for.
+    /// More file data than the request asked for.
     TooMuchData {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u32,
-        /// Bytes announced.
+        /// Bytes received or announced.
         got: u32,
     },
-    /// A handle longer than the 256 bytes the protocol allows.
+    /// A handle longer than the 256 bytes that the protocol allows.
     LongHandle(usize),
-    /// A request came before INIT, or INIT twice (server side).
+    /// A request arrived before INIT, or INIT arrived twice (server side).
     OutOfOrder,
 }
 

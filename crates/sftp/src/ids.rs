@@ -3,7 +3,7 @@ use std::ops::BitOr;
 
 use wire::{Field, Reader, WireError};
 
-/// Names a request until it is answered.
+/// Identifies a request until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u32);
 
@@ -13,55 +13,55 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// SSH_FXF_*: how OPEN opens (draft section 6.3).
+/// Flags of OPEN, SSH_FXF_* (draft section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFlags(pub u32);
 
 impl OpenFlags {
-    /// For reading.
+    /// Opens for reading.
     pub const READ: Self = Self(0x01);
-    /// For writing.
+    /// Opens for writing.
     pub const WRITE: Self = Self(0x02);
-    /// Writes go to the end.
+    /// Appends all writes to the end.
     pub const APPEND: Self = Self(0x04);
-    /// Create it where it is missing.
+    /// Creates the file if it does not exist.
     pub const CREAT: Self = Self(0x08);
-    /// Cut it to nothing.
+    /// Truncates the file to zero length.
     pub const TRUNC: Self = Self(0x10);
-    /// With CREAT: fail where it exists.
+    /// With CREAT: fails if the file exists.
     pub const EXCL: Self = Self(0x20);
 
-    /// Whether all of `other` is set.
+    /// Returns true if all flags of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// How put-file@longhaul puts a file (docs/PROTOCOL.md).
+/// Flags of put-file@longhaul (docs/PROTOCOL.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutFlags(pub u32);
 
 impl PutFlags {
-    /// Nothing stands there as far as the client can know: it is not looked for, and the rename
-    /// replaces what is there all the same.
+    /// The target does not exist as far as the client knows: the server does not check, and the
+    /// rename replaces an existing file.
     pub const FRESH: Self = Self(0x01);
-    /// A symlink of that name is replaced, and not followed.
+    /// Replaces a symlink at the target instead of following it.
     pub const REPLACE_LINK: Self = Self(0x02);
-    /// The data are durable before the file gets its name.
+    /// Makes the data durable before the file is renamed to its name.
     pub const FSYNC: Self = Self(0x04);
     const ALL: u32 = 0x07;
 
-    /// Whether all of `other` is set.
+    /// Returns true if all flags of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether a flag is set that this version does not know.
+    /// Returns true if a flag is set that this version does not know.
     pub fn has_unknown(self) -> bool {
         self.0 & !Self::ALL != 0
     }
 
-    /// With `other` where `set`.
+    /// Returns the flags with `other` added if `set`.
     #[must_use]
     pub fn with(self, other: Self, set: bool) -> Self {
         match set {

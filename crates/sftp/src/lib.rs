@@ -1,10 +1,10 @@
 //! SFTP version 3 (draft-ietf-secsh-filexfer-02) with OpenSSH's extensions, without I/O.
 //!
-//! Requests and responses stand in one table that client and server share; [`Client`] keeps
-//! track of what was asked and hands file data on in slices of the segments it arrived in.
+//! Client and server share one table of requests and responses; [`Client`] matches replies to
+//! requests and passes file data on as slices of the segments in which it arrived.
 //!
-//! Pure: bytes in, bytes out. Everything a server sends is untrusted: lengths are bounded,
-//! replies must fit their requests, names are handed on as bytes for the caller to check.
+//! Pure: bytes in, bytes out. All input from a server is untrusted: lengths are bounded, replies
+//! must fit their requests, and names are passed on as bytes for the caller to check.
 
 mod attrs;
 pub mod blocks;

@@ -1,94 +1,96 @@
-//! How a longhaul that was started over SSH shows itself before SFTP's first byte.
+//! Recognizes a longhaul that was started over SSH by a marker line before the first byte of SFTP.
 //!
-//! What a shell, its startup files or a restricted account print before that is passed over, and
-//! an SFTP server that is none of ours is told apart. docs/PROTOCOL.md, "A longhaul at the far end".
+//! The parser skips the output of a shell, its start-up files or a restricted account before that
+//! line, and detects an SFTP server that is not ours. See docs/PROTOCOL.md, "A longhaul at the far
+//! end".
 
 use bytes::{Buf as _, Bytes};
 
-/// The version of what is spoken behind the marker: SFTP 3 with the extensions that VERSION names.
+/// Version of the protocol behind the marker: SFTP 3 with the extensions that VERSION names.
 pub const MARKER_PROTOCOL: u32 = 1;
 
-/// Opens the line of a longhaul that serves.
+/// Start of the marker line of a serving longhaul.
 const SERVES: &[u8] = b"longhaul-serves ";
-/// Open the line of the command that found none to start.
+/// Starts of the line that reports that there is no longhaul to start.
 const ABSENT: [(&[u8], Absent); 3] = [
     (b"longhaul-absent ", Absent::NoneSent),
     (b"longhaul-gone ", Absent::Gone),
     (b"longhaul-altered ", Absent::Altered),
 ];
-/// Bytes that may come before the line.
+/// Maximum number of bytes before the marker line.
 const MOST: usize = 64 * 1024;
-/// A longer line is none of ours.
+/// Maximum length of the marker line in bytes.
 const LONGEST_LINE: usize = 200;
-/// The type of VERSION.
+/// Message number of VERSION.
 const VERSION: u8 = 2;
 
-/// The line, with a newline before it, since whatever was printed before may lack one.
+/// Returns the marker line, with a newline in front, since preceding output may lack one.
 pub fn marker(protocol: u32, software: &str) -> Vec<u8> {
     format!("\nlonghaul-serves {protocol} {software}\n").into_bytes()
 }
 
-/// What the far end said of itself.
+/// Marker line that the remote command printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Greeting {
-    /// SFTP follows, from a longhaul.
+    /// SFTP from a longhaul follows.
     Serves {
-        /// The version of what it speaks.
+        /// Protocol version behind the marker ([`MARKER_PROTOCOL`]).
         protocol: u32,
-        /// Its own version, printable.
+        /// Version of the remote longhaul, printable.
         software: String,
     },
-    /// There is no longhaul that may be started.
+    /// The remote host has no longhaul that may be started.
     Absent {
-        /// What there is of one that was sent there.
+        /// State of the copy that was sent there earlier.
         sent: Absent,
-        /// What `uname -sm` says there, printable; empty where it says nothing.
+        /// Output of `uname -sm` on the remote host, printable; empty if it printed nothing.
         platform: String,
     },
 }
 
-/// What the far end has in the place of a longhaul that was sent there.
+/// State of the longhaul that was sent to the remote host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// None was sent, as far as the client remembers.
     NoneSent,
-    /// It is not there any more.
+    /// The file no longer exists.
     Gone,
-    /// Another program has its name: its checksum differs.
+    /// The file has another checksum, so another program has its name.
     Altered,
 }
 
-/// What came cannot be a longhaul's.
+/// Reason why the peer cannot be a longhaul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// An SFTP server answered that showed no marker: a ForceCommand's, say.
+    /// An SFTP server answered without a marker, such as the one of a ForceCommand.
     PlainSftp,
-    /// 64 KiB have come without the marker.
+    /// 64 KiB arrived without a marker.
     TooMuch,
 }
 
-/// Looks for the line in what a channel brings.
+/// Searches a channel's data for the marker line.
 #[derive(Debug, Default)]
 pub struct Preamble {
-    /// The first five bytes, which tell VERSION.
+    /// The first five bytes, which are enough to recognize VERSION.
     head: Vec<u8>,
     line: Vec<u8>,
-    /// Bytes taken.
+    /// Bytes consumed.
     taken: usize,
-    /// The line is too long to be ours.
+    /// True if the current line is too long to be the marker.
     long: bool,
 }
 
 impl Preamble {
-    /// Takes bytes off `input` up to the end of the line; what follows it stays there. `None`
-    /// when all was taken and the line is still to come.
+    /// Consumes `input` up to the end of the marker line; what follows stays there. Returns `None`
+    /// if all of `input` was consumed and the line has not arrived yet.
     ///
     /// # Errors
-    /// The line will not come.
+    /// The marker will not come.
     pub fn take(&mut self, input: &mut Bytes) -> Result<Option<Greeting>, NotOurs> {
         let head = input.len().min(5 - self.head.len());
         self.head.extend_from_slice(&input[..head]);
-        // Its length is below 64 KiB: no text begins with two NUL bytes.
+        // VERSION is shorter than 64 KiB, so its length starts with two zero bytes, which no text
+        // does.
         if matches!(self.head[..], [0, 0, _, _, VERSION]) {
             return Err(NotOurs::PlainSftp);
         }
@@ -117,7 +119,7 @@ impl Preamble {
 }
 
 fn read(line: &[u8]) -> Option<Greeting> {
-    // A shell's startup files may have made the terminal's end of line of it.
+    // A terminal set up by a start-up file may have turned the newline into CR LF.
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     for (opens, sent) in ABSENT {
         if let Some(rest) = line.strip_prefix(opens) {
@@ -145,7 +147,7 @@ fn printable(bytes: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// What is found when `bytes` come in pieces of `piece`, and what is left then.
+    /// Returns the result for `bytes` that arrive in pieces of `piece`, and the bytes left over.
     fn found(bytes: &[u8], piece: usize) -> (Result<Option<Greeting>, NotOurs>, Vec<u8>) {
         let mut preamble = Preamble::default();
         let mut pieces = bytes.chunks(piece);
@@ -196,7 +198,7 @@ mod tests {
         for piece in [1, 5, 100] {
             let (answer, _) = found(b"\0\0\0\x0a\x02\0\0\0\x03", piece);
             assert_eq!(answer, Err(NotOurs::PlainSftp));
-            // Behind text it is none that anybody could speak to.
+            // VERSION after other text is not recognized: no client could use such a server.
             let (answer, _) = found(b"motd\n\0\0\0\x0a\x02\0\0\0\x03", piece);
             assert_eq!(answer, Ok(None));
         }

@@ -1,4 +1,4 @@
-//! The table of messages: each number, name and layout stands here once, for client and server.
+//! Table of messages: number, name and layout of each, shared by client and server.
 
 use wire::{Field, Reader, Rest, WireError};
 
@@ -7,44 +7,44 @@ use crate::{
 };
 
 wire::message! {
-    /// The client's first message (draft section 4); no request id.
+    /// First message of the client (draft section 4); it has no request ID.
     pub struct Init<'a> = 1 {
-        /// 3.
+        /// The protocol version, 3.
         pub version: u32,
-        /// Extension pairs; none in practice.
+        /// Extension pairs; empty in practice.
         pub extensions: Rest<'a>,
     }
 }
 
 wire::message! {
-    /// The server's first message.
+    /// First message of the server (draft section 4).
     pub struct Version<'a> = 2 {
-        /// 3.
+        /// The protocol version, 3.
         pub version: u32,
         /// Pairs of strings: extension name and data.
         pub extensions: Rest<'a>,
     }
 }
 
-/// One entry of NAME.
+/// An entry of NAME.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameEntry<'a> {
-    /// The name, unchecked.
+    /// File name as the server sent it, unchecked.
     pub filename: &'a [u8],
-    /// A line as `ls -l` prints it; for people, and not to be parsed.
+    /// A line in the style of `ls -l`, for people and not for parsing.
     pub longname: &'a [u8],
-    /// What is known of it.
+    /// Attributes of the entry.
     pub attrs: Attrs,
 }
 
-/// The entries of NAME.
+/// All entries of NAME.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(pub Vec<NameEntry<'a>>);
 
 impl<'a> Field<'a> for Names<'a> {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         let count = r.u32()? as usize;
-        // An entry has at least two lengths and the attribute flags.
+        // An entry takes at least two string lengths and the attribute flags.
         let mut names = Vec::with_capacity(count.min(r.left() / 12));
         for _ in 0..count {
             names.push(NameEntry {
@@ -76,7 +76,7 @@ macro_rules! requests {
         extended { $($(#[$em:meta])* $ext:ident = $ename:literal -> $ereply:ident
             { $($ef:ident : $et:ty),* $(,)? })* }
     ) => {
-        /// What a client asks. Paths, handles and names are bytes as they are on the wire.
+        /// Requests of a client. Paths, handles and names are bytes as on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the fields are the draft's, in its order")]
         pub enum Request<'a> {
@@ -89,7 +89,7 @@ macro_rules! requests {
         }
 
         impl<'a> Request<'a> {
-            /// The request's name in the draft, or the extension's.
+            /// Returns the name of the request in the draft, or of the extension.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$plain { .. } => $pname,)*
@@ -99,7 +99,7 @@ macro_rules! requests {
                 }
             }
 
-            /// What answers it, beside a STATUS that says why not.
+            /// Returns the kind of reply to a successful request; a failure is answered by STATUS.
             pub(crate) fn expects(&self) -> Expect {
                 match self {
                     $(Self::$plain { .. } => Expect::$preply,)*
@@ -108,7 +108,7 @@ macro_rules! requests {
                 }
             }
 
-            /// Appends the message: length, number, id and fields.
+            /// Appends the message: length, number, request ID and fields.
             pub fn encode(&self, id: RequestId, out: &mut Vec<u8>) {
                 frame(out, |out| match self {
                     $(Self::$plain { $($pf),* } => {
@@ -136,9 +136,9 @@ macro_rules! requests {
                 });
             }
 
-            /// Reads a message without its length; trailing bytes are an error, but for WRITE: Go's
-            /// pkg/sftp 1.13.5 (rclone 1.60) sends the whole of its buffer behind a length that is
-            /// right, and sftp-server.c looks at nothing behind that.
+            /// Decodes a message without its length. Trailing bytes are an error except after
+            /// WRITE: Go's pkg/sftp 1.13.5 (rclone 1.60) sends its whole buffer after a correct
+            /// data length, and sftp-server.c ignores what follows the data.
             pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
                 let mut r = Reader::new(bytes);
                 let number = r.u8()?;
@@ -177,13 +177,13 @@ requests! {
         Open = 3 "OPEN" -> Handle { path: &'a [u8], flags: OpenFlags, attrs: Attrs }
         /// Closes a file or directory.
         Close = 4 "CLOSE" -> Status { handle: &'a [u8] }
-        /// Reads a range; answered by DATA, which may be shorter.
+        /// Reads a range; the DATA in reply may be shorter.
         Read = 5 "READ" -> Data { handle: &'a [u8], offset: u64, len: u32 }
         /// Writes a range.
         Write = 6 "WRITE" -> Status { handle: &'a [u8], offset: u64, data: &'a [u8] }
-        /// Attributes without following a symlink.
+        /// Returns attributes without following a symlink.
         Lstat = 7 "LSTAT" -> Attrs { path: &'a [u8] }
-        /// Attributes of an open file.
+        /// Returns attributes of an open file.
         Fstat = 8 "FSTAT" -> Attrs { handle: &'a [u8] }
         /// Sets attributes.
         Setstat = 9 "SETSTAT" -> Status { path: &'a [u8], attrs: Attrs }
@@ -191,7 +191,7 @@ requests! {
         Fsetstat = 10 "FSETSTAT" -> Status { handle: &'a [u8], attrs: Attrs }
         /// Opens a directory for listing.
         Opendir = 11 "OPENDIR" -> Handle { path: &'a [u8] }
-        /// The next entries.
+        /// Lists the next entries of a directory.
         Readdir = 12 "READDIR" -> Names { handle: &'a [u8] }
         /// Removes a file.
         Remove = 13 "REMOVE" -> Status { path: &'a [u8] }
@@ -199,98 +199,101 @@ requests! {
         Mkdir = 14 "MKDIR" -> Status { path: &'a [u8], attrs: Attrs }
         /// Removes an empty directory.
         Rmdir = 15 "RMDIR" -> Status { path: &'a [u8] }
-        /// The canonical path.
+        /// Returns the canonical path.
         Realpath = 16 "REALPATH" -> Names { path: &'a [u8] }
-        /// Attributes, following symlinks.
+        /// Returns attributes, following symlinks.
         Stat = 17 "STAT" -> Attrs { path: &'a [u8] }
-        /// Renames; fails where the new name exists.
+        /// Renames a file; fails if the new name exists.
         Rename = 18 "RENAME" -> Status { from: &'a [u8], to: &'a [u8] }
-        /// What a symlink says.
+        /// Returns the target of a symlink.
         Readlink = 19 "READLINK" -> Names { path: &'a [u8] }
-        /// Makes a symlink. The draft has linkpath then targetpath, OpenSSH the reverse (its
+        /// Creates a symlink. The draft has linkpath before targetpath, OpenSSH the reverse (its
         /// PROTOCOL section 4.1); see [`crate::Client::symlink`].
         Symlink = 20 "SYMLINK" -> Status { first: &'a [u8], second: &'a [u8] }
     }
     extended {
-        /// rename(2): replaces the new name.
+        /// Renames as rename(2) does, replacing an existing file.
         PosixRename = "posix-rename@openssh.com" -> Status { from: &'a [u8], to: &'a [u8] }
-        /// Space on a file system.
+        /// Returns the space on a file system.
         Statvfs = "statvfs@openssh.com" -> Statvfs { path: &'a [u8] }
-        /// Space on the file system of an open file.
+        /// Returns the space on the file system of an open file.
         Fstatvfs = "fstatvfs@openssh.com" -> Statvfs { handle: &'a [u8] }
-        /// link(2).
+        /// Creates a hard link, as link(2).
         Hardlink = "hardlink@openssh.com" -> Status { from: &'a [u8], to: &'a [u8] }
-        /// fsync(2).
+        /// Flushes an open file to disk, as fsync(2).
         Fsync = "fsync@openssh.com" -> Status { handle: &'a [u8] }
-        /// SETSTAT that does not follow a symlink.
+        /// Sets attributes without following a symlink.
         Lsetstat = "lsetstat@openssh.com" -> Status { path: &'a [u8], attrs: Attrs }
-        /// The server's limits.
+        /// Returns the server's limits.
         Limits = "limits@openssh.com" -> Limits {}
-        /// REALPATH that understands `~` and `~user`.
+        /// Returns the canonical path, with `~` and `~user` expanded.
         ExpandPath = "expand-path@openssh.com" -> Names { path: &'a [u8] }
         /// Copies between open files on the server.
         CopyData = "copy-data" -> Status {
             from: &'a [u8], from_offset: u64, len: u64, to: &'a [u8], to_offset: u64
         }
-        /// A user's home directory.
+        /// Returns a user's home directory.
         HomeDirectory = "home-directory" -> Names { user: &'a [u8] }
-        /// Names of user and group ids: strings of uint32s.
+        /// Returns the names of user and group IDs; each argument is a string of uint32s.
         UsersGroupsById = "users-groups-by-id@openssh.com" -> UsersGroups {
             users: &'a [u8], groups: &'a [u8]
         }
-        /// A whole file at once: created beside its name with `mode`, written, given `attrs`,
-        /// renamed. `tag` names the temporary ([`crate::tagged_name`]).
+        /// Sends a whole file in one request: the server creates a temporary with `mode`, writes
+        /// the data, sets `attrs` and renames it. `tag` determines the temporary's name
+        /// ([`crate::tagged_name`]).
         PutFile = "put-file@longhaul" -> Status {
             path: &'a [u8], flags: PutFlags, tag: u64, mode: u32, attrs: Attrs, data: &'a [u8]
         }
-        /// A whole file of at most `len` bytes at once; of another only its attributes.
+        /// Returns a whole file of at most `len` bytes, or only the attributes of a longer or other
+        /// one.
         GetFile = "get-file@longhaul" -> File { path: &'a [u8], len: u32 }
-        /// PutFile of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        /// PutFile with compressed `data` that decompresses to `len` bytes ([`crate::packed`]).
         PutFileZstd = "put-file-zstd@longhaul" -> Status {
             path: &'a [u8], flags: PutFlags, tag: u64, mode: u32, attrs: Attrs, len: u32,
             data: &'a [u8]
         }
-        /// GetFile whose answer may be packed.
+        /// GetFile whose reply may be compressed.
         GetFileZstd = "get-file-zstd@longhaul" -> PackedFile { path: &'a [u8], len: u32 }
-        /// The next part of the tree that this client calls `tree`.
+        /// Returns the next part of the directory tree that the client numbered `tree`.
         ListTree = "list-tree@longhaul" -> Tree { tree: u32, flags: TreeFlags, path: &'a [u8] }
-        /// WRITE of what `data` becomes when it is unpacked, `len` bytes ([`crate::packed`]).
+        /// WRITE with compressed `data` that decompresses to `len` bytes ([`crate::packed`]).
         WriteZstd = "write-zstd@longhaul" -> Status {
             handle: &'a [u8], offset: u64, len: u32, data: &'a [u8]
         }
-        /// READ whose answer may be packed: its length, then itself. Where it cannot be made
-        /// smaller it is a DATA.
+        /// READ whose reply may be compressed: the decompressed length, then the data. Data that
+        /// does not shrink is answered as DATA.
         ReadZstd = "read-zstd@longhaul" -> Packed { handle: &'a [u8], offset: u64, len: u32 }
-        /// Sums of the blocks of a range of an open file ([`crate::blocks`]).
+        /// Returns checksums of the blocks in a range of an open file ([`crate::blocks`]).
         Hash = "hash@longhaul" -> Sums {
             handle: &'a [u8], offset: u64, len: u32, block: u32, kind: &'a [u8], key: &'a [u8]
         }
-        /// From here on ATTRS have these pairs as well.
+        /// Makes all further ATTRS on the channel include these extended pairs.
         Attributes = "attributes@longhaul" -> Status { told: Told }
-        /// Extended attributes and access control lists ([`crate::xattrs`]).
+        /// Returns extended attributes and access control lists ([`crate::xattrs`]).
         GetXattrs = "get-xattrs@longhaul" -> Xattrs { path: &'a [u8], flags: MetadataFlags }
-        /// Sets all of this, in the order in which nothing undoes what came before it. `of` is a
-        /// path or, by the flags, a handle; `xattrs` are as GetXattrs answers them.
+        /// Sets all given metadata, in an order in which no step undoes an earlier one. `of` is a
+        /// path or, if the flags say so, a handle; `xattrs` has the format of the reply to
+        /// GetXattrs.
         SetMetadata = "set-metadata@longhaul" -> Set {
             of: &'a [u8], flags: MetadataFlags, attrs: Attrs, xattrs: &'a [u8]
         }
-        /// Numbers of users and groups by name: strings of strings.
+        /// Returns the IDs of users and groups by name; each argument is a string of strings.
         IdsByName = "ids-by-name@longhaul" -> Ids { users: &'a [u8], groups: &'a [u8] }
-        /// READ that may be answered with how long a hole is, or, where `pack`, as ReadZstd is.
+        /// READ that may be answered by the length of a hole or, with `pack`, by compressed data as
+        /// for ReadZstd.
         ReadSparse = "read-sparse@longhaul" -> Sparse {
             handle: &'a [u8], offset: u64, len: u32, pack: bool
         }
-        /// fsync(2) of what is at each of these paths: strings to the end of the message, at most
-        /// [`crate::MOST_SYNCED`].
+        /// Flushes the files at these paths to disk, as fsync(2): strings up to the end of the
+        /// message, at most [`crate::MOST_SYNCED`].
         FsyncSet = "fsync-set@longhaul" -> Status { paths: Rest<'a> }
     }
 }
 
 impl Request<'_> {
-    /// What stands in front of `data` bytes that are the end of this request, in which they are
-    /// empty.
+    /// Returns the bytes in front of `data` bytes that end this request; `self` has empty data.
     pub(crate) fn encode_before(&self, id: RequestId, data: usize) -> Vec<u8> {
-        // Of most requests it is a path and little more.
+        // Most requests have a path and little else.
         let mut out = Vec::with_capacity(256);
         self.encode(id, &mut out);
         let behind = out.len().saturating_sub(4);
@@ -304,7 +307,7 @@ impl Request<'_> {
     }
 }
 
-/// The reply that a request's success has.
+/// Kind of reply to a successful request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     Status,
@@ -328,7 +331,7 @@ pub(crate) enum Expect {
 
 macro_rules! responses {
     ($($(#[$meta:meta])* $variant:ident = $number:literal $name:literal { $($f:ident : $t:ty),* $(,)? })*) => {
-        /// What a server answers.
+        /// Replies of a server.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the fields are the draft's, in its order")]
         pub enum Response<'a> {
@@ -346,7 +349,7 @@ macro_rules! responses {
                 }
             }
 
-            /// Its name in the draft.
+            /// Returns the name of message `number` in the draft.
             pub(crate) fn name_of(number: u8) -> &'static str {
                 match number {
                     $($number => $name,)*
@@ -354,7 +357,7 @@ macro_rules! responses {
                 }
             }
 
-            /// Appends the message: length, number, id and fields.
+            /// Appends the message: length, number, request ID and fields.
             pub fn encode(&self, id: RequestId, out: &mut Vec<u8>) {
                 frame(out, |out| {
                     out.push(self.number());
@@ -366,7 +369,7 @@ macro_rules! responses {
                 });
             }
 
-            /// Reads a message without its length; trailing bytes are an error.
+            /// Decodes a message without its length; trailing bytes are an error.
             pub fn decode(bytes: &'a [u8]) -> Result<(RequestId, Self), WireError> {
                 let mut r = Reader::new(bytes);
                 let number = r.u8()?;
@@ -386,22 +389,22 @@ macro_rules! responses {
 }
 
 responses! {
-    /// Success without result, or failure.
+    /// Success without a result, or a failure.
     Status = 101 "STATUS" { code: StatusCode, text: StatusText<'a> }
-    /// An opened file or directory.
+    /// Handle of an opened file or directory.
     Handle = 102 "HANDLE" { handle: &'a [u8] }
     /// File data.
     Data = 103 "DATA" { data: &'a [u8] }
     /// Directory entries or a path.
     Name = 104 "NAME" { names: Names<'a> }
-    /// Attributes.
+    /// Attributes of a file.
     Attrs = 105 "ATTRS" { attrs: Attrs }
     /// The result of an extension.
     ExtendedReply = 201 "EXTENDED_REPLY" { body: Rest<'a> }
 }
 
 impl Response<'_> {
-    /// Appends what stands in front of `len` bytes of data in a DATA.
+    /// Appends the bytes in front of `len` bytes of data in a DATA.
     pub fn encode_data_header(id: RequestId, len: usize, out: &mut Vec<u8>) {
         let start = out.len();
         Response::Data { data: &[] }.encode(id, out);
@@ -413,10 +416,11 @@ impl Response<'_> {
         }
     }
 
-    /// Appends a DATA whose data `read` appends: a server reads them to the place they leave from.
+    /// Appends a DATA whose data is appended by `read`, so that a server reads file data straight
+    /// into the output.
     ///
     /// # Errors
-    /// Those of `read`; what `out` has gained by then is for nothing.
+    /// Errors of `read`; the bytes appended by then must be discarded.
     pub fn encode_data<E>(
         id: RequestId,
         out: &mut Vec<u8>,
@@ -433,11 +437,11 @@ impl Response<'_> {
 }
 
 impl Response<'_> {
-    /// Appends what get-file@longhaul answers of a file with `attrs`, whose data `read` appends;
-    /// where it says false they are taken out again, and are not all there was.
+    /// Appends the reply to get-file@longhaul for a file with `attrs`. `read` appends the data; if
+    /// it returns false, the data was not the whole file, and the reply has the attributes alone.
     ///
     /// # Errors
-    /// Those of `read`; what `out` has gained by then is for nothing.
+    /// Errors of `read`; the bytes appended by then must be discarded.
     pub fn encode_file<E>(
         id: RequestId,
         attrs: &Attrs,
@@ -464,8 +468,8 @@ impl Response<'_> {
 }
 
 impl Response<'_> {
-    /// Appends what get-file-zstd@longhaul answers of a file with `attrs`, whose `len` bytes were
-    /// packed to `data`.
+    /// Appends the reply to get-file-zstd@longhaul for a file with `attrs`, whose `len` bytes were
+    /// compressed to `data`.
     pub fn encode_packed_file(
         id: RequestId,
         attrs: &Attrs,
@@ -484,10 +488,10 @@ impl Response<'_> {
     }
 }
 
-/// Stands where get-file@longhaul says whether the file follows.
+/// Value of the get-file reply's flag for compressed data (0 is no data, 1 plain data).
 pub(crate) const PACKED_FILE: u8 = 2;
 
-/// Appends a message that `body` writes, its length in front.
+/// Appends a message written by `body`, with its length in front.
 pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -495,7 +499,7 @@ pub fn frame(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     set_length(out, start);
 }
 
-/// Writes at `at` how many bytes stand behind those four.
+/// Writes at `at` the number of bytes behind the four bytes of the length.
 fn set_length(out: &mut [u8], at: usize) {
     let len = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
     if let Some(place) = out.get_mut(at..at + 4) {

@@ -1,17 +1,17 @@
-//! What the requests about metadata of files say in bits.
+//! Flags and constants of the requests about file metadata.
 
 use serde::{Deserialize, Serialize};
 use wire::{Field, Reader, WireError};
 
-/// The length in an answer of read-sparse@longhaul behind which a hole's follows; no block that was
-/// packed has it.
+/// Length in a reply to read-sparse@longhaul that marks a hole, whose length follows. No compressed
+/// block has length 0.
 pub const HOLE: u32 = 0;
 
-/// How the text begins with which put-file@longhaul says that everything but the owner is as it
-/// was asked to be.
+/// Start of the status text by which put-file@longhaul reports that only the owner could not be
+/// set.
 pub const OWNER_NOT_SET: &str = "the owner could not be set: ";
 
-/// Paths that one fsync-set@longhaul has at most.
+/// Maximum number of paths in one fsync-set@longhaul.
 pub const MOST_SYNCED: usize = 1024;
 
 macro_rules! bits {
@@ -24,22 +24,22 @@ macro_rules! bits {
             $($(#[$m])* pub const $bit: Self = Self($value);)*
             const ALL: u32 = 0 $(| $value)*;
 
-            /// Whether all of `other` is set.
+            /// Returns true if all flags of `other` are set.
             pub fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether one is set that this version does not know.
+            /// Returns true if a flag is set that this version does not know.
             pub fn has_unknown(self) -> bool {
                 self.0 & !Self::ALL != 0
             }
 
-            /// Whether none is set.
+            /// Returns true if no flag is set.
             pub fn is_empty(self) -> bool {
                 self.0 == 0
             }
 
-            /// With `other` where `set`.
+            /// Returns the flags with `other` added if `set`.
             #[must_use]
             pub fn with(self, other: Self, set: bool) -> Self {
                 match set {
@@ -61,27 +61,27 @@ macro_rules! bits {
 }
 
 bits! {
-    /// What attributes@longhaul has ATTRS tell beside the draft's fields.
+    /// Fields that attributes@longhaul adds to those of the draft.
     Told {
-        /// Nanoseconds of times.
+        /// Nanoseconds of the times.
         NANOSECONDS = 1,
-        /// Which file it is, of files with several names.
+        /// Identity of files with several hard links.
         LINKS = 2,
     }
-    /// What get-xattrs@longhaul and set-metadata@longhaul are about.
+    /// Subjects of get-xattrs@longhaul and set-metadata@longhaul.
     MetadataFlags {
-        /// Extended attributes. When they are set, those that are not in the list are removed.
+        /// Extended attributes. Setting them removes those that are not in the list.
         XATTRS = 1,
-        /// Access control lists, likewise.
+        /// Access control lists. Setting them removes those that are not in the list.
         ACLS = 2,
-        /// A handle and no path; of set-metadata alone.
+        /// The file is named by a handle instead of a path; for set-metadata only.
         HANDLE = 4,
         /// A symlink at the path is followed.
         FOLLOW = 8,
     }
-    /// Parts of a file's metadata, as far as they could not be kept.
+    /// Parts of a file's metadata that could not be set.
     Parts {
-        /// Its length.
+        /// File size.
         SIZE = 1,
         /// Owner and group.
         OWNER = 2,

@@ -1,37 +1,39 @@
-//! File data made smaller for the way by zstd, block by block: what `write-zstd@longhaul` carries
-//! and `read-zstd@longhaul` answers.
+//! Compression of file data with zstd, block by block, for `write-zstd@longhaul`,
+//! `read-zstd@longhaul` and their relatives.
 
 use std::fmt;
 
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
 
-/// The longest block, in bytes of the file. What claims to be longer is refused before anything is
+/// Longest block in bytes before compression. A longer declared length is refused before memory is
 /// allocated for it.
 pub const LONGEST_UNPACKED: u32 = 256 << 10;
-/// Whole files below this are not packed: most of what they take on the way is not their data.
+/// Smallest file in bytes that is compressed as a whole; below that, most of the transferred bytes
+/// are not file data.
 pub const LEAST_FILE: u64 = 1 << 10;
-/// The level: 0.4 GB/s of text on a core of 2.6 GHz, and more of the ratio than higher ones add.
+/// Compression level of zstd: 0.4 GB/s of text on a core at 2.6 GHz, and a better part of the ratio
+/// than higher levels add.
 const LEVEL: i32 = 1;
-/// In long blocks only matches from this length on are looked for: a tenth quicker on words and a
-/// twentieth on sources and programs, for 2 to 3 % more to carry. The level's own choice would be 6,
-/// which short blocks keep: they have few long matches.
+/// Shortest match searched for in long blocks. It is a tenth faster on text and a twentieth on
+/// source code and programs, at 2 to 3 % more output. The level's default is 6, which short blocks
+/// keep: they have few long matches.
 const LEAST_MATCH: u32 = 7;
-/// What a long block is.
+/// Length in bytes from which a block is long.
 const LONG: usize = 64 << 10;
 
-/// Makes blocks smaller, one after the other.
+/// Compressor for blocks, one after the other.
 pub struct Packer {
     compressor: Compressor<'static>,
-    /// Of [`LEAST_MATCH`], or 0 for the level's own.
+    /// Current setting of [`LEAST_MATCH`], or 0 for the level's default.
     least_match: u32,
 }
 
 impl Packer {
-    /// One that has done nothing yet; `None` where there is no memory for it.
+    /// Creates a compressor; `None` if there is no memory for it.
     pub fn new() -> Option<Self> {
         let mut compressor = Compressor::new(LEVEL).ok()?;
-        // The length stands in the request, and the channel has a MAC.
+        // The request contains the length, and the channel has a MAC.
         compressor.include_contentsize(false).ok()?;
         compressor.include_checksum(false).ok()?;
         Some(Self {
@@ -40,21 +42,21 @@ impl Packer {
         })
     }
 
-    /// `block` made smaller, in `out`, which is emptied first; false where that saves less than an
-    /// eighth.
+    /// Compresses `block` into `out`, which is cleared first; returns false if that saves less than
+    /// an eighth.
     pub fn pack(&mut self, block: &[u8], out: &mut Vec<u8>) -> bool {
         out.clear();
         let worth = block.len() - block.len() / 8;
         out.reserve(worth);
         self.look_for(if block.len() < LONG { 0 } else { LEAST_MATCH });
-        // Where it does not fit it does not pay.
+        // Output that does not fit saves too little.
         let packed = self.compressor.compress_to_buffer(block, out);
         packed.is_ok_and(|n| n > 0 && n <= worth)
     }
 
     fn look_for(&mut self, least_match: u32) {
         if self.least_match != least_match {
-            // Without it, it packs all the same.
+            // Best effort: compression works with any value.
             let set = self
                 .compressor
                 .set_parameter(CParameter::MinMatch(least_match));
@@ -70,32 +72,32 @@ impl fmt::Debug for Packer {
     }
 }
 
-/// Restores blocks.
+/// Decompressor for blocks.
 pub struct Unpacker(Decompressor<'static>);
 
 impl Unpacker {
-    /// One that has done nothing yet; `None` where there is no memory for it.
+    /// Creates a decompressor; `None` if there is no memory for it.
     pub fn new() -> Option<Self> {
         Decompressor::new().ok().map(Self)
     }
 
-    /// The `len` bytes that were packed; `None` if they are not that many, or more than
-    /// [`LONGEST_UNPACKED`]. Never more than `len` bytes are allocated, nor is any window beside
-    /// them: they are it.
+    /// Decompresses `packed` to `len` bytes; `None` if it is malformed, has another length, or
+    /// `len` exceeds [`LONGEST_UNPACKED`]. The call allocates at most `len` bytes: the output is
+    /// zstd's window.
     pub fn unpack(&mut self, packed: &[u8], len: u32) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         self.unpack_to(packed, len, &mut out).then_some(out)
     }
 
-    /// The same into `out`, whose memory is used again; false if it is not what was packed, and `out`
-    /// is worth nothing then.
+    /// Decompresses like [`Unpacker::unpack`] into `out`, whose memory is reused; returns false on
+    /// failure, which leaves `out` with undefined content.
     pub fn unpack_to(&mut self, packed: &[u8], len: u32, out: &mut Vec<u8>) -> bool {
         if len > LONGEST_UNPACKED {
             return false;
         }
         out.clear();
         out.reserve_exact(len as usize);
-        // What it becomes beyond that fits nowhere.
+        // Output beyond `len` does not fit and is an error.
         let unpacked = self.0.decompress_to_buffer(packed, out);
         unpacked.is_ok_and(|n| n == len as usize)
     }
@@ -145,7 +147,7 @@ mod tests {
     fn a_long_block_changes_nothing_for_a_short_one() {
         let (mut packer, mut fresh) = (Packer::new().unwrap(), Packer::new().unwrap());
         let (mut packed, mut alone) = (Vec::new(), Vec::new());
-        // Repeats of six bytes, which are too short for long blocks.
+        // Repeats of six bytes, which are too short for the search in long blocks.
         let short: Vec<u8> = (0..2000_u32)
             .flat_map(|n| {
                 [

@@ -8,16 +8,19 @@ use crate::{
     printable,
 };
 
-/// A request without an answer.
+/// A request that waits for its reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) name: &'static str,
     pub(crate) expects: Expect,
-    /// For READ and get-file: how much may come.
+    /// Maximum bytes of data in the reply to READ or get-file.
     pub(crate) len: u32,
 }
 
-/// The reply in the shape its request expects. `message` is what `response` was read from.
+/// Converts `response`, decoded from `message`, to the reply that its request expects.
+///
+/// # Errors
+/// The reply is of another kind, malformed or too long.
 pub(crate) fn fit(
     pending: &Pending,
     message: &Bytes,
@@ -31,7 +34,7 @@ pub(crate) fn fit(
                 code,
                 message: printable(text.message, 256),
             };
-            // A tree that is to be forgotten has nothing else to tell.
+            // The reply to END of a tree is a STATUS without a result.
             if status.is_ok() && !matches!(expects, Expect::Status | Expect::Tree) {
                 return Err(wrong(pending, number));
             }
@@ -114,8 +117,8 @@ pub(crate) fn fit(
     })
 }
 
-/// A file and what it holds behind the word that it follows. get-file-zstd may answer how long it is, and
-/// what that was packed to.
+/// Reads a reply to get-file: attributes, a flag and the data. A reply to get-file-zstd may have
+/// the decompressed length and compressed data instead.
 fn file(
     pending: &Pending,
     message: &Bytes,
@@ -129,7 +132,7 @@ fn file(
         (Expect::PackedFile, PACKED_FILE) => Some(r.u32().map_err(&malformed)?),
         _ => None,
     };
-    // RFC 4251 section 5: whatever is not 0 is true.
+    // RFC 4251 section 5: all values but 0 are true.
     let data = match how {
         0 => None,
         _ => Some(r.string().map_err(&malformed)?),

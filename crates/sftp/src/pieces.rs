@@ -1,33 +1,33 @@
-//! What was received and waits, in pieces.
+//! Queue of received slices that bounds the memory they keep alive.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
 
 use bytes::{Bytes, BytesMut};
 
-/// What is received comes in segments of so much (`sys::Segments`), and a slice keeps all of the one that
-/// it lies in.
+/// Size in bytes of a receive segment (`sys::Segments`); a slice keeps its whole segment allocated.
 const SEGMENT: usize = (1 << 20) + (260 << 10);
-/// Slices may keep twice the bytes they have, and so much more.
+/// Memory that slices may keep beyond twice their own bytes.
 const MORE: usize = 3 * SEGMENT;
 
-/// Pieces in their order: slices of what was received, which keep no more memory than a few times their
-/// bytes. What would keep more is copied. So is a client that sends little between much else; whoever fills
-/// one segment after the other has nothing copied.
+/// Queue of slices of receive segments, which keeps at most a small multiple of its bytes
+/// allocated. Slices that would keep more are copied. That is the case for a client that sends
+/// little among much other traffic; the data of a client that fills whole segments is never copied.
 #[derive(Debug)]
 pub struct SegmentSlices {
     pieces: VecDeque<Bytes>,
-    /// What each of them keeps. Those in front may be of pieces that are gone.
+    /// Memory kept by each slice. Entries at the front may belong to slices that were already
+    /// taken.
     costs: VecDeque<Cost>,
-    /// Of all slices.
+    /// Sum over all slices.
     sum: Cost,
-    /// Where the last slice ended.
+    /// Address behind the last slice.
     end: usize,
     small: usize,
     longest: usize,
 }
 
-/// What a slice keeps, and its bytes; nothing for a copy.
+/// Memory that a slice keeps allocated, and its own bytes; zero for a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cost {
     kept: usize,
@@ -35,8 +35,8 @@ struct Cost {
 }
 
 impl SegmentSlices {
-    /// None yet. Two that are shorter than `small` are put together, and copies until they have
-    /// `longest` bytes.
+    /// Creates an empty queue. Two slices shorter than `small` are joined, and copies are joined up
+    /// to `longest` bytes.
     pub fn new(small: usize, longest: usize) -> Self {
         Self {
             pieces: VecDeque::new(),
@@ -48,7 +48,7 @@ impl SegmentSlices {
         }
     }
 
-    /// Appends one.
+    /// Appends a slice, copied if it would keep too much memory.
     pub fn push(&mut self, bytes: Bytes) {
         self.forget();
         let both_small = |last: &Bytes| last.len() < self.small && bytes.len() < self.small;
@@ -68,7 +68,7 @@ impl SegmentSlices {
         self.pieces.push_back(bytes);
     }
 
-    /// Appends what is to keep nothing else.
+    /// Appends a copy of `bytes`, which keeps no segment.
     pub fn push_copied(&mut self, bytes: &[u8]) {
         self.forget();
         let fits = |last: &Bytes| last.len() + bytes.len() <= self.longest;
@@ -81,24 +81,24 @@ impl SegmentSlices {
         self.pieces.push_back(Bytes::copy_from_slice(bytes));
     }
 
-    /// Where the front is taken from.
+    /// Returns the queue for taking slices from its front.
     pub fn queue(&mut self) -> &mut VecDeque<Bytes> {
         &mut self.pieces
     }
 
-    /// All of them, of which none is left.
+    /// Removes and returns all slices.
     pub fn take(&mut self) -> VecDeque<Bytes> {
         let none = Self::new(self.small, self.longest);
         std::mem::replace(self, none).pieces
     }
 
-    /// Puts it together with the last one.
+    /// Joins `bytes` with the last slice.
     fn join(&mut self, bytes: &[u8]) {
         let Some(last) = self.pieces.back_mut() else {
             return;
         };
         let both = std::mem::take(last).try_into_mut();
-        // One that was a slice shares its memory with others.
+        // A slice shares its memory with others, so it has to be copied.
         let mut both = both.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         both.extend_from_slice(bytes);
         *last = both.freeze();
@@ -107,8 +107,8 @@ impl SegmentSlices {
         }
     }
 
-    /// What it would keep besides. What lies close behind the last one is in the same segment: that costs what
-    /// is between the two.
+    /// Returns the memory that `slice` would keep in addition. A slice closely behind the last one
+    /// is in the same segment and costs only the distance between the two.
     fn cost(&self, slice: &Bytes) -> Cost {
         let behind = end(slice).checked_sub(self.end);
         let near = behind.filter(|behind| *behind >= slice.len() && !self.costs.is_empty());
@@ -118,7 +118,7 @@ impl SegmentSlices {
         }
     }
 
-    /// Those that were taken from the front keep nothing any more.
+    /// Drops the costs of slices that were taken from the front.
     fn forget(&mut self) {
         while self.costs.len() > self.pieces.len() {
             let gone = self.costs.pop_front().unwrap_or_default();
@@ -159,7 +159,7 @@ fn end(bytes: &Bytes) -> usize {
 mod tests {
     use super::*;
 
-    /// Segments of which each has pieces of `len` bytes, with `between` behind each.
+    /// Returns slices of `len` bytes with `between` bytes behind each, in `segments` segments.
     fn received(segments: usize, len: usize, between: usize) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         for n in 0..segments {
@@ -194,7 +194,7 @@ mod tests {
             (255 << 10, 52),
             (8 << 10, 52),
             (400_000, 0),
-            // Others have their share of the connection.
+            // Other channels have their share of the connection.
             (32 << 10, 32 << 10),
         ] {
             let pieces = received(3, len, between);
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// A piece of 2 KiB in each segment took 500 times as much.
+    /// Regression: slices of 2 KiB, one in each segment, kept 500 times their size.
     #[test]
     fn what_keeps_far_more_than_it_has_is_copied() {
         for len in [2 << 10, 8 << 10, 32 << 10] {

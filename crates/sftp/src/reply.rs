@@ -5,105 +5,104 @@ use wire::{Field, Reader, WireError};
 
 use crate::{Attrs, Limits, Parts, StatusCode, TreeStep};
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Success without a result, or why not.
+    /// Success without a result, or a failure.
     Status(Status),
-    /// OPEN and OPENDIR.
+    /// Reply to OPEN and OPENDIR.
     Handle(Handle),
-    /// READ. Comes in pieces as they arrive; the one with `last` ends the request.
+    /// Reply to READ, passed on in pieces as they arrive; the piece with `last` ends the request.
     Data {
-        /// Where in the reply these bytes stand.
+        /// Offset of these bytes in the reply.
         at: u32,
         /// File data, a slice of the receive segment.
         bytes: Bytes,
-        /// No more follow.
+        /// True for the last piece.
         last: bool,
     },
-    /// READDIR, REALPATH, READLINK, expand-path and home-directory.
+    /// Reply to READDIR, REALPATH, READLINK, expand-path and home-directory.
     Names(Vec<Name>),
-    /// STAT, LSTAT and FSTAT.
+    /// Reply to STAT, LSTAT and FSTAT.
     Attrs(Attrs),
-    /// statvfs and fstatvfs.
+    /// Reply to statvfs and fstatvfs.
     Statvfs(Statvfs),
-    /// limits; also kept in [`crate::ServerInfo`].
+    /// Reply to limits; [`crate::ServerInfo`] keeps it too.
     Limits(Limits),
-    /// users-groups-by-id: names in the order of the ids, empty where unknown.
+    /// Reply to users-groups-by-id: names in the order of the IDs, empty if unknown.
     UsersGroups {
-        /// Of the users.
+        /// User names.
         users: Vec<Vec<u8>>,
-        /// Of the groups.
+        /// Group names.
         groups: Vec<Vec<u8>>,
     },
-    /// get-file.
+    /// Reply to get-file.
     File(WholeFile),
-    /// list-tree.
+    /// Reply to list-tree.
     Tree(Vec<TreeStep>),
-    /// READ, packed; what it unpacks to is no longer than what was asked for.
+    /// Compressed reply to READ; it decompresses to at most the requested length.
     Packed {
-        /// Bytes that it claims to be.
+        /// Decompressed length in bytes that the server declares.
         len: u32,
-        /// As they came.
+        /// Compressed data.
         bytes: Bytes,
     },
-    /// read-sparse: there is nothing but zeros for so many bytes, which may be more than were asked
-    /// for.
+    /// Reply to read-sparse: a hole, which may be longer than the requested range.
     Hole {
-        /// Bytes, unchecked.
+        /// Length of the hole in bytes, unchecked.
         len: u64,
     },
-    /// get-xattrs: names and values, bounded; the names are unchecked.
+    /// Reply to get-xattrs: names and values, bounded; the names are unchecked.
     Xattrs(Vec<(Vec<u8>, Vec<u8>)>),
-    /// set-metadata.
+    /// Reply to set-metadata.
     Set {
-        /// What could not be set.
+        /// Metadata that could not be set.
         not_kept: Parts,
-        /// Why, of the first: the server's text, escaped.
+        /// Reason for the first failure: the server's text, escaped.
         why: String,
     },
-    /// ids-by-name: in the order of the names, `u32::MAX` where there is none.
+    /// Reply to ids-by-name: IDs in the order of the names, `u32::MAX` if unknown.
     Ids {
-        /// Of the users.
+        /// User IDs.
         users: Vec<u32>,
-        /// Of the groups.
+        /// Group IDs.
         groups: Vec<u32>,
     },
-    /// hash@longhaul: the sums one behind the other, unchecked.
+    /// Reply to hash@longhaul: concatenated checksums, unchecked.
     Sums(Bytes),
 }
 
-/// What get-file@longhaul answers.
+/// Reply to get-file@longhaul.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeFile {
-    /// Of the open file.
+    /// Attributes of the file.
     pub attrs: Attrs,
-    /// All that it held, a slice of the receive segment; `None` where it is not a regular file or
-    /// longer than was asked for.
+    /// Content of the file, a slice of the receive segment; `None` if it is not a regular file or
+    /// is longer than requested.
     pub data: Option<Bytes>,
-    /// Bytes that the data claim to become when they are unpacked, where they are packed: no more
-    /// than were asked for.
+    /// Declared decompressed length in bytes, at most the requested one; `None` if the data is not
+    /// compressed.
     pub packed: Option<u32>,
 }
 
-/// A STATUS.
+/// A STATUS reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// SSH_FX_*.
+    /// Status code (SSH_FX_*).
     pub code: StatusCode,
-    /// The server's text, at most 256 bytes of it, control characters escaped.
+    /// The server's text, at most 256 bytes, control characters escaped.
     pub message: String,
 }
 
 impl Status {
-    /// Whether it is SSH_FX_OK.
+    /// Returns true for SSH_FX_OK.
     pub fn is_ok(&self) -> bool {
         self.code == StatusCode::OK
     }
 }
 
 impl fmt::Display for Status {
-    /// The code in words, and the server's own text where it says more than the draft's names.
+    /// Writes the code in words, and the server's text if it says more than the draft's names.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const DRAFT: [&str; 9] = [
             "success",
@@ -122,27 +121,27 @@ impl fmt::Display for Status {
         let silent = told.is_empty() || DRAFT.contains(&lower.as_str()) || lower == words;
         match self.code {
             _ if silent => f.write_str(words),
-            // That code says nothing, so the text is all there is.
+            // SSH_FX_FAILURE carries no information, so the text is all there is.
             StatusCode::FAILURE => f.write_str(told),
             _ => write!(f, "{words} ({told})"),
         }
     }
 }
 
-/// Names an open file or directory, at most 256 bytes.
+/// Handle of an open file or directory, at most 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handle(pub(crate) Bytes);
 
 impl Handle {
-    /// The longest the draft allows (section 6.2).
+    /// Maximum length in bytes that the draft allows (section 6.2).
     pub const MAX: usize = 256;
 
-    /// The handle that OpenSSH's sftp-server gives for entry `index` of its table.
+    /// Returns the handle that OpenSSH's sftp-server assigns for entry `index` of its table.
     pub fn openssh(index: u32) -> Self {
         Self(Bytes::copy_from_slice(&index.to_be_bytes()))
     }
 
-    /// As on the wire.
+    /// Returns the handle's bytes as on the wire.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -151,13 +150,13 @@ impl Handle {
 /// An entry of a directory, or a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Bytes as the server sent them: unchecked.
+    /// File name or path as the server sent it, unchecked.
     pub filename: Vec<u8>,
-    /// What the server said of it.
+    /// Attributes from the server.
     pub attrs: Attrs,
 }
 
-/// The answer of statvfs@openssh.com (OpenSSH's PROTOCOL section 4.4); sizes in units of
+/// Reply to statvfs@openssh.com (OpenSSH's PROTOCOL section 4.4); block counts are in units of
 /// `fragment` bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are statvfs(3)'s")]
@@ -227,7 +226,7 @@ impl<'a> Field<'a> for Limits {
     }
 }
 
-/// A string that holds strings, as users-groups-by-id answers.
+/// Decodes a sequence of strings, as users-groups-by-id returns it.
 pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
     let mut r = Reader::new(bytes);
     let mut found = Vec::new();
@@ -237,7 +236,7 @@ pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
     Ok(found)
 }
 
-/// A string that holds numbers, as ids-by-name answers.
+/// Decodes a sequence of uint32s, as ids-by-name returns it.
 pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
     let mut r = Reader::new(bytes);
     let mut found = Vec::new();
@@ -247,7 +246,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
     Ok(found)
 }
 
-/// Escapes bytes from a peer for one line ([`wire::escape::name`]), at most `max` bytes of them.
+/// Escapes bytes from a peer for one line ([`wire::escape::name`]), at most `max` of them.
 pub fn printable(bytes: &[u8], max: usize) -> String {
     wire::escape::name(bytes).up_to(max).to_string()
 }

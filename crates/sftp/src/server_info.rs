@@ -1,32 +1,33 @@
 use serde::{Deserialize, Serialize};
 use wire::{Reader, WireError};
 
-/// What a server said of itself; can be written down to be expected again the next time.
+/// Version, extensions and limits of a server; can be stored to predict them for the next
+/// connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// The protocol version, 3.
     pub version: u32,
     /// Extension names and data, in the server's order.
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The answer to limits@openssh.com, if it was asked.
+    /// Reply to limits@openssh.com, if it was sent.
     pub limits: Option<Limits>,
 }
 
-/// What limits@openssh.com answers (OpenSSH's PROTOCOL section 4.8); 0 is "no limit known".
+/// Reply to limits@openssh.com (OpenSSH's PROTOCOL section 4.8); 0 means no known limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes of a message.
+    /// Maximum length of a message in bytes.
     pub packet: u64,
-    /// Bytes a READ answers at most.
+    /// Maximum bytes in the reply to a READ.
     pub read: u64,
-    /// Bytes a WRITE may carry.
+    /// Maximum bytes of data in a WRITE.
     pub write: u64,
-    /// Handles open at once.
+    /// Maximum number of open handles.
     pub handles: u64,
 }
 
-/// What sftp-server announces, in its order (sftp-server.c, process_init): five since 7.0, then
-/// one or two more with 8.0, 8.5, 8.7, 9.0 and 9.1.
+/// Extensions of OpenSSH's sftp-server in the order of its VERSION (sftp-server.c, process_init):
+/// five since 7.0, then one or two more with 8.0, 8.5, 8.7, 9.0 and 9.1.
 pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
     ("posix-rename@openssh.com", "1"),
     ("statvfs@openssh.com", "2"),
@@ -42,7 +43,7 @@ pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
 ];
 const OPENSSH_SINCE_7_0: usize = 5;
 
-/// What `longhaul serve` announces behind OpenSSH's eleven (docs/PROTOCOL.md).
+/// Extensions that `longhaul serve` announces after OpenSSH's eleven (docs/PROTOCOL.md).
 pub const OUR_EXTENSIONS: [(&str, &str); 14] = [
     ("put-file@longhaul", "1"),
     ("get-file@longhaul", "1"),
@@ -59,17 +60,18 @@ pub const OUR_EXTENSIONS: [(&str, &str); 14] = [
     ("get-file-zstd@longhaul", "1"),
     ("fsync-set@longhaul", "1"),
 ];
-/// How the names of all of them end, those of versions to come as well.
+/// Suffix of our extensions' names, future versions included.
 const OURS: &[u8] = b"@longhaul";
 
-/// More would be no server of this world; each pair costs at least eight bytes on the wire.
+/// Maximum number of extensions, more than any real server has; each pair takes at least eight
+/// bytes on the wire.
 const MAX_EXTENSIONS: usize = 256;
 
-/// Names and data.
+/// Names and data of extensions.
 type Extensions = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl ServerInfo {
-    /// What `longhaul serve` of this version says.
+    /// Returns what `longhaul serve` of this version announces.
     pub fn of_longhaul() -> Self {
         let all = OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS);
         let pairs = all.map(|(name, data)| (name.as_bytes().to_vec(), data.as_bytes().to_vec()));
@@ -90,7 +92,7 @@ impl ServerInfo {
         Ok(extensions)
     }
 
-    /// The data of extension `name`, if it is announced.
+    /// Returns the data of extension `name`, if it is announced.
     pub fn extension(&self, name: &str) -> Option<&[u8]> {
         self.extensions
             .iter()
@@ -98,7 +100,7 @@ impl ServerInfo {
             .map(|(_, data)| data.as_slice())
     }
 
-    /// Whether extension `name` is announced in the version this crate speaks.
+    /// Returns true if extension `name` is announced in the version that this crate implements.
     pub fn has(&self, name: &str) -> bool {
         let mut known = OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS);
         let known = known.find(|(n, _)| *n == name);
@@ -108,9 +110,9 @@ impl ServerInfo {
         }
     }
 
-    /// Whether these are the extensions that OpenSSH's sftp-server announces: its list in its
-    /// order from the start, cut where an older version ends; after the whole list a newer one
-    /// may have more of its own.
+    /// Returns true if the extensions are those of OpenSSH's sftp-server: its list in its order,
+    /// cut off where an older version ends; after the whole list a newer version may have further
+    /// @openssh.com extensions.
     pub fn is_openssh_set(&self) -> bool {
         self.begins_as_openssh()
             && self.extensions.len() >= OPENSSH_SINCE_7_0
@@ -132,7 +134,8 @@ impl ServerInfo {
             && self.extensions.iter().all(&mut is_next)
     }
 
-    /// Whether this is `longhaul serve`, of any version: OpenSSH's whole list, then ours alone.
+    /// Returns true for `longhaul serve` of any version: OpenSSH's whole list, then only our
+    /// extensions.
     pub fn is_ours(&self) -> bool {
         let newer = self.newer();
         self.begins_as_openssh()
@@ -140,8 +143,8 @@ impl ServerInfo {
             && newer.iter().all(|(n, _)| n.ends_with(OURS))
     }
 
-    /// Whether the extensions are those of a server that carries out one request after the other
-    /// and answers in that order: sftp-server.c does, and ours.
+    /// Returns true for servers known to execute requests one after the other and to answer in that
+    /// order: sftp-server.c and ours.
     pub fn answers_in_order(&self) -> bool {
         self.is_openssh_set() || self.is_ours()
     }
@@ -153,13 +156,13 @@ impl ServerInfo {
             && pairs.all(|((n, d), (name, data))| n == name.as_bytes() && d == data.as_bytes())
     }
 
-    /// What is announced behind OpenSSH's list.
+    /// Returns the extensions after OpenSSH's list.
     fn newer(&self) -> &[(Vec<u8>, Vec<u8>)] {
         let newer = self.extensions.get(OPENSSH_EXTENSIONS.len()..);
         newer.unwrap_or_default()
     }
 
-    /// Whether version and extensions are the same; limits are not looked at.
+    /// Returns true if version and extensions are equal; limits are ignored.
     pub fn same_set(&self, other: &Self) -> bool {
         self.version == other.version && self.extensions == other.extensions
     }

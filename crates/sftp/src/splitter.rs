@@ -2,19 +2,19 @@ use bytes::{Buf, Bytes};
 
 use crate::{Error, Request, SegmentSlices};
 
-/// Cuts a stream of segments into messages, allocating for one message at a time.
+/// Splits a stream of segments into messages and allocates for one message at a time.
 ///
-/// A message that lies in one segment is a slice of it. Others are gathered, except the data of
-/// DATA, which a splitter made with [`Splitter::streaming_data`] hands on as it comes: an answer
-/// of 255 KiB spans eight channel packets, and copying them together would be one pass over
-/// memory for nothing. For the same reason one made with [`Splitter::streaming_writes`] leaves the
-/// data of a WRITE where they came.
+/// A message that lies in one segment is returned as a slice of it. Others are gathered, except for
+/// file data: a splitter made with [`Splitter::streaming_data`] passes on the data of DATA as it
+/// arrives, since a reply of 255 KiB spans eight channel packets, and joining them would cost a
+/// pass over memory. For the same reason [`Splitter::streaming_writes`] leaves the data of a WRITE
+/// in its segments.
 #[derive(Debug)]
 pub struct Splitter {
     bound: u32,
     streaming: Streaming,
     partial: Vec<u8>,
-    /// Data of a WRITE that is arriving.
+    /// Data of a WRITE that is still arriving.
     data: SegmentSlices,
     state: State,
 }
@@ -34,40 +34,40 @@ enum State {
     Data { id: u32, total: u32, at: u32 },
 }
 
-/// What a [`Splitter`] found.
+/// Result of a [`Splitter`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A whole message without its length.
     Message(Bytes),
-    /// A WRITE in several pieces, of a splitter that streams them.
+    /// A WRITE in several pieces, from a splitter that streams WRITEs.
     Write {
-        /// The message without its length, as one without data.
+        /// The message without its length and with empty data.
         head: Bytes,
-        /// The data.
+        /// Data in order.
         data: Vec<Bytes>,
     },
-    /// Some of the file data of a DATA message.
+    /// Part of the file data of a DATA message.
     Data {
-        /// Of which request.
+        /// ID of the request.
         id: u32,
         /// Bytes of file data in the whole message.
         total: u32,
-        /// Where in the message's data these stand.
+        /// Offset of these bytes in the message's data.
         at: u32,
-        /// The data.
+        /// File data.
         bytes: Bytes,
     },
 }
 
 const WRITE: u8 = 6;
-/// Smaller pieces of a WRITE are put together.
+/// Length in bytes below which consecutive pieces of a WRITE are joined.
 const SMALL: usize = 8 << 10;
 const DATA: u8 = 103;
-/// Length, number, request id, length of the data.
+/// Bytes in front of the data of DATA: length, number, request ID and data length.
 const DATA_HEADER: usize = 13;
 
 impl Splitter {
-    /// Gathers every message; one announcing more than `bound` bytes is an error.
+    /// Creates a splitter that gathers every message; a message above `bound` bytes is an error.
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
@@ -78,7 +78,7 @@ impl Splitter {
         }
     }
 
-    /// Hands the data of DATA on as it comes.
+    /// Creates a splitter that passes on the data of DATA as it arrives.
     pub fn streaming_data(bound: u32) -> Self {
         Self {
             streaming: Streaming::Data,
@@ -86,8 +86,8 @@ impl Splitter {
         }
     }
 
-    /// Hands on a WRITE that does not lie in one piece as [`Piece::Write`]. One may have up to `writes`
-    /// bytes, since nothing is gathered for it.
+    /// Creates a splitter that returns a WRITE in several pieces as [`Piece::Write`]. A WRITE may
+    /// have up to `writes` bytes, since it is not gathered.
     pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
             streaming: Streaming::Writes {
@@ -97,13 +97,14 @@ impl Splitter {
         }
     }
 
-    /// Whether the last message has begun and has not ended.
+    /// Returns true if a message has begun and is not yet complete.
     pub fn is_within(&self) -> bool {
         !self.partial.is_empty() || !matches!(self.state, State::Header)
     }
 
-    /// The WRITE whose data are coming, as one without data, and how many bytes of them are still to come.
-    /// `None` where some of them are here, or where they are not all that comes with it.
+    /// Returns the WRITE whose data is arriving, with empty data, and the number of data bytes
+    /// still to come. `None` if part of the data has already arrived, or if more than the data
+    /// follows in the message.
     pub fn arriving(&self) -> Option<(Request<'_>, usize)> {
         let State::Write { end, have } = self.state else {
             return None;
@@ -122,21 +123,25 @@ impl Splitter {
         all.then_some((write, end - have))
     }
 
-    /// `n` bytes of the data that [`Splitter::arriving`] tells of went elsewhere: those of the piece are what
-    /// follows them.
+    /// Skips `n` bytes of the data reported by [`Splitter::arriving`], which the caller read from
+    /// the connection itself; the piece will have the bytes behind them.
     pub fn skip(&mut self, n: usize) {
         if let State::Write { end, have } = &mut self.state {
             *have = have.saturating_add(n).min(*end);
         }
     }
 
-    /// Whether the last WRITE has come to its end by that, and is to be asked for.
+    /// Returns true if all data of the last WRITE was received or skipped, so that
+    /// [`Splitter::next`] returns it.
     pub fn is_at_end(&self) -> bool {
         matches!(self.state, State::Write { end, have } if end == have)
     }
 
-    /// The next piece from what earlier calls left and the front of `input`; `None` once
-    /// `input` is used up.
+    /// Returns the next piece from earlier leftovers and the front of `input`; `None` once `input`
+    /// is consumed.
+    ///
+    /// # Errors
+    /// A length exceeds its bound or contradicts its message.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Piece>, Error> {
         loop {
             match self.state {
@@ -185,7 +190,7 @@ impl Splitter {
         }
     }
 
-    /// Decides what the next message is; false when its header has not arrived.
+    /// Determines the kind of the next message; returns false if its header has not arrived.
     fn header(&mut self, input: &mut Bytes) -> Result<bool, Error> {
         let mut head = [0u8; DATA_HEADER];
         let have = {
@@ -194,7 +199,7 @@ impl Splitter {
         };
         if have >= 4 {
             let length = be32(&head, 0);
-            // Of what kind it is the next byte tells.
+            // The message number in the next byte decides the bound.
             let bound = match self.streaming {
                 Streaming::Writes { longest } if have == 4 || head[4] == WRITE => longest,
                 _ => self.bound,
@@ -237,14 +242,14 @@ impl Splitter {
         Ok(true)
     }
 
-    /// More of a WRITE of which `have` bytes are here.
+    /// Continues a WRITE of which `have` bytes have arrived.
     fn write(
         &mut self,
         end: usize,
         mut have: usize,
         input: &mut Bytes,
     ) -> Result<Option<Piece>, Error> {
-        // The head is gathered; how long it is the length of the handle tells.
+        // The header is gathered; its length depends on that of the handle.
         while have == self.partial.len() && have < end {
             let wanted = match self.write_head() {
                 Some(head) if have >= head => break,
@@ -281,7 +286,7 @@ impl Splitter {
         }
         let mut head = Bytes::from(head);
         head.advance(4);
-        // More may lie behind them: see `Request`.
+        // Further bytes may follow the data: see `Request::decode`.
         let mut data = Vec::from(self.data.take());
         for piece in &mut data {
             piece.truncate(left);
@@ -290,7 +295,7 @@ impl Splitter {
         Ok(Some(Piece::Write { head, data }))
     }
 
-    /// Bytes of a WRITE in front of its data, with those of its length.
+    /// Returns the bytes of a WRITE in front of its data, the length included.
     fn write_head(&self) -> Option<usize> {
         let handle = self.partial.get(9..13)?.first_chunk()?;
         Some(13 + (u32::from_be_bytes(*handle) as usize).min(1 << 24) + 8 + 4)
@@ -304,7 +309,8 @@ impl Splitter {
             return Some(Piece::Message(message));
         }
         let take = input.len().min(end - self.partial.len());
-        // Its length is bounded: no growing by halves, each of which would copy what is there.
+        // The length is bounded, so one allocation fits; growing by doubling would copy the data
+        // each time.
         self.partial.reserve_exact(end - self.partial.len());
         self.partial.extend_from_slice(&input.split_to(take));
         if self.partial.len() < end {
@@ -344,7 +350,7 @@ mod tests {
         out
     }
 
-    /// Everything a splitter says for `bytes` cut into `step`s: messages, and data put together.
+    /// Returns everything that a splitter finds in `bytes` cut into `step`s, with the data joined.
     fn split(mut splitter: Splitter, bytes: &[u8], step: usize) -> Vec<(u32, Vec<u8>)> {
         let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
         for chunk in bytes.chunks(step) {
@@ -473,7 +479,7 @@ mod tests {
             let next = splitter.next(&mut input);
             assert!(matches!(next, Ok(Some(Piece::Message(_)))));
         }
-        // Some are in memory, or they are not all that the message has.
+        // Part of the data has arrived already, or more than the data follows.
         let mut splitter = Splitter::streaming_writes(500, 1000);
         assert_eq!(
             splitter.next(&mut Bytes::from(bytes[..30].to_vec())),
@@ -489,7 +495,7 @@ mod tests {
         assert_eq!(splitter.arriving(), None);
     }
 
-    /// What is gathered in memory has another bound than what is not.
+    /// The longer bound applies to WRITE alone, since other messages are gathered in memory.
     #[test]
     fn only_a_write_may_be_longer_than_other_messages() {
         for step in [1, 4, 5, 100, 5000] {
@@ -532,7 +538,7 @@ mod tests {
             assert_eq!(splitter.next(&mut first), Ok(None));
             let mut rest = Bytes::copy_from_slice(&bytes[50..]);
             assert_eq!(splitter.next(&mut rest), Err(Error::DataLength));
-            // A handle that is longer than its message.
+            // A handle longer than its message.
             bytes[9..13].copy_from_slice(&wrong.max(200).to_be_bytes());
             let mut splitter = Splitter::streaming_writes(500, 1000);
             let mut first = Bytes::copy_from_slice(&bytes[..50]);
@@ -571,7 +577,7 @@ mod tests {
         }
     }
 
-    /// Of a mebibyte.
+    /// Returns a WRITE of 1 MiB.
     fn large_write() -> Vec<u8> {
         let mut bytes = Vec::new();
         Request::Write {
@@ -583,7 +589,8 @@ mod tests {
         bytes
     }
 
-    /// A piece of 8 KiB in each segment of 1.26 MiB kept 147 MiB of a WRITE of one.
+    /// Regression: with a slice of 8 KiB in each segment of 1.26 MiB, a WRITE of 1 MiB kept 147
+    /// MiB.
     #[test]
     fn a_write_that_comes_in_little_pieces_does_not_keep_all_they_lay_in() {
         let bytes = large_write();
@@ -604,7 +611,7 @@ mod tests {
         assert!(data.concat() == [5; 1 << 20]);
     }
 
-    /// Packets of a segment that was filled stay where they came.
+    /// Packets of a full segment stay where they arrived.
     #[test]
     fn a_write_that_fills_segments_is_not_copied() {
         let bytes = large_write();

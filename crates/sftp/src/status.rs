@@ -1,11 +1,11 @@
 use wire::{Field, Reader, WireError};
 
-/// SSH_FX_*: how a request went (draft-ietf-secsh-filexfer-02 section 7).
+/// Status code, SSH_FX_* (draft-ietf-secsh-filexfer-02 section 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatusCode(pub u32);
 
 impl StatusCode {
-    /// Done.
+    /// Success.
     pub const OK: Self = Self(0);
     /// End of file or of the directory.
     pub const EOF: Self = Self(1);
@@ -13,18 +13,18 @@ impl StatusCode {
     pub const NO_SUCH_FILE: Self = Self(2);
     /// EPERM, EACCES.
     pub const PERMISSION_DENIED: Self = Self(3);
-    /// Everything the protocol has no code for: EEXIST, ENOSPC, EDQUOT, EISDIR, ENOTEMPTY, ...
+    /// Errors without a code of their own: EEXIST, ENOSPC, EDQUOT, EISDIR, ENOTEMPTY, ...
     pub const FAILURE: Self = Self(4);
-    /// Also OpenSSH's answer to EINVAL and ENAMETOOLONG.
+    /// Malformed request; also OpenSSH's code for EINVAL and ENAMETOOLONG.
     pub const BAD_MESSAGE: Self = Self(5);
-    /// Never sent by a server.
+    /// Client-side code that no server sends.
     pub const NO_CONNECTION: Self = Self(6);
-    /// Never sent by a server.
+    /// Client-side code that no server sends.
     pub const CONNECTION_LOST: Self = Self(7);
-    /// The request or extension is not known.
+    /// Unknown request or extension.
     pub const OP_UNSUPPORTED: Self = Self(8);
 
-    /// What it means, as one reads it behind a colon.
+    /// Returns the meaning in words, to stand after a colon.
     pub fn words(self) -> &'static str {
         match self {
             Self::OK => "no error",
@@ -50,11 +50,10 @@ impl<'a> Field<'a> for StatusCode {
     }
 }
 
-/// Error message and language tag of a STATUS, which servers older than version 3 of the
-/// protocol leave out.
+/// Error message and language tag of a STATUS, which servers before protocol version 3 omit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusText<'a> {
-    /// For people, UTF-8 by the draft and not trusted to be.
+    /// Text for the user; the draft says UTF-8, which is not relied on.
     pub message: &'a [u8],
 }
 

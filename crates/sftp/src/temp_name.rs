@@ -1,19 +1,21 @@
-/// The longest name that Linux's file systems take (NAME_MAX).
+/// Maximum length of a file name in bytes on Linux (NAME_MAX).
 const NAME_MAX: usize = 255;
 const SUFFIX: &[u8] = b".longhaul";
 const RANDOM: usize = 10;
-/// No vowels that spell words and no letters that look like digits: 32 of them, 5 bits each.
+/// Alphabet of 32 characters, 5 bits each, without vowels that spell words and letters that look
+/// like digits.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// A new name beside `target`: `.NAME.XXXXXXXXXX.longhaul`, 50 random bits, at most 255 bytes.
+/// Returns a random name for a temporary beside `target`: `.NAME.XXXXXXXXXX.longhaul`, with 50
+/// random bits and at most 255 bytes.
 pub fn temp_name(target: &[u8], random: &mut dyn FnMut(&mut [u8])) -> Vec<u8> {
     let mut bytes = [0u8; RANDOM];
     random(&mut bytes);
     named(target, bytes)
 }
 
-/// The same name each time, its letters from the lowest 50 bits of a random `tag` that was
-/// written down before the file is created.
+/// Returns the temporary's name that belongs to `tag`, whose lowest 50 bits replace the random ones
+/// of [`temp_name`]. The tag is random and was recorded before the file is created.
 pub fn tagged_name(target: &[u8], tag: u64) -> Vec<u8> {
     let mut bytes = [0u8; RANDOM];
     for (at, byte) in bytes.iter_mut().enumerate() {
@@ -23,8 +25,8 @@ pub fn tagged_name(target: &[u8], tag: u64) -> Vec<u8> {
 }
 
 fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
-    // A Windows server takes `C:\dir\file`. Elsewhere a backslash is part of the name, and the
-    // temporary is in the same directory either way.
+    // A Windows server accepts `C:\dir\file`. On other systems a backslash is part of the name, and
+    // the temporary is in the same directory either way.
     let separates = |b: &u8| matches!(b, b'/' | b'\\');
     let at = target.iter().rposition(separates).map_or(0, |i| i + 1);
     let (dir, name) = target.split_at(at);
@@ -37,8 +39,8 @@ fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
     path
 }
 
-/// The part of `name` that stands for the final name, if [`temp_name`] or [`tagged_name`] could
-/// have made `name`, which is a name without a directory.
+/// Returns the target's part of `name` if [`temp_name`] or [`tagged_name`] could have made `name`,
+/// which has no directory. The part is shortened if the target's name was long.
 pub fn final_name_in(name: &[u8]) -> Option<&[u8]> {
     let middle = name.strip_prefix(b".")?.strip_suffix(SUFFIX)?;
     let (front, letters) = middle.split_at_checked(middle.len().checked_sub(RANDOM)?)?;
@@ -49,13 +51,13 @@ pub fn final_name_in(name: &[u8]) -> Option<&[u8]> {
     (ours && !name.contains(&b'/')).then_some(target)
 }
 
-/// Whether [`temp_name`] or [`tagged_name`] could have made `name`, a name without a directory.
+/// Returns true if [`temp_name`] or [`tagged_name`] could have made `name`, which has no directory.
 pub fn is_temp_name(name: &[u8]) -> bool {
     final_name_in(name).is_some()
 }
 
-/// The first `max` bytes, fewer where a UTF-8 character would be cut: some file systems refuse
-/// names that are not UTF-8.
+/// Returns the first `max` bytes, fewer if that would split a UTF-8 character: some file systems
+/// refuse names that are not UTF-8.
 fn shortened(name: &[u8], max: usize) -> &[u8] {
     let Some(cut) = name.get(..max) else {
         return name;

@@ -1,4 +1,4 @@
-//! What list-tree@longhaul answers.
+//! Requests and replies of list-tree@longhaul, which lists a directory tree.
 
 use std::ops::BitOr;
 
@@ -7,24 +7,24 @@ use wire::{Field, Reader, WireError};
 use crate::packed::Unpacker;
 use crate::{Attrs, Name, StatusCode};
 
-/// What list-tree@longhaul is asked for.
+/// Flags of list-tree@longhaul.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeFlags(pub u32);
 
 impl TreeFlags {
-    /// The next part.
+    /// Asks for the next part.
     pub const NEXT: Self = Self(0);
-    /// The first part of the tree at the path.
+    /// Asks for the first part of the tree at the path.
     pub const BEGIN: Self = Self(1);
-    /// No more of it.
+    /// Ends the listing early.
     pub const END: Self = Self(2);
-    /// With the first part: tell what there probably is in all.
+    /// With the first part: asks for an estimate of the tree's files and bytes.
     pub const COUNT: Self = Self(4);
 
-    /// With the first part: answers may be packed, all of the tree's.
+    /// With the first part: permits compressed replies for this tree.
     pub const PACK: Self = Self(8);
 
-    /// Whether all of `other` is set.
+    /// Returns true if all flags of `other` are set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -46,23 +46,23 @@ impl<'a> Field<'a> for TreeFlags {
     }
 }
 
-/// A step of a walk through a tree, which begins in its topmost directory.
+/// One step of a walk through a directory tree, which starts in its top directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeStep {
-    /// Something in the current directory that is not walked into.
+    /// An entry of the current directory that is not entered.
     Entry(Name),
-    /// A directory in the current one, which is the current one from here on.
+    /// A subdirectory, which becomes the current directory.
     Enter(Name),
-    /// The current directory is at its end: the one above is the current one again.
+    /// End of the current directory: its parent becomes the current directory again.
     Leave,
-    /// The current directory cannot be listed, or not to its end; its `Leave` follows. The text is
+    /// The current directory cannot be listed, or not completely; its `Leave` follows. The text is
     /// the server's.
     Failed(StatusCode, Vec<u8>),
-    /// So many files with so many bytes are probably in the tree, in all.
+    /// Estimated total of files and bytes in the tree.
     Count {
-        /// Regular files.
+        /// Number of regular files.
         files: u64,
-        /// Their lengths.
+        /// Sum of their lengths in bytes.
         bytes: u64,
     },
 }
@@ -72,9 +72,10 @@ const ENTER: u8 = 2;
 const LEAVE: u8 = 3;
 const FAILED: u8 = 4;
 const COUNT: u8 = 5;
-/// In the place of all steps of an answer.
+/// Marks a reply whose steps are compressed.
 const PACKED: u8 = 6;
-/// Steps of one answer: what is shorter than an entry is rare, and each takes memory here.
+/// Maximum number of steps in one reply: steps shorter than an entry are rare, and each takes
+/// memory here.
 const MOST: usize = 16 * 1024;
 
 impl<'a> Field<'a> for TreeStep {
@@ -119,7 +120,7 @@ impl<'a> Field<'a> for TreeStep {
 }
 
 impl TreeStep {
-    /// Appends an entry of the current directory, or that it is entered.
+    /// Appends an entry of the current directory, or the step into it if `enters`.
     pub fn write_entry(filename: &[u8], attrs: &Attrs, enters: bool, out: &mut Vec<u8>) {
         write_entry(filename, attrs, enters, out);
     }
@@ -138,14 +139,14 @@ fn name(r: &mut Reader<'_>) -> Result<Name, WireError> {
     })
 }
 
-/// The steps of an answer that `packed` has become, which were `len` bytes.
+/// Appends the steps of a reply in compressed form: `packed`, which decompresses to `len` bytes.
 pub fn pack_steps(len: u32, packed: &[u8], out: &mut Vec<u8>) {
     out.push(PACKED);
     len.write(out);
     out.extend_from_slice(packed);
 }
 
-/// All steps of an answer.
+/// Decodes all steps of a reply, compressed or not.
 pub(crate) fn steps(bytes: &[u8]) -> Result<Vec<TreeStep>, WireError> {
     let Some((&PACKED, rest)) = bytes.split_first() else {
         return unpacked_steps(bytes);
@@ -227,10 +228,10 @@ mod tests {
         }
         assert!(steps(&answer(len, b"nothing of zstd's")).is_err());
         assert!(steps(&[PACKED, 0, 0]).is_err());
-        // A frame that holds its byte as it is.
+        // A zstd frame that stores its byte uncompressed.
         let bare = answer(1, b"\x28\xb5\x2f\xfd\0\0\x09\0\0\x03");
         assert_eq!(steps(&bare), Ok(vec![TreeStep::Leave]));
-        // Not packed twice, nor more steps than an answer may have.
+        // Steps may not be compressed twice, nor exceed the maximum of a reply.
         let nested = answer(len, &packed).repeat(100);
         packs(&nested, &mut packed);
         assert!(steps(&answer(nested.len() as u32, &packed)).is_err());

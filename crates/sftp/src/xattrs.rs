@@ -1,28 +1,28 @@
-//! Extended attributes and access control lists, as get-xattrs@longhaul answers them and
-//! set-metadata@longhaul takes them.
+//! Extended attributes and access control lists in the format of get-xattrs@longhaul and
+//! set-metadata@longhaul.
 
 use wire::{Field, Reader, WireError};
 
 use crate::MetadataFlags;
 
-/// A name and its value.
+/// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// Attributes of one file, and bytes of all of them with their names: so many fit into a message.
+/// Maximum number of attributes of one file in a message.
 pub const MOST: usize = 512;
-/// See [`MOST`].
+/// Maximum bytes of all attributes of one file, names included, in a message.
 pub const MOST_BYTES: usize = 192 * 1024;
-/// XATTR_NAME_MAX and XATTR_SIZE_MAX of Linux.
+/// Limits of Linux: XATTR_NAME_MAX and XATTR_SIZE_MAX.
 const LONGEST_NAME: usize = 255;
 const LONGEST_VALUE: usize = 64 * 1024;
 
-/// The names of access control lists on Linux (posix_acl_xattr.h).
+/// Names of access control lists on Linux (posix_acl_xattr.h).
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// What of `flags` the name of an attribute belongs to, if anybody may copy it: all that its owner
-/// sets, and, as rsync's -X does it, of root's the file capabilities and what is trusted. What
-/// another part of the system keeps there (security.selinux, other names in `system`) is not
-/// copied.
+/// Returns the flag that the attribute `name` belongs to; `None` if it may not be copied. Permitted
+/// are all attributes that a file's owner sets and, for root and as with rsync's -X, file
+/// capabilities and `trusted.*`. Attributes that other parts of the system manage
+/// (security.selinux, other names in `system.`) are not copied.
 pub fn kind(name: &[u8], root: bool) -> Option<MetadataFlags> {
     let own = name.starts_with(b"user.");
     let roots = name == b"security.capability" || name.starts_with(b"trusted.");
@@ -34,18 +34,18 @@ pub fn kind(name: &[u8], root: bool) -> Option<MetadataFlags> {
     }
 }
 
-/// Whether `name` is one that `flags` ask for.
+/// Returns true if the attribute `name` is among those that `flags` select.
 pub fn is_asked(name: &[u8], root: bool, flags: MetadataFlags) -> bool {
     kind(name, root).is_some_and(|kind| flags.contains(kind))
 }
 
-/// Those of `list` that belong to `kinds`.
+/// Returns the attributes of `list` that belong to `kinds`.
 pub fn of_kinds(list: &[Xattr], kinds: MetadataFlags) -> Vec<Xattr> {
     let is = |(name, _): &&Xattr| is_asked(name, true, kinds);
     list.iter().filter(is).cloned().collect()
 }
 
-/// Appends the list: how many, then name and value of each.
+/// Appends the list: the count, then name and value of each.
 pub fn write(list: &[Xattr], out: &mut Vec<u8>) {
     u32::try_from(list.len()).unwrap_or(u32::MAX).write(out);
     for (name, value) in list {
@@ -54,16 +54,17 @@ pub fn write(list: &[Xattr], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the list may be sent.
+/// Returns true if the list fits into a message.
 pub fn fits(list: &[Xattr]) -> bool {
     let bytes = |(name, value): &Xattr| name.len() + value.len();
     list.len() <= MOST && list.iter().map(bytes).sum::<usize>() <= MOST_BYTES
 }
 
-/// Reads what [`write`] wrote; more than may be, or longer, is an error. Names are not looked at.
+/// Decodes the output of [`write`]; too many or too long attributes are an error. Names are not
+/// checked.
 ///
 /// # Errors
-/// What does not make sense.
+/// The bytes are malformed or exceed a limit.
 pub fn read(bytes: &[u8]) -> Result<Vec<Xattr>, WireError> {
     let mut r = Reader::new(bytes);
     let count = r.u32()? as usize;
@@ -76,7 +77,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Xattr>, WireError> {
         }
         list.push((name.to_vec(), value.to_vec()));
     }
-    // One more than may be is behind the last.
+    // An attribute above the maximum would be left over behind the last one read.
     r.finish()?;
     match count > MOST {
         true => Err(WireError::Truncated {

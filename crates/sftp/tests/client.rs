@@ -1,4 +1,4 @@
-//! The client against a model of the server, against nonsense, and against random bytes.
+//! Tests of the client against a model of the server, malformed replies and random bytes.
 
 use arbtest::arbtest;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ fn sent(client: &mut Client) -> Vec<u8> {
     all
 }
 
-/// A client that has had its VERSION, and the server.
+/// Returns a client that has received VERSION, and the server.
 fn session(server: Personality) -> (Client, SftpModel) {
     let mut client = Client::new(Options::default());
     let mut model = SftpModel::new(Fs::default(), server);
@@ -80,7 +80,7 @@ fn data_come_in_slices_as_they_arrive() {
         client.handle_input(out.slice(start..end)).unwrap();
         while let Some((_, Reply::Data { at, bytes, last })) = client.poll_reply() {
             assert_eq!(at as usize, got.len());
-            // A slice of the segment, not a copy.
+            // The data is a slice of the segment, not a copy.
             assert!(range.contains(&bytes.as_ptr()));
             got.extend_from_slice(&bytes);
             assert_eq!(last, got.len() == data.len());
@@ -154,7 +154,7 @@ fn other_versions_and_other_first_messages_are_refused() {
     for bytes in cases {
         let mut client = Client::new(Options::default());
         assert!(client.handle_input(Bytes::from_static(bytes)).is_err());
-        // And it stays so.
+        // The error persists.
         assert!(client.handle_input(Bytes::new()).is_err());
     }
 }
@@ -199,7 +199,7 @@ fn answers_must_fit_their_requests() {
         Err(Error::TooMuchData { asked: 3, got: 4 })
     );
     let get = Request::GetFileZstd { path: b"x", len: 3 };
-    // No attributes, packed, what it claims to become, and the data.
+    // The body: no attributes, the flag for compressed data, the decompressed length, and the data.
     for (fits, body) in [
         (true, &b"\0\0\0\0\x02\0\0\0\x03\0\0\0\x03abc"[..]),
         (false, b"\0\0\0\0\x02\0\0\0\x04\0\0\0\x03abc"),
@@ -280,7 +280,7 @@ fn symlinks_go_in_the_order_the_server_reads() {
     }
 }
 
-/// Whatever a server sends, in whatever pieces: an error or replies, and never a panic.
+/// Random input in random pieces gives errors or replies, and never a panic.
 #[test]
 fn random_bytes_do_not_panic() {
     arbtest(|u| {

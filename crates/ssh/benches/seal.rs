@@ -1,7 +1,8 @@
-//! How fast each cipher seals and opens on one core: `cargo bench -p longhaul-ssh --bench seal`.
+//! Benchmark of sealing and opening with each cipher on one core: `cargo bench -p longhaul-ssh
+//! --bench seal`.
 //!
-//! Packets carry 32 KiB, the most that OpenSSH takes, and come from a working set of 16 MiB, so
-//! that as on the way from disk to socket most of them are not in the nearest caches.
+//! Packets carry 32 KiB, the most that OpenSSH accepts, and come from a working set of 16 MiB, so
+//! that most of them are not in the nearest caches, as on the way from disk to socket.
 
 #![allow(
     clippy::disallowed_methods,
@@ -54,7 +55,7 @@ fn run(cipher: &CipherSpec, mac: Option<&MacSpec>) {
         });
         open += begin.elapsed();
         bytes += PACKETS * PAYLOAD;
-        // chacha20-poly1305 leaves the length enciphered: its place is no part of the payload.
+        // chacha20-poly1305 leaves the length encrypted, which is not part of the payload.
         let head = framing.head(PAYLOAD).expect("short enough");
         packets
             .iter_mut()

@@ -1,19 +1,19 @@
-//! zlib@openssh.com: each payload is deflated before it is sealed. One stream runs through all
-//! packets of a direction and is flushed at the end of each (RFC 4253 section 6.2), so packets
-//! can only be taken in their order.
+//! Compression with zlib@openssh.com: each payload is deflated before it is sealed. One stream
+//! spans all packets of a direction and is flushed after each (RFC 4253 section 6.2), so packets
+//! must be processed in order.
 
 use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// Why a payload could not be deflated or inflated. Each ends the connection.
+/// Compression error, which ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressError {
-    /// The peer's data is no deflate stream, or ends it in the middle of the connection.
+    /// The peer's data is not a deflate stream, or ends the stream in the middle of the connection.
     BadStream,
-    /// The payload inflates to more than is allowed.
+    /// The payload inflates to more bytes than allowed.
     TooLarge {
-        /// Bytes allowed.
+        /// Maximum number of bytes.
         limit: usize,
     },
     /// The library failed to deflate.
@@ -37,23 +37,23 @@ impl fmt::Display for CompressError {
 
 impl std::error::Error for CompressError {}
 
-/// Deflates the payloads of one direction.
+/// Deflate stream for the payloads of one direction.
 #[derive(Debug)]
 pub struct Deflate {
     stream: Compress,
 }
 
 impl Deflate {
-    /// zlib's level 6, as OpenSSH.
+    /// Creates a stream with zlib's level 6, as OpenSSH.
     pub fn new() -> Self {
         Self {
             stream: Compress::new(Compression::new(6), true),
         }
     }
 
-    /// Appends `payload`, deflated, to `out`.
+    /// Appends the deflated `payload` to `out`.
     ///
-    /// What does not compress grows by about 5 bytes in 16 KiB and 10 for the flush.
+    /// Incompressible data grows by about 5 bytes per 16 KiB, and by 10 for the flush.
     pub fn deflate(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
         let mut left = payload;
         loop {
@@ -66,7 +66,7 @@ impl Deflate {
             let consumed = usize::try_from(self.stream.total_in() - before)
                 .map_err(|_| CompressError::Local)?;
             left = left.get(consumed..).ok_or(CompressError::Local)?;
-            // Room that is left over says that the flush is complete.
+            // Output room to spare means that the flush is complete.
             if left.is_empty() && (out.len() < out.capacity() || status == Status::BufError) {
                 return Ok(());
             }
@@ -80,7 +80,7 @@ impl Default for Deflate {
     }
 }
 
-/// Inflates the payloads of one direction.
+/// Inflate stream for the payloads of one direction.
 #[derive(Debug)]
 pub struct Inflate {
     stream: Decompress,
@@ -88,7 +88,7 @@ pub struct Inflate {
 }
 
 impl Inflate {
-    /// Lets no payload inflate to more than `limit` bytes.
+    /// Creates a stream that inflates each payload to at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             stream: Decompress::new(true),
@@ -96,8 +96,10 @@ impl Inflate {
         }
     }
 
-    /// Appends `payload`, inflated, to `out`. Of what inflates to more than the limit no more
-    /// than the limit is ever held.
+    /// Appends the inflated `payload` to `out`, which grows by at most the limit.
+    ///
+    /// # Errors
+    /// The data is malformed, ends the stream, or inflates to more than the limit.
     pub fn inflate(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<(), CompressError> {
         let mut chunk = [0; 8192];
         let mut left = payload;
@@ -136,7 +138,7 @@ mod tests {
 
     const LIMIT: usize = 256 * 1024;
 
-    /// Bytes that do not compress.
+    /// Returns incompressible bytes.
     fn noise(len: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let mut next = || {

@@ -1,15 +1,15 @@
-//! Help of other threads with sealing and opening. Each packet's place in the stream is known before
-//! it is sealed or opened, so that both may be done in any order; whoever made a batch takes it out
-//! in its own, and does itself what nobody has begun. No thread is made here: the owner of a
-//! connection knows some that have nothing else to do.
+//! Offload of sealing and opening to other threads. The position of each packet in the stream is
+//! known beforehand, so packets can be processed in any order; the owner of a batch takes the
+//! results in order and processes jobs that no helper has started. This module starts no threads:
+//! the owner of the connection supplies idle ones.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-/// Something to do, which gains nothing by being done late: it may as well be dropped.
+/// Unit of work for a helper; it may be dropped, since late help has no benefit.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// Whoever may help.
+/// Access to helper threads.
 #[derive(Clone)]
 pub struct Helper {
     idle: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -17,8 +17,8 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// `idle` tells whether there is anybody with nothing else to do, and is asked often; `run` has
-    /// work done on another thread, soon or never.
+    /// Creates a helper. `idle` returns true if a thread is idle, and is called often; `run`
+    /// executes work on another thread, soon or never.
     pub fn new(
         idle: impl Fn() -> bool + Send + Sync + 'static,
         run: impl Fn(Work) + Send + Sync + 'static,
@@ -45,23 +45,23 @@ impl fmt::Debug for Helper {
     }
 }
 
-/// What can be done on any thread.
+/// Job that can run on any thread.
 pub(crate) trait Job: Send + 'static {
     type Done: Send;
 
     fn carry_out(self) -> Self::Done;
 }
 
-/// Where help begins.
+/// Order in which a helper takes jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
-    /// The owner comes later.
+    /// First job first: the owner comes later.
     FirstFirst,
-    /// The owner begins at the same time, at the other end.
+    /// Last job first: the owner starts at the same time with the first.
     LastFirst,
 }
 
-/// Jobs in their order.
+/// Jobs in order, shared by the owner and its helpers.
 pub(crate) struct Batch<J: Job> {
     places: Box<[Mutex<Place<J>>]>,
 }
@@ -84,11 +84,11 @@ impl<J: Job> Batch<J> {
         self.places.len()
     }
 
-    /// What came of job `at`, done here and now if nobody has begun it; `None` where it was taken
-    /// before, or whoever did it has failed.
+    /// Returns the result of job `at`, and runs it here if no helper has started it. `None` if it
+    /// was taken before, or if the helper panicked.
     pub(crate) fn take(&self, at: usize) -> Option<J::Done> {
         let place = self.places.get(at)?;
-        // It is held while somebody helps, and this waits for them.
+        // A helper holds the lock while it runs the job, so this waits for it.
         let mut held = place.lock().unwrap_or_else(PoisonError::into_inner);
         let place = std::mem::replace(&mut *held, Place::Taken);
         drop(held);
@@ -99,13 +99,13 @@ impl<J: Job> Batch<J> {
         }
     }
 
-    /// Whether somebody is at job `at` now, for whom [`Batch::take`] would wait.
+    /// Returns true if a helper is running job `at`, so that [`Batch::take`] would wait.
     pub(crate) fn is_busy(&self, at: usize) -> bool {
         let place = self.places.get(at);
         place.is_some_and(|place| matches!(place.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Does the last job that nobody has begun; false where there is none.
+    /// Runs the last job that has not been started; returns false if there is none.
     pub(crate) fn do_last(&self) -> bool {
         self.places.iter().rev().any(Self::do_one)
     }
@@ -121,7 +121,7 @@ impl<J: Job> Batch<J> {
         }
     }
 
-    /// Does what is to be done there, if nobody has begun it; whether there was anything.
+    /// Runs the job in `place` unless it was started; returns true if it ran.
     fn do_one(place: &Mutex<Place<J>>) -> bool {
         let Ok(mut held) = place.try_lock() else {
             return false;
@@ -168,8 +168,8 @@ mod tests {
         }
     }
 
-    /// The owner waited for each job that a helper had just begun, and did nothing itself: a slow
-    /// cipher used one core.
+    /// Regression: the owner waited for each job that a helper had just started and did nothing
+    /// itself, so a slow cipher used one core.
     #[test]
     fn whoever_would_wait_does_the_last_job_instead() {
         let batch = Batch::new((2..6).map(Square).collect());

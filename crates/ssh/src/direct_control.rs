@@ -1,8 +1,8 @@
-//! What a client and `longhaul serve --once` tell each other over the channel that has started it:
-//! docs/PROTOCOL.md, "A server for one copy".
+//! Control protocol between a client and `longhaul serve --once`, over the channel that has started
+//! it: docs/PROTOCOL.md, "A server for one copy".
 //!
-//! Messages of the client come on the server's standard input, its own go to standard output,
-//! behind a line that marks where what the login has said ends.
+//! The client's messages arrive on the server's standard input; the server's go to standard output,
+//! after a marker line that ends the output of the login.
 
 use std::fmt;
 
@@ -11,100 +11,101 @@ use zeroize::Zeroize as _;
 
 use crate::key::{KeyError, PublicKey};
 
-/// What both ends must speak alike.
+/// Protocol version, which must be the same at both ends.
 pub const VERSION: u32 = 1;
 
-/// The line behind which the server's messages begin.
+/// Marker line in front of the server's messages.
 const MARKER: &[u8] = b"\nlonghaul-serves-once\n";
-/// What a login may say before that (a motd, what a shell's files print).
+/// Maximum bytes of login output (a motd, shell start-up files) before the marker.
 const MOST_NOISE: usize = 64 << 10;
-/// The longest message.
+/// Maximum length of a message in bytes.
 const LONGEST: usize = 16 << 10;
-/// Keys in one message: a copy has no more connections than this.
+/// Maximum number of keys in one message: a copy has no more connections.
 pub const MOST_KEYS: usize = 32;
-/// The longest blob of a key; one of RSA with 16,384 bits has 2 KiB.
+/// Maximum length of a key blob in bytes; an RSA key of 16,384 bits takes 2 KiB.
 const LONGEST_KEY: usize = 4 << 10;
-/// Of the server's version, so much is shown.
+/// Maximum characters of the server's version that are shown.
 const LONGEST_SOFTWARE: usize = 40;
 
 message! {
-    /// The client's first message. Answered by [`Listening`] or [`Refused`].
+    /// First message of the client, answered by [`Listening`] or [`Refused`].
     pub struct Begin<'a> = 1 {
-        /// What the client speaks; what follows may differ where it is not [`VERSION`].
+        /// The client's protocol version; if it is not [`VERSION`], the following fields may
+        /// differ.
         pub version: u32,
-        /// The first port that may be listened at, 0 for any ...
+        /// First port that the server may listen at; 0 for any.
         pub first_port: u32,
-        /// ... and the last.
+        /// Last port that the server may listen at; 0 for any.
         pub last_port: u32,
-        /// Where packets are lost, the server's sockets may have a congestion control that bears it.
+        /// True if the server's sockets may use a congestion control that tolerates losses.
         pub bear_losses: bool,
-        /// As [`write_keys`] has them.
+        /// Keys for one login each, as [`write_keys`] encodes them.
         pub keys: &'a [u8],
     }
 }
 
 message! {
-    /// More keys, at any time. Answered by [`Taken`].
+    /// Further keys, sent at any time and answered by [`Taken`].
     pub struct More<'a> = 2 {
-        /// The client's, for the answer.
+        /// Number chosen by the client, which the answer repeats.
         pub number: u32,
-        /// As [`write_keys`] has them.
+        /// Keys for one login each, as [`write_keys`] encodes them.
         pub keys: &'a [u8],
     }
 }
 
 message! {
-    /// Connections are waited for.
+    /// Answer of a server that waits for connections.
     pub struct Listening<'a> = 17 {
-        /// What the server speaks.
+        /// The server's protocol version.
         pub version: u32,
-        /// Where.
+        /// Port of the listener.
         pub port: u32,
-        /// The only name that is let in.
+        /// The only user name that may log in.
         pub user: &'a [u8],
-        /// The blob of the key that proves that it is this server.
+        /// Blob of the host key by which the client recognizes this server.
         pub host_key: &'a [u8],
-        /// Its own version.
+        /// The server's software version.
         pub software: &'a [u8],
     }
 }
 
 message! {
-    /// There will be no connection. The server's last message.
+    /// Refusal, the last message of a server that accepts no connection.
     pub struct Refused<'a> = 18 {
-        /// What the server speaks.
+        /// The server's protocol version.
         pub version: u32,
-        /// One sentence.
+        /// Reason in one sentence.
         pub why: &'a [u8],
     }
 }
 
 message! {
-    /// The keys of a [`More`] are known from now on.
+    /// Confirmation that the keys of a [`More`] are accepted from now on.
     pub struct Taken = 19 {
-        /// That message's.
+        /// Number from that [`More`].
         pub number: u32,
     }
 }
 
-/// Why nothing comes of it.
+/// Error of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnceError {
-    /// A message makes no sense.
+    /// A malformed message.
     Message(WireError),
-    /// No such message is to be sent there.
+    /// A message number that is not permitted here.
     Unexpected(u8),
-    /// A message is longer than any.
+    /// A message longer than the maximum, with its length in bytes.
     TooLong(usize),
-    /// So much came, and no message of ours.
+    /// Too much output without the marker line.
     Noise,
-    /// A key cannot be used.
+    /// An unusable key.
     Key(KeyError),
-    /// There are too many keys, or too long ones.
+    /// Too many keys, or a key that is too long.
     Keys,
-    /// The other end speaks this.
+    /// The peer's protocol version, which differs from ours.
     Version(u32),
-    /// What is no port.
+    /// An invalid port number.
     Port(u32),
 }
 
@@ -141,47 +142,48 @@ impl From<WireError> for OnceError {
     }
 }
 
-/// A message as it goes over the channel.
+/// Returns a message with its length in front, as sent over the channel.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 + message.len());
     wire::Field::write(&message, &mut out);
     out
 }
 
-/// What the server sends before its first message.
+/// Returns the marker line that the server sends before its first message.
 pub fn marker() -> &'static [u8] {
     MARKER
 }
 
-/// Takes messages out of what comes over the channel.
+/// Splitter for the messages of the channel.
 #[derive(Debug)]
 pub struct Frames {
     received: Vec<u8>,
-    /// The marker is still to come, after so many bytes of noise.
+    /// Bytes discarded so far in search of the marker line; `None` once it was found or if there is
+    /// none.
     noise: Option<usize>,
 }
 
 impl Frames {
-    /// At the server: the client has nothing in front.
+    /// Creates a splitter for a client's messages, which have no marker line.
     pub fn of_client() -> Self {
         let received = Vec::new();
         let noise = None;
         Self { received, noise }
     }
 
-    /// At the client.
+    /// Creates a splitter for a server's messages, which follow the marker line.
     pub fn of_server() -> Self {
         Self {
-            // The marker is a line of its own, and may be the first.
+            // The marker starts with a newline, which lets it be the first line.
             received: b"\n".to_vec(),
             noise: Some(0),
         }
     }
 
-    /// Takes in what came.
+    /// Processes received bytes.
     ///
     /// # Errors
-    /// It is more than what a login says, or than any message.
+    /// There is more login output than permitted before the marker line.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), OnceError> {
         self.received.extend_from_slice(bytes);
         if let Some(before) = self.noise {
@@ -192,7 +194,7 @@ impl Frames {
                     self.noise = None;
                     at + MARKER.len()
                 }
-                // The marker may have begun.
+                // The marker may have started.
                 None => self.received.len().saturating_sub(MARKER.len() - 1),
             };
             self.received.drain(..keep);
@@ -206,10 +208,10 @@ impl Frames {
         Ok(())
     }
 
-    /// The next message, without its length, once it is there.
+    /// Returns the next complete message without its length.
     ///
     /// # Errors
-    /// It is longer than any.
+    /// The message exceeds the maximum length.
     pub fn next_message(&mut self) -> Result<Option<Vec<u8>>, OnceError> {
         if self.noise.is_some() {
             return Ok(None);
@@ -229,7 +231,7 @@ impl Frames {
         Ok(Some(message))
     }
 
-    /// Nothing that came is left over.
+    /// Returns true if no received bytes are left over.
     pub fn is_empty(&self) -> bool {
         self.received.is_empty()
     }
@@ -241,7 +243,7 @@ impl Drop for Frames {
     }
 }
 
-/// Public keys behind each other.
+/// Encodes public keys as consecutive strings.
 pub fn write_keys<'k>(blobs: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for blob in blobs {
@@ -250,10 +252,10 @@ pub fn write_keys<'k>(blobs: impl IntoIterator<Item = &'k [u8]>) -> Vec<u8> {
     out
 }
 
-/// The same, read.
+/// Decodes the output of [`write_keys`].
 ///
 /// # Errors
-/// They are too many or too long, or one is none that proves anything by itself.
+/// There are too many keys, a key is too long, or one is a certificate or unusable.
 pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
     let mut reader = Reader::new(bytes);
     let mut keys = Vec::new();
@@ -272,32 +274,32 @@ pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
     Ok(keys)
 }
 
-/// What the client says.
+/// Decoded message of the client.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    /// See [`Begin`].
+    /// A [`Begin`].
     Begin {
-        /// Ports that may be listened at; any, if there are none.
+        /// Ports that the server may listen at; `None` for any.
         ports: Option<(u16, u16)>,
-        /// See [`Begin::bear_losses`].
+        /// Value of [`Begin::bear_losses`].
         bear_losses: bool,
-        /// One for each login.
+        /// Keys for one login each.
         keys: Vec<PublicKey>,
     },
-    /// See [`More`].
+    /// A [`More`].
     More {
-        /// For the answer.
+        /// Number to repeat in the answer.
         number: u32,
-        /// One for each login.
+        /// Keys for one login each.
         keys: Vec<PublicKey>,
     },
 }
 
 impl Asked {
-    /// Reads a message of the client's.
+    /// Decodes a message of the client.
     ///
     /// # Errors
-    /// It makes no sense, or its version is another.
+    /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
         match message.first().copied() {
             Some(Begin::NUMBER) => {
@@ -319,31 +321,31 @@ impl Asked {
     }
 }
 
-/// What the server says.
+/// Decoded message of the server.
 #[derive(Clone, Debug)]
 pub enum Answered {
-    /// See [`Listening`].
+    /// A [`Listening`].
     Listening {
-        /// Not 0.
+        /// Port of the listener, not 0.
         port: u16,
-        /// The only name that is let in.
+        /// The only user name that may log in.
         user: String,
-        /// What must come again as the host key of each connection.
+        /// Key that must be the host key of each connection.
         host_key: PublicKey,
-        /// Its own version, printable.
+        /// Software version of the server, printable.
         software: String,
     },
-    /// See [`Refused`]: why, not escaped.
+    /// A [`Refused`] with its reason, not escaped.
     Refused(String),
-    /// See [`Taken`].
+    /// A [`Taken`] with its number.
     Taken(u32),
 }
 
 impl Answered {
-    /// Reads a message of the server's.
+    /// Decodes a message of the server.
     ///
     /// # Errors
-    /// It makes no sense, or its version is another.
+    /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, OnceError> {
         match message.first().copied() {
             Some(Listening::NUMBER) => {
@@ -371,7 +373,7 @@ impl Answered {
     }
 }
 
-/// What stands behind it is not read where it is another.
+/// Checks the version of a message before the fields behind it are decoded.
 fn version(message: &[u8]) -> Result<(), OnceError> {
     let mut reader = Reader::new(message.get(1..).unwrap_or_default());
     match reader.u32()? {

@@ -1,4 +1,4 @@
-//! Errors by who is at fault, each naming the check that failed.
+//! Errors by the side at fault, each naming the check that failed.
 
 use std::fmt;
 
@@ -11,85 +11,85 @@ use crate::key::KeyError;
 use crate::msg::{Number, Phase};
 use crate::text::escape;
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     PeerMisbehaved(PeerMisbehaved),
-    /// The peer follows the protocol, but has nothing in common with us.
+    /// The peer follows the protocol, but has no algorithm or version in common with us.
     PeerIncompatible(PeerIncompatible),
-    /// This side could not do its part.
+    /// An error on this side.
     Local(Local),
-    /// The peer said goodbye (RFC 4253 section 11.1).
+    /// The peer sent DISCONNECT (RFC 4253 section 11.1).
     Disconnected {
-        /// The reason code.
+        /// Reason code.
         reason: u32,
-        /// Its words, escaped.
+        /// The peer's description, escaped.
         description: String,
     },
 }
 
-/// A broken rule.
+/// Violation of the protocol by the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerMisbehaved {
-    /// No line that starts with `SSH-`.
+    /// No identification line that starts with `SSH-`.
     NoIdentification,
     /// A packet that cannot be opened.
     BadPacket(OpenError),
     /// A packet without payload.
     EmptyPacket,
-    /// A message whose fields do not fit.
+    /// A malformed message.
     Malformed(WireError),
-    /// zlib data that do not inflate within bounds.
+    /// zlib data that does not inflate within bounds.
     BadCompression(CompressError),
-    /// A message that the table of messages does not allow in this phase.
+    /// A message that is not permitted in this phase.
     OutOfPhase {
-        /// Its number.
+        /// Message number.
         number: u8,
-        /// Where the peer was.
+        /// Current phase.
         phase: Phase,
     },
-    /// A client's message from a server, or the other way round.
+    /// A client's message from a server, or the reverse.
     WrongSide(u8),
-    /// A message that the state within its phase does not allow, such as an answer to nothing.
+    /// A message that the current state does not permit, such as a reply without a request.
     Unexpected(u8),
-    /// Strict KEX forbids this message here.
+    /// A message that strict KEX forbids here.
     StrictKex(u8),
     /// More than 2^32 packets before the first keys.
     SequenceWrapped,
-    /// A packet of ours was not understood.
+    /// UNIMPLEMENTED for a packet of ours, with its sequence number.
     Unimplemented(u32),
-    /// The key exchange failed its checks.
+    /// A key exchange that failed its checks.
     KeyExchange(KexError),
-    /// The host key or its signature is wrong.
+    /// A host key or host key signature that is invalid.
     HostKey(KeyError),
-    /// Another host key in a later key exchange.
+    /// A different host key in a later key exchange.
     HostKeyChanged,
-    /// More than any honest peer sends.
+    /// More items than any honest peer sends.
     TooMany(&'static str),
-    /// More requests for authentication that were refused than one connection may make.
+    /// More refused authentication requests than permitted for one connection.
     TooManyTries,
-    /// No sign of life.
+    /// No answer to keepalives.
     Silent,
-    /// A reply to a request that was not made.
+    /// A reply without a request.
     Unasked,
-    /// A channel that is not there.
+    /// A message for a channel that does not exist.
     UnknownChannel(u32),
-    /// More data than the window allows.
+    /// More data than the window permits.
     WindowExceeded,
-    /// A window of 4 GiB or more.
+    /// A window above 2^32 - 1 bytes.
     WindowOverflow,
-    /// A data payload larger than we take.
+    /// A data payload larger than the maximum that we announced.
     DataTooLong(usize),
-    /// Data behind EOF.
+    /// Data after EOF.
     DataAfterEof,
-    /// A maximum packet of 0.
+    /// A maximum packet size of 0.
     ZeroPacket,
     /// PK_OK for a key that was not offered.
     WrongKeyOk,
-    /// Another account than the first request's.
+    /// An account other than that of the first request.
     OtherUser,
-    /// No cipher or no MAC, where that was not agreed upon.
+    /// No cipher or no MAC without prior agreement.
     NotRenounced,
 }
 
@@ -163,19 +163,19 @@ impl fmt::Display for PeerMisbehaved {
     }
 }
 
-/// Nothing in common.
+/// Lack of a common version or algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIncompatible {
-    /// Not SSH 2.
+    /// The peer does not support SSH 2; its identification.
     ProtocolVersion(String),
     /// No common algorithm.
     NoCommon {
-        /// Of what kind.
+        /// Kind of algorithm.
         what: &'static str,
-        /// The peer's list.
+        /// The peer's name-list.
         theirs: String,
-        /// With all that this server could offer ([`crate::Connection::set_could_offer`]) there
-        /// would be something of each kind.
+        /// True if everything that this server could offer ([`crate::Connection::set_could_offer`])
+        /// would give a common algorithm of each kind.
         could_be: bool,
     },
 }
@@ -199,24 +199,24 @@ impl fmt::Display for PeerIncompatible {
     }
 }
 
-/// Our own fault.
+/// Error on this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
-    /// An empty list.
+    /// An empty list of algorithms of this kind.
     NoAlgorithm(&'static str),
-    /// A name we do not have.
+    /// An unknown algorithm name, with its kind.
     UnknownAlgorithm(&'static str, String),
     /// Sealing failed.
     Seal(SealError),
-    /// A thread that helped has failed.
+    /// A helper thread failed.
     Helper,
     /// Compression failed.
     Compression(CompressError),
-    /// The key exchange failed on our side.
+    /// The key exchange failed in the cipher library.
     KeyExchange,
-    /// What was handed over of a connection is not one.
+    /// The serialized connection is malformed.
     Handover,
-    /// What a packet was to carry is not where it was, in a sentence.
+    /// Borrowed payload is no longer available; a sentence for the user.
     Outside(String),
 }
 
@@ -260,7 +260,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// RFC 4253 section 11.1.
+/// Returns the meaning of a reason code (RFC 4253 section 11.1).
 fn reason_name(reason: u32) -> Option<&'static str> {
     Some(match reason {
         1 => "host not allowed to connect",
@@ -307,7 +307,7 @@ impl Error {
         }
     }
 
-    /// Whether it is only that a packet was to carry what is not where it was.
+    /// Returns true if the only cause is borrowed payload that is no longer available.
     pub fn is_torn(&self) -> bool {
         matches!(self, Self::Local(Local::Outside(_)))
     }

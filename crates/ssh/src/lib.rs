@@ -18,17 +18,17 @@ pub use conn::{Connection, ConnectionConfig, DATA_HEAD, Early, Event, Front, Sea
 pub use crypto_offload::{Helper, Work};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
-/// Which end of a connection.
+/// Role in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Connects and asks.
+    /// The side that connects and authenticates.
     Client,
-    /// Listens and answers.
+    /// The side that accepts connections.
     Server,
 }
 
 impl Role {
-    /// The peer's.
+    /// Returns the peer's role.
     pub fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,

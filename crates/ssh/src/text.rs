@@ -1,16 +1,17 @@
-//! Text from a peer, made safe to show: bounded, and escaped by [`wire::escape`].
+//! Escaped and length-limited display of text from a peer, based on [`wire::escape`].
 
-/// Bytes of one line that are shown.
+/// Maximum bytes shown of a single line.
 const LINE: usize = 1024;
-/// Bytes of a text of several lines that are shown.
+/// Maximum bytes shown of a text of several lines.
 const LINES: usize = 16 * 1024;
 
-/// Escapes one line, line ends included.
+/// Escapes a single line, line ends included.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     wire::escape::name(bytes).up_to(LINE).to_string()
 }
 
-/// Escapes several lines: `\n` and tabs stay, and a carriage return in front of `\n` is dropped.
+/// Escapes a text of several lines: `\n` and tabs stay, and a carriage return before `\n` is
+/// dropped.
 pub(crate) fn escape_lines(bytes: &[u8]) -> String {
     wire::escape::text(bytes).up_to(LINES).to_string()
 }
@@ -25,7 +26,7 @@ mod tests {
         assert_eq!(title, "a\\x1b]0;owned\\x07\\r\\nb\\x7f");
         assert_eq!(escape("\u{9b}2J".as_bytes()), "\\u{9b}2J");
         assert_eq!(escape("x\u{202e}y".as_bytes()), "x\\u{202e}y");
-        // Two names that look the same.
+        // Two names that look identical.
         assert_eq!(escape("ro\u{200d}ot".as_bytes()), "ro\\u{200d}ot");
         assert_eq!(escape(b"\xff\xc3"), "\\xff\\xc3");
     }

@@ -1,12 +1,13 @@
-//! The allocator's memory.
+//! Returns free heap memory to the system.
 
-/// Gives the system back what the allocator keeps free, where it is glibc's: that would give back
-/// no more than the end of the heap by itself. Every arena is walked, which takes milliseconds
-/// where there was much.
+/// Returns the free memory of glibc's allocator to the system (malloc_trim(3)). By itself glibc
+/// returns only the end of the heap. The call walks every arena, which takes milliseconds after a
+/// large allocation was freed.
 #[allow(unsafe_code, reason = "malloc_trim has no safe wrapper")]
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it takes the allocator's locks, and touches only what nobody has allocated.
+    // SAFETY: malloc_trim takes the allocator's locks and touches only memory that is not
+    // allocated.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -1,4 +1,4 @@
-//! Paths that are opened beneath a directory that is held open.
+//! Opens paths that must stay beneath a directory that is held open.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,12 +19,12 @@ pub enum Symlinks {
     Refused,
 }
 
-/// Opens `path` beneath `root`: the kernel resolves it in one step, so that a process that moves
-/// directories or makes symlinks meanwhile cannot lead it elsewhere. An empty path is `root` itself.
+/// Opens `path` beneath `root`. The kernel resolves the path in one step, so a process that moves
+/// directories or creates symlinks meanwhile cannot redirect it. An empty path opens `root` itself.
 ///
 /// # Errors
-/// Those of openat2(2): ELOOP for a symlink that is refused, EXDEV for a path that leads out. A kernel
-/// without openat2 (before Linux 5.6) cannot resolve [`Symlinks::WithinRoot`]: ENOSYS.
+/// Errors of openat2(2): ELOOP for a symlink that is refused, EXDEV for a path that leaves `root`.
+/// A kernel without openat2 (before Linux 5.6) fails with ENOSYS for [`Symlinks::WithinRoot`].
 pub fn open_beneath(
     root: impl AsFd,
     path: &[u8],
@@ -37,7 +37,7 @@ pub fn open_beneath(
         path => path,
     };
     let flags = flags | OFlags::CLOEXEC;
-    // openat2 takes no mode for a file that is not created.
+    // openat2 refuses a mode unless O_CREAT is set.
     let mode = match flags.contains(OFlags::CREATE) {
         true => mode,
         false => Mode::empty(),
@@ -56,7 +56,7 @@ fn call(
     use rustix::io::Errno;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// A rename beside the lookup of `..` makes the kernel give up with EAGAIN (openat2(2)).
+    /// Attempts after EAGAIN, which openat2(2) returns if a rename races with the lookup of `..`.
     const TRIES: u32 = 64;
     static MISSING: AtomicBool = AtomicBool::new(false);
 
@@ -73,7 +73,7 @@ fn call(
     loop {
         match openat2(root, path, flags, mode, resolve) {
             Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
-            // Container runtimes from before openat2 forbid it with EPERM.
+            // Container runtimes older than openat2 forbid the call with EPERM.
             Err(e @ (Errno::NOSYS | Errno::PERM)) if refused => {
                 if e == Errno::NOSYS {
                     MISSING.store(true, Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn call(
     }
 }
 
-/// Opens one component after the other, none of which may be a symlink or `..`.
+/// Opens the components of `path` one after the other and refuses symlinks and `..`.
 fn by_components(
     root: std::os::fd::BorrowedFd<'_>,
     path: &[u8],
@@ -127,7 +127,7 @@ fn by_components(
     };
     let step = |at: std::os::fd::BorrowedFd<'_>, name: &[u8], flags: OFlags| {
         let opened = openat(at, name, flags | OFlags::NOFOLLOW, mode);
-        // A symlink is no directory where a directory is asked for: ENOTDIR.
+        // With O_DIRECTORY and O_NOFOLLOW a symlink gives ENOTDIR.
         match opened {
             Err(Errno::NOTDIR) if is_symlink(at, name) => Err(Errno::LOOP),
             opened => opened,

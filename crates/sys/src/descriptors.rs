@@ -1,12 +1,13 @@
-//! Descriptors that this process was started with.
+//! File descriptors that this process inherited.
 
 use std::env;
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// No program that this process starts gets a descriptor that was not given to it, but for the
-/// three of standard streams: whoever started this process may have left some open.
+/// Sets close-on-exec on all descriptors from 3 on, so that a program started by this process
+/// inherits only the standard streams and what is passed to it. The parent may have left
+/// descriptors open.
 ///
 /// # Errors
 /// The kernel has no close_range(2) with CLOSE_RANGE_CLOEXEC (Linux 5.11).
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub fn keep_descriptors() -> io::Result<()> {
     const CLOSE_RANGE_CLOEXEC: libc::c_uint = 1 << 2;
     let (first, last) = (3 as libc::c_uint, libc::c_uint::MAX);
-    // SAFETY: no descriptor is closed now; only the flag that closes it at an exec is set.
+    // SAFETY: the call closes no descriptor; it only sets their close-on-exec flag.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, CLOSE_RANGE_CLOEXEC) };
     match done {
         0 => Ok(()),
@@ -22,11 +23,11 @@ pub fn keep_descriptors() -> io::Result<()> {
     }
 }
 
-/// The descriptors that whoever started this process has handed on to it, as sd_listen_fds(3) has
-/// it: from 3 on, as many as LISTEN_FDS says, if LISTEN_PID is this process. None at a second call.
+/// Returns the descriptors passed by socket activation, as sd_listen_fds(3) defines them:
+/// `LISTEN_FDS` descriptors from 3 on, if `LISTEN_PID` is this process. A second call returns none.
 ///
 /// # Errors
-/// There are none where there should be, or more than a service is given.
+/// `LISTEN_FDS` is out of range, or one of the descriptors is not open.
 #[allow(unsafe_code, reason = "descriptors are inherited by number")]
 pub fn handed_on() -> io::Result<Vec<OwnedFd>> {
     const FIRST: i32 = 3;
@@ -47,8 +48,8 @@ pub fn handed_on() -> io::Result<Vec<OwnedFd>> {
             return Err(io::Error::last_os_error());
         }
     }
-    // SAFETY: they are open, which was just seen, and were opened for this process by whoever
-    // started it; nothing here has taken them before, since this is done once.
+    // SAFETY: fcntl has just shown that they are open. They were opened for this process by its
+    // parent, and no code here owns them yet, since this runs once.
     let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
     Ok((FIRST..FIRST + count).map(own).collect())
 }

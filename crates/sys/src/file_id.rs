@@ -7,20 +7,21 @@
 use std::io;
 use std::os::fd::AsFd;
 
-/// Bytes of a handle at most: MAX_HANDLE_SZ of linux/fs.h.
+/// Longest file handle in bytes: MAX_HANDLE_SZ of linux/fs.h.
 #[cfg(target_os = "linux")]
 const LONGEST: usize = 128;
 
-/// What is one file's and never was another's on its file system: the number of an inode is given to the next
-/// file when it is removed, and its time of birth moves by whole milliseconds.
+/// Returns an identifier that no other file of the file system has or had. An inode number is
+/// reused after the file is removed, and the birth time advances only in milliseconds.
 ///
 /// # Errors
-/// Those of name_to_handle_at(2); `Unsupported` where the file system, or the system, has no such thing.
+/// Errors of name_to_handle_at(2); `Unsupported` if the file system or the system has no file
+/// handles.
 #[cfg(target_os = "linux")]
 pub fn file_id(file: impl AsFd) -> io::Result<Vec<u8>> {
     use std::os::fd::AsRawFd as _;
 
-    /// `struct file_handle`, with room.
+    /// `struct file_handle` with room for the longest handle.
     #[repr(C)]
     struct Handle {
         bytes: libc::c_uint,
@@ -35,8 +36,8 @@ pub fn file_id(file: impl AsFd) -> io::Result<Vec<u8>> {
     };
     let mut mount: libc::c_int = 0;
     let fd = file.as_fd().as_raw_fd();
-    // SAFETY: the path ends with a zero, `handle` has as many bytes behind its head as it says, and both
-    // outlive the call, which writes to no other memory.
+    // SAFETY: the path ends with a zero byte, `handle` has as many bytes behind its header as it
+    // claims, and both outlive the call, which writes to no other memory.
     let done = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -56,10 +57,10 @@ pub fn file_id(file: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(id)
 }
 
-/// Nothing is known of that here.
+/// Always fails: this system has no file handles.
 ///
 /// # Errors
-/// Always.
+/// `Unsupported`, always.
 #[cfg(not(target_os = "linux"))]
 pub fn file_id(_: impl AsFd) -> io::Result<Vec<u8>> {
     Err(io::ErrorKind::Unsupported.into())
@@ -77,7 +78,7 @@ mod tests {
         let path = folder.path().join("file");
         fs::write(&path, "one").expect("ours");
         let Ok(id) = file_id(File::open(&path).expect("ours")) else {
-            // Such as overlayfs.
+            // Overlayfs, for example, has no file handles.
             return;
         };
         assert_eq!(

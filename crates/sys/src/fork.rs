@@ -1,41 +1,41 @@
-//! A process that becomes two.
+//! Forking this process.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::{Pid, getpid};
 
-/// Which of the two this is.
+/// Side of a fork on which the caller runs.
 #[derive(Debug)]
 pub enum Forked {
-    /// The one that was there before; the other's number.
+    /// The original process, with the child's process ID.
     Parent(Pid),
-    /// The other one, which has everything of the first but its threads; the first one's number.
+    /// The new process, which has a copy of everything but the other threads, with the parent's
+    /// process ID.
     Child(Pid),
 }
 
-/// fork(2). What this process has in memory the other one has as well, and neither copies it before
-/// one of them changes it.
+/// Forks this process with fork(2). Memory is shared copy-on-write.
 ///
-/// The other one hears of its own children again: [`forget_children`] is the first one's.
+/// The child receives SIGCHLD for its own children again: [`forget_children`] applies to the parent
+/// alone.
 ///
 /// # Errors
-/// This process has threads beside this one, whose locks the other would find taken; or the kernel
-/// has no room for a process more.
+/// This process has further threads, whose locks would stay held in the child; or the kernel has no
+/// room for another process.
 #[allow(unsafe_code, reason = "fork has no safe wrapper")]
 pub fn fork() -> io::Result<Forked> {
-    // Its directory, what leads above it, and one for each thread.
+    // The link count is 2 for the directory and its parent, plus 1 for each thread.
     let threads = std::fs::metadata("/proc/self/task")?.nlink().checked_sub(2);
     if threads != Some(1) {
         return Err(io::Error::other("a process with threads cannot be forked"));
     }
     let parent = getpid();
-    // SAFETY: this is the only thread, so nobody holds a lock or is in the middle of a change of
-    // anything that the other process has then.
+    // SAFETY: this is the only thread, so no lock is held and no data is half changed in the child.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: SIG_DFL is no function.
+            // SAFETY: SIG_DFL is not a function pointer.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
             Ok(Forked::Child(parent))
         }
@@ -48,13 +48,13 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
-/// The kernel forgets those that this process starts once they have ended: nobody waits for them.
+/// Has the kernel reap this process's children when they end, so that no wait(2) is needed.
 ///
 /// # Errors
-/// Those of sigaction(2).
+/// Errors of sigaction(2).
 #[allow(unsafe_code, reason = "signal has no safe wrapper")]
 pub fn forget_children() -> io::Result<()> {
-    // SAFETY: SIG_IGN is no function.
+    // SAFETY: SIG_IGN is not a function pointer.
     match unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) } {
         libc::SIG_ERR => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -1,19 +1,19 @@
 use std::io;
 use std::os::fd::AsFd;
 
-/// What st_blocks of stat(2) counts.
+/// Unit of `st_blocks` in bytes (stat(2)).
 const STAT_BLOCK: u64 = 512;
 
-/// Whether a file of `size` bytes has holes, of which stat(2) says that it takes so many `blocks`.
+/// Returns true if a file of `size` bytes that occupies `blocks` blocks of stat(2) has holes.
 pub fn is_sparse(size: u64, blocks: u64) -> bool {
     blocks.saturating_mul(STAT_BLOCK) < size
 }
 
-/// Where data of `file` begin at `offset` or behind it; `None` where there is only a hole up to its
-/// end. A file system that knows no holes has data everywhere. The file's position moves.
+/// Returns the offset of the next data of `file` at or after `offset`; `None` if only a hole
+/// follows. On a file system without holes that is `offset`. The call moves the file position.
 ///
 /// # Errors
-/// Those of lseek(2).
+/// Errors of lseek(2).
 #[cfg(target_os = "linux")]
 pub fn next_data(file: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
     use rustix::io::Errno;
@@ -25,12 +25,12 @@ pub fn next_data(file: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Where a hole of `file` begins at `offset` or behind it, the one behind its end if there is no
-/// other; `None` where nothing is known of holes, or `offset` is behind the end. The file's position
-/// moves.
+/// Returns the offset of the next hole of `file` at or after `offset`, which is the end of the file
+/// if there is no other; `None` if the file system reports no holes or `offset` is past the end.
+/// The call moves the file position.
 ///
 /// # Errors
-/// Those of lseek(2).
+/// Errors of lseek(2).
 #[cfg(target_os = "linux")]
 pub fn next_hole(file: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
     use rustix::io::Errno;
@@ -41,7 +41,7 @@ pub fn next_hole(file: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Nothing is known of holes here.
+/// Always `None`: this system reports no holes.
 ///
 /// # Errors
 /// None.
@@ -50,7 +50,7 @@ pub fn next_hole(_: impl AsFd, _: u64) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Nothing is known of holes here.
+/// Always `offset`: this system reports no holes.
 ///
 /// # Errors
 /// None.
@@ -59,8 +59,8 @@ pub fn next_data(_: impl AsFd, offset: u64) -> io::Result<Option<u64>> {
     Ok(Some(offset))
 }
 
-/// Makes a hole where the file system has any, without changing the file's length; false where
-/// zeros are to be written.
+/// Makes a hole of `len` bytes without changing the file's length. Returns false if the file system
+/// cannot, so that the caller writes zeros.
 #[cfg(target_os = "linux")]
 pub fn punch_hole(file: impl AsFd, offset: u64, len: u64) -> bool {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -68,7 +68,7 @@ pub fn punch_hole(file: impl AsFd, offset: u64, len: u64) -> bool {
     fallocate(file, hole, offset, len).is_ok()
 }
 
-/// Always false.
+/// Always false: this system cannot punch holes.
 #[cfg(not(target_os = "linux"))]
 pub fn punch_hole(_: impl AsFd, _: u64, _: u64) -> bool {
     false

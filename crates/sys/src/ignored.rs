@@ -1,8 +1,8 @@
-//! Signals that are ignored.
+//! Signals that this process ignores.
 
-/// The mask of signals that this process ignores, bit 0 for signal 1; none where the system has
-/// no /proc. Asked before handlers are set, it tells what the process was started with: SIGHUP
-/// under nohup, SIGINT in the background of a script.
+/// Returns the mask of ignored signals, bit 0 for signal 1; 0 on a system without /proc. Before
+/// handlers are installed it shows what the process inherited: SIGHUP under nohup, SIGINT for a
+/// background job of a script.
 pub fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     mask(&status)

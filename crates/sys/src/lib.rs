@@ -1,5 +1,5 @@
-//! Every system call that needs `unsafe`, each behind one safe function, what tunes a socket, the
-//! memory that is received into, and the threads that help with encryption.
+//! Every system call that needs `unsafe`, each behind one safe function; also socket tuning,
+//! receive memory and the threads that help with encryption.
 
 mod allocator;
 mod beneath;

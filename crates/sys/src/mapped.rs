@@ -3,11 +3,11 @@
     reason = "the pages of a file are memory of this process here: who makes a file shorter takes them away, \
               and who writes to it changes them"
 )]
-//! Files that are sent from where the kernel has them.
+//! Sends file data straight from the page cache.
 //!
-//! To read a file and to write what was read to a socket copies it twice. write(2) from pages of the file
-//! copies it once, as long as nobody has to look at it. Where it is sealed the cipher reads the pages, and
-//! writes what comes of them to the packet: the copy is saved here too.
+//! Reading a file and writing the data to a socket copies it twice. write(2) from mapped pages
+//! copies it once, if no code has to look at the data. For a sealed packet the cipher reads the
+//! mapped pages and writes its output into the packet, which also saves one copy.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,42 +31,43 @@ use wire::{Block, ExternalSource, Part};
 use crate::holes::is_sparse;
 use crate::sigbus::{LEN, Watched};
 
-/// What is mapped at once: pages that are mapped count as this process's, and to map costs little beside
-/// moving so much. Windows begin at multiples of it.
+/// Bytes between the starts of two windows, which are multiples of it. Mapped pages count as memory
+/// of this process, and mapping 4 MiB costs little compared with moving them.
 const WINDOW: usize = 4 << 20;
-/// How far one reaches into the next, so that few reads need two.
+/// Bytes that a window overlaps the next one, so that few reads need two windows.
 const OVERLAP: usize = LEN - WINDOW;
-/// Less than this is read: to have it mapped costs more than to copy it.
+/// Shortest payload in bytes that is mapped; copying less is cheaper than mapping it.
 const LEAST: usize = 64 << 10;
-/// Windows that are kept: as many places as are read at once.
+/// Number of windows kept: the number of positions that are read concurrently.
 const WINDOWS: usize = 2;
-/// Slices that one readv or writev takes, or their like with an offset (of Linux and the BSDs).
+/// Maximum number of slices for one readv or writev and their variants with an offset (Linux and
+/// the BSDs).
 pub const IOV_MAX: usize = 1024;
 
-/// Some of a file, as memory that the kernel reads, or whoever it is lent to.
+/// Mapped part of a file, read by the kernel or by the borrower it is lent to.
 #[derive(Debug)]
 pub(crate) struct Mapped {
-    /// [`LEN`] bytes from here on.
+    /// Start of [`LEN`] mapped bytes.
     start: NonNull<c_void>,
-    /// Without it, only the kernel does.
+    /// SIGBUS guard; without one, only the kernel reads the mapping.
     watched: Option<Watched>,
     file: Arc<File>,
-    /// Where it begins in the file.
+    /// Offset of the mapping in the file.
     offset: u64,
-    /// Its file system is memory.
+    /// True if the file system is in memory, so that all pages are resident.
     always: bool,
 }
 
-// SAFETY: nobody writes at `start`, and what is mapped belongs to no thread.
+// SAFETY: no code writes at `start`, and a mapping belongs to no thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; a shared one is only read.
+// SAFETY: no code writes at `start`; a shared mapping is only read.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
     fn new(file: &Arc<File>, always: bool, offset: u64) -> io::Result<Self> {
         let place = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let fd = file.as_raw_fd();
-        // SAFETY: the kernel chooses where, so that nothing of this process is replaced.
+        // SAFETY: the kernel chooses the address, so the call replaces no mapping of this process.
         let start = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -88,7 +89,7 @@ impl Mapped {
         })
     }
 
-    /// The `len` bytes `at` bytes behind its beginning, for the kernel to read.
+    /// Returns the `len` bytes at offset `at` of the mapping as an iovec for the kernel.
     fn slice(&self, at: usize, len: usize) -> io::Result<libc::iovec> {
         let fits = at.checked_add(len).is_some_and(|end| end <= LEN);
         if !fits {
@@ -101,23 +102,24 @@ impl Mapped {
         })
     }
 
-    /// Whether some of it was taken away, and read.
+    /// Returns true if a page was read after the file had been truncated.
     fn is_torn(&self) -> bool {
         self.watched.as_ref().is_some_and(Watched::is_torn)
     }
 
-    /// Whether the file has so many bytes from the beginning of this on.
+    /// Returns true if the file still has at least `end` bytes after the start of this mapping.
     fn reaches(&self, end: usize) -> bool {
         let end = self.offset.saturating_add(end as u64);
         fstat(&*self.file).is_ok_and(|stat| u64::try_from(stat.st_size).is_ok_and(|s| s >= end))
     }
 
-    /// What is said of a file that does not reach so far any more, or whose pages are not to be had.
+    /// Returns the error for a file that became shorter or whose pages cannot be read.
     fn shorter(&self) -> io::Error {
         io::Error::new(io::ErrorKind::InvalidData, self.missed())
     }
 
-    /// Whether all of it can be read without waiting for a disk.
+    /// Returns true if the `len` bytes at `at` can be read without waiting for the disk
+    /// (mincore(2)).
     fn is_resident(&self, at: usize, len: usize) -> bool {
         let page = rustix::param::page_size();
         let from = at - at % page;
@@ -125,7 +127,7 @@ impl Mapped {
             return false;
         };
         let mut pages = vec![0_u8; slice.iov_len.div_ceil(page)];
-        // SAFETY: it is asked about memory that is mapped, and `pages` has a byte for each page of it.
+        // SAFETY: the range is mapped, and `pages` has one byte for each page of it.
         let asked =
             unsafe { libc::mincore(slice.iov_base, slice.iov_len, pages.as_mut_ptr().cast()) };
         asked == 0 && pages.iter().all(|page| page & 1 == 1)
@@ -134,9 +136,9 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // What is mapped there next is another's.
+        // Another mapping may take this address next, so the SIGBUS guard ends first.
         self.watched = None;
-        // SAFETY: it was mapped by this, and who is to write it out borrows it.
+        // SAFETY: `new` mapped this range, and every writer that uses it borrows `self`.
         unsafe { libc::munmap(self.start.as_ptr(), LEN) };
     }
 }
@@ -151,17 +153,18 @@ impl ExternalSource for Mapped {
         let (Some(watched), Ok(slice)) = (&self.watched, self.slice(at, len + more)) else {
             return false;
         };
-        // Behind the last page of the file nothing is to be read.
+        // No page past the last page of the file may be read.
         let page = rustix::param::page_size();
         let last = end.saturating_sub(1) / page * page;
         if end == 0 || watched.is_torn() || !self.reaches((at + len).max(last + 1)) {
             return false;
         }
-        // SAFETY: it is mapped as long as `self` lives, and where the file is made shorter meanwhile `watched`
-        // has zeros there. Others may write to the file: whoever it is lent to hands it to a function of the
-        // cipher library, which reads each byte once and is not known to the compiler, and takes any byte.
+        // SAFETY: the range stays mapped as long as `self` lives, and if the file is truncated
+        // meanwhile `watched` maps zeros there. Other processes may write to the file: the borrower
+        // passes the slice to a function of the cipher library, which is opaque to the compiler,
+        // reads each byte once and accepts any byte.
         to(unsafe { std::slice::from_raw_parts(slice.iov_base.cast(), len + more) });
-        // What the end of a file has left of its last page reads as zeros.
+        // Truncated data within the file's last page reads as zeros without a signal.
         !watched.is_torn() && self.reaches(at + len)
     }
 
@@ -173,18 +176,19 @@ impl ExternalSource for Mapped {
     }
 }
 
-/// What of one's files is mapped.
+/// Mapped windows of the files of one sender.
 #[derive(Debug, Default)]
 pub struct Windows {
-    /// The last one that was made is in front.
+    /// Windows kept for reuse, most recently mapped first.
     kept: VecDeque<Arc<Mapped>>,
-    /// Those of the others that are still to be written out.
+    /// Windows that are no longer kept but still referenced by packets to be sent.
     others: Vec<Weak<Mapped>>,
 }
 
 impl Windows {
-    /// Has `block` carry the `len` bytes at `offset` of `file` from where the kernel has them; false where that
-    /// may not be or they are not all in memory, or so few that it costs less to read them.
+    /// Makes `block` borrow the `len` bytes at `offset` of `file` from the page cache. Returns
+    /// false if borrowing is not allowed, if the bytes are not all in memory, or if they are so few
+    /// that reading them costs less.
     pub fn lay(&mut self, file: &Arc<File>, offset: u64, len: usize, block: &mut Block) -> bool {
         if !(LEAST..=OVERLAP).contains(&len) || !block.may_lie_outside() {
             return false;
@@ -197,12 +201,12 @@ impl Windows {
         true
     }
 
-    /// Where the `len` bytes at `offset` of `file` are, if it has them and they are in memory, and how far
-    /// behind its beginning.
+    /// Returns the window that holds the `len` bytes at `offset` of `file` and their offset in it;
+    /// `None` if the file is too short or the bytes are not in memory.
     fn find(&mut self, file: &Arc<File>, offset: u64, len: usize) -> Option<(Arc<Mapped>, usize)> {
         let stat = fstat(file).ok()?;
         let size = u64::try_from(stat.st_size).ok()?;
-        // Whoever maps a hole of tmpfs has it filled.
+        // Mapping a hole of tmpfs would allocate its pages.
         let sparse = is_sparse(size, u64::try_from(stat.st_blocks).ok()?);
         if sparse || offset.checked_add(len as u64)? > size {
             return None;
@@ -219,7 +223,7 @@ impl Windows {
         (mapped.always || mapped.is_resident(at, len)).then_some((mapped, at))
     }
 
-    /// Keeps nothing of `file`, which is to be closed.
+    /// Drops the windows of `file`, which is about to be closed.
     pub fn forget(&mut self, file: &Arc<File>) {
         let of_it = |kept: &Arc<Mapped>| Arc::ptr_eq(&kept.file, file);
         while let Some(at) = self.kept.iter().position(of_it) {
@@ -227,16 +231,17 @@ impl Windows {
         }
     }
 
-    /// Keeps nothing.
+    /// Drops all windows.
     pub fn trim(&mut self) {
         while !self.kept.is_empty() {
             self.drop_at(0);
         }
     }
 
-    /// Whether some of what was laid into blocks is still to be written out: it is what the file is then.
+    /// Returns true if packets still refer to a window. Their content is that of the file when they
+    /// are sent.
     pub fn are_busy(&self) -> bool {
-        // One of them is that which is kept.
+        // One reference is the one in `kept`.
         let kept = self.kept.iter().any(|kept| Arc::strong_count(kept) > 1);
         kept || self.others.iter().any(|other| other.strong_count() > 0)
     }
@@ -254,7 +259,7 @@ impl Windows {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return None;
         }
-        // Of files that are not the caller's mincore(2) says that all is in memory, since Linux 5.2.
+        // For files of another user mincore(2) reports every page as resident, since Linux 5.2.
         let told = rustix::process::geteuid().as_raw() == stat.st_uid;
         let always = is_in_memory(file);
         if !always && !told {
@@ -274,27 +279,28 @@ impl Windows {
 #[cfg(target_os = "linux")]
 const TMPFS: u64 = 0x0102_1994;
 
-/// Whether `file` is on a file system that is memory and nothing else.
+/// Returns true if `file` is on a file system that is entirely in memory (tmpfs).
 #[cfg(target_os = "linux")]
 pub fn is_in_memory(file: impl AsFd) -> bool {
     let fs = rustix::fs::fstatfs(file);
     fs.is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| kind == TMPFS))
 }
 
-/// Whether `file` is on a file system that is memory and nothing else.
+/// Always false: this system has no tmpfs that can be recognized.
 #[cfg(not(target_os = "linux"))]
 pub fn is_in_memory(_: impl AsFd) -> bool {
     false
 }
 
-/// Writes what `fd` takes of `parts`, up to the first one that is mapped; returns how many bytes.
+/// Writes `parts` to `fd` up to and including the first mapped one; returns the number of bytes
+/// written.
 ///
-/// What follows that leaves by the next call: where the file has become shorter meanwhile, the packet that
-/// carries it has not left whole, so that nobody makes anything of it.
+/// Later parts need another call: if the file was truncated meanwhile, the packet that carries it
+/// has not left as a whole, so the receiver cannot use it.
 ///
 /// # Errors
-/// Those of writev(2); `InvalidData` where a file has become shorter than it was when its part was made, and
-/// then nothing more may be written: it is not known what was.
+/// Errors of writev(2); `InvalidData` if a file became shorter than when its part was made. The
+/// connection is then unusable, since it is unknown what was written.
 pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
     let (mut slices, mut before, mut last) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
@@ -317,8 +323,9 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
     }
     let count = libc::c_int::try_from(slices.len()).map_err(io::Error::other)?;
     let written = retry_on_intr(|| {
-        // SAFETY: each slice is borrowed by `parts`, or held by what is mapped, which `parts` borrows, and is as
-        // long as it says. The kernel reads it, and says so where a page is not there.
+        // SAFETY: each slice is borrowed by `parts`, or kept mapped by the source that `parts`
+        // borrows, and is as long as it claims. The kernel reads it and reports a missing page as
+        // EFAULT.
         let written = unsafe { libc::writev(fd.as_fd().as_raw_fd(), slices.as_ptr(), count) };
         usize::try_from(written).map_err(|_| {
             let error = io::Error::last_os_error();
@@ -327,7 +334,7 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
     });
     match (written, last) {
         (Err(Errno::FAULT), Some((mapped, _))) => Err(mapped.shorter()),
-        // What the end of a file has left of its last page reads as zeros.
+        // Truncated data within the file's last page reads as zeros without an error.
         (Ok(n), Some((mapped, at))) if n > before && !mapped.reaches(at + n - before) => {
             Err(mapped.shorter())
         }
@@ -335,15 +342,16 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
     }
 }
 
-/// The same to a socket, which gets the pages that the file has instead of copies of them (sendfile(2)).
+/// Writes `parts` to a socket like [`write_parts`], but hands over the file's pages instead of
+/// copies of them (sendfile(2)).
 ///
-/// They are read when they are sent, and on one machine by the other end: what is changed meanwhile is sent as it
-/// was or as it is, and of a file that becomes shorter zeros may be. The caller has to find that out once all has
-/// arrived. Who receives them on the same machine should not read(2) them, which costs it twice as much as a
-/// copy does ([`crate::SplicePipe`]).
+/// The pages are read when they are sent, or on one machine when the peer reads them: a concurrent
+/// change is sent in its old or new form, and a truncated file may be sent as zeros. The caller has
+/// to check for that once all data has arrived. A receiver on the same machine should not read(2)
+/// such pages, which takes twice as long as reading copies ([`crate::SplicePipe`]).
 ///
 /// # Errors
-/// Those of [`write_parts`].
+/// As for [`write_parts`].
 #[cfg(target_os = "linux")]
 pub fn send_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
     let (mut slices, mut before, mut file) = (Vec::new(), 0, None);
@@ -374,16 +382,16 @@ pub fn send_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> i
     let mut offset = mapped.offset.saturating_add(at as u64);
     match retry_on_intr(|| sendfile(&fd, &mapped.file, Some(&mut offset), len)) {
         Ok(0) => Err(mapped.shorter()),
-        // What the end of a file has left of its last page reads as zeros.
+        // Truncated data within the file's last page reads as zeros without an error.
         Ok(n) if !mapped.reaches(at + n) => Err(mapped.shorter()),
         Ok(n) => Ok(sent + n),
-        // What is in front of it has left.
+        // The bytes before the file part were sent.
         Err(_) if sent > 0 => Ok(sent),
         Err(e) => Err(e.into()),
     }
 }
 
-/// [`write_parts`].
+/// Same as [`write_parts`] on systems without sendfile(2).
 #[cfg(not(target_os = "linux"))]
 pub use write_parts as send_parts;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 fn file(content: &[u8]) -> io::Result<Arc<File>> {
     let mut file = tempfile::tempfile()?;
     file.write_all(content)?;
-    // While ext4 writes it out, st_blocks may say for a moment that it has holes.
+    // While ext4 writes the file out, st_blocks may briefly indicate holes.
     file.sync_all()?;
     file.rewind()?;
     Ok(Arc::new(file))
@@ -24,7 +24,7 @@ fn part(mapped: &Mapped, at: usize, len: usize) -> Part<'_> {
 
 type Way = fn(&UnixStream, &[Part<'_>]) -> io::Result<usize>;
 
-/// Copies of what is mapped, and its pages.
+/// Both ways to send a mapped file: copies of its data, and its pages.
 const WAYS: [Way; 2] = [
     |to, parts| write_parts(to, parts.iter().copied()),
     |to, parts| send_parts(to, parts.iter().copied()),
@@ -42,7 +42,7 @@ fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
             part(&mapped, at, 20_000),
             Part::Here(b"behind"),
         ];
-        // What stands behind it waits until it is known that the file still reaches so far.
+        // Parts behind the mapped one wait until the file is known to still reach that far.
         assert_eq!(write(&sender, &parts)?, 20_006);
         assert_eq!(write(&sender, &parts[2..])?, 6);
         drop(sender);
@@ -53,7 +53,7 @@ fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
     Ok(())
 }
 
-/// A socket takes what it has room for, and the rest another time.
+/// A socket accepts what it has room for, and the rest later.
 #[test]
 fn what_a_socket_does_not_take_at_once_is_sent_later() -> io::Result<()> {
     let content: Vec<u8> = (0..=250).cycle().take(3 << 20).collect();
@@ -97,7 +97,7 @@ fn windows_are_found_where_the_file_reaches_and_dropped_when_others_are() -> io:
     assert!(windows.find(&file, (19 << 20) + 1, 1 << 20).is_none());
     assert!(windows.find(&file, u64::MAX, 1).is_none());
     assert!(windows.find(&file, (4 << 20) - 1, OVERLAP).is_some());
-    // Until the last one is written out.
+    // The windows stay busy until the last part is written.
     for left in (0..sent.len()).rev() {
         assert!(windows.are_busy(), "{left}");
         sent.remove(0);
@@ -111,7 +111,7 @@ fn windows_are_found_where_the_file_reaches_and_dropped_when_others_are() -> io:
     Ok(())
 }
 
-/// tmpfs gives pages to whoever maps a hole.
+/// tmpfs would allocate pages if a hole was mapped.
 #[test]
 fn holes_stay_holes() -> io::Result<()> {
     for folder in ["/dev/shm", "/tmp"] {
@@ -127,7 +127,7 @@ fn holes_stay_holes() -> io::Result<()> {
     Ok(())
 }
 
-/// The pages are gone, or what is left of the last of them is zeros: neither must pass for the file.
+/// Missing pages, and zeros at the end of the last page, must not pass for the file's content.
 #[test]
 fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
     for kept in [0, 100, 5_000, 19_999] {
@@ -137,7 +137,7 @@ fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
         file.set_len(kept)?;
         for write in WAYS {
             let (_receiver, sender) = UnixStream::pair()?;
-            // What is still there may have left before.
+            // Data that is still available may have been sent before.
             let mut sent = 0;
             let error = loop {
                 let rest = [part(&mapped, at + sent, 20_000 - sent)];
@@ -156,8 +156,8 @@ fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
     Ok(())
 }
 
-/// What is lent of `mapped`, while `meanwhile` happens before the second half is looked at; and whether it
-/// was all there.
+/// Returns the bytes lent by `mapped`, with `meanwhile` called before the second half is read, and
+/// if the file was complete to the end.
 fn lent(
     mapped: &Mapped,
     (at, len, more): (usize, usize, usize),
@@ -183,7 +183,7 @@ fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result
     assert!(there && read == content[5..2 * page + 25]);
     let (there, read) = lent(&mapped, (at, 3 * page + 95, 20), || {});
     assert!(there && read == [&content[5..], &[0; 20]].concat());
-    // Behind its last page there is nothing.
+    // There are no bytes behind the last page.
     for (len, more) in [(3 * page + 95, page), (3 * page + 96, 0)] {
         let lent = lent(&mapped, (at, len, more), || {});
         assert_eq!(lent, (false, Vec::new()), "{len} and {more}");
@@ -192,7 +192,7 @@ fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result
     Ok(())
 }
 
-/// Whoever reads it gets zeros and goes on, is told, and nothing is made of the window any more.
+/// A reader gets zeros and continues, is informed, and the window is not used again.
 #[test]
 fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
     for kept in [0, 100, 50_000, 299_999] {
@@ -207,7 +207,7 @@ fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
         let gone = kept < 150_000;
         assert_eq!(mapped.is_torn(), gone, "{kept}");
         file.set_len(300_000)?;
-        // What has been a hole since is read.
+        // Data that has become a hole is read instead.
         let again = windows.find(&file, 0, 300_000);
         assert!(again.is_none_or(|(again, _)| !again.is_torn()));
         let (_receiver, sender) = UnixStream::pair()?;
@@ -218,7 +218,8 @@ fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
     Ok(())
 }
 
-/// The handler of the signal looks for the window that an address is in, while others come and go at that address.
+/// The signal handler searches for the window of an address while other windows appear and
+/// disappear at that address.
 #[test]
 fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing() -> io::Result<()> {
     const UNIT: usize = 64 << 10;
@@ -231,7 +232,7 @@ fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing()
         })
         .into();
     let (lent_whole, lent_torn) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Until both have been seen, on whatever machine.
+    // Continues until both outcomes were seen, on any machine.
     let goes_on = || {
         let seen = [&lent_whole, &lent_torn].map(|n| n.load(Ordering::Relaxed));
         let least = if seen.contains(&0) { 20_000 } else { 500 };
@@ -242,7 +243,7 @@ fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing()
             let file = file(content).unwrap();
             let (cut, goes_on) = (Arc::clone(&file), &goes_on);
             scope.spawn(move || {
-                // At the ends of pages: what is cut off a page is zeros, without a signal.
+                // Cuts at page boundaries: truncation within a page gives zeros without a signal.
                 for turn in (0_usize..).take_while(|_| goes_on()) {
                     let kept = turn * 7 % UNITS * UNIT;
                     cut.set_len(kept as u64).unwrap();
@@ -258,7 +259,7 @@ fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing()
                         let Some((mapped, at)) = windows.find(&file, from as u64, len) else {
                             continue;
                         };
-                        // Somewhere between whole, cut and made whole again.
+                        // The pause ends at varying points between whole, cut and whole again.
                         let pause = Duration::from_micros(turn as u64 % 5 * 40);
                         let (there, read) = lent(&mapped, (at, len, 0), || thread::sleep(pause));
                         match there {

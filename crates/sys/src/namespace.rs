@@ -1,16 +1,16 @@
-//! Namespaces of Linux (namespaces(7)).
+//! Linux namespaces (namespaces(7)).
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// What a process can have of its own.
+/// Kind of Linux namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// Users and capabilities; the process must have one thread only.
+    /// Users and capabilities; the process must have only one thread.
     User,
-    /// Process numbers; the next child is the first process in it.
+    /// Process IDs; the next child is the first process in the namespace.
     Processes,
     /// The tree of mounts.
     Mounts,
@@ -18,10 +18,10 @@ pub enum Namespace {
     Network,
 }
 
-/// Gives this process a new namespace of this kind (unshare(2)).
+/// Moves this process into a new namespace of this kind (unshare(2)).
 ///
 /// # Errors
-/// The kernel has none, or does not grant it.
+/// The kernel has no such namespaces, or does not permit it.
 #[allow(unsafe_code, reason = "unshare has no safe wrapper")]
 pub fn unshare(what: Namespace) -> io::Result<()> {
     let flag = match what {
@@ -30,16 +30,16 @@ pub fn unshare(what: Namespace) -> io::Result<()> {
         Namespace::Mounts => UnshareFlags::NEWNS,
         Namespace::Network => UnshareFlags::NEWNET,
     };
-    // SAFETY: only CLONE_FILES, which parts the table of descriptors, can break memory safety's
-    // assumptions of other threads, and it is not among the flags.
+    // SAFETY: only CLONE_FILES, which separates the descriptor table, could break what other
+    // threads assume about memory safety, and it is not among the flags.
     unsafe { rustix::thread::unshare_unsafe(flag) }.map_err(io::Error::from)
 }
 
-/// Moves the calling thread into the network namespace behind `namespace`, an open
-/// /proc/PID/ns/net (setns(2)). Children started from now on are in it.
+/// Moves the calling thread, and its future children, into the network namespace of `namespace`, an
+/// open /proc/PID/ns/net (setns(2)).
 ///
 /// # Errors
-/// It is something else, or the kernel does not grant it.
+/// The descriptor is not a network namespace, or the kernel does not permit it.
 pub fn enter_network(namespace: impl AsFd) -> io::Result<()> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(io::Error::from)

@@ -1,16 +1,16 @@
-//! Being woken in time, or after all others.
+//! Scheduling priority: before or after other processes.
 
 use std::io;
 
-/// Lets this process run before all ordinary ones (SCHED_FIFO at the lowest level; what it starts
-/// is ordinary again).
+/// Runs this process before all ordinary ones: SCHED_FIFO at the lowest priority, not inherited by
+/// children.
 ///
 /// # Errors
-/// It takes CAP_SYS_NICE or an RLIMIT_RTPRIO.
+/// The process has neither CAP_SYS_NICE nor an RLIMIT_RTPRIO.
 #[allow(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
 pub fn before_others() -> io::Result<()> {
     let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `param` outlives the call, which only reads it; 0 is this thread.
+    // SAFETY: `param` outlives the call, which only reads it; 0 means this thread.
     let done = unsafe {
         libc::sched_setscheduler(
             0,
@@ -25,15 +25,15 @@ pub fn before_others() -> io::Result<()> {
     }
 }
 
-/// Lets this thread, and those that it starts, have processors and disks after all others: nice 19,
-/// and the idle class of I/O (`ionice -c 3`). Best effort: a sandbox may forbid either.
+/// Gives this thread, and those it starts, the lowest priority for processors and disks: nice 19
+/// and the idle I/O class (`ionice -c 3`). Best effort: a sandbox may forbid either.
 pub fn after_others() {
     const IOPRIO_WHO_PROCESS: libc::c_int = 1;
     const IOPRIO_CLASS_IDLE: libc::c_int = 3;
     const IOPRIO_CLASS_SHIFT: libc::c_int = 13;
     let _ = rustix::process::nice(19);
     #[allow(unsafe_code, reason = "ioprio_set has no wrapper")]
-    // SAFETY: three integers, of which 0 is this thread; no memory is touched.
+    // SAFETY: the arguments are three integers, of which 0 means this thread; no memory is touched.
     unsafe {
         libc::syscall(
             libc::SYS_ioprio_set,
@@ -61,7 +61,7 @@ mod tests {
             .expect("joined")
             .expect("a stat");
         let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
-        // proc(5): nice is the 19th field, and the name the 2nd.
+        // Nice is field 19 of /proc/PID/stat, and the process name is field 2 (proc(5)).
         let nice = fields.and_then(|mut f| f.nth(16)).expect("nice");
         assert_eq!(nice, "19");
     }

@@ -10,14 +10,15 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use bytes::BytesMut;
 use rustix::io::retry_on_intr;
 
-/// Reads once from `fd` into the spare capacity of `segment`; returns the bytes read, 0 at the
-/// end of the stream. Does not grow the segment: without spare capacity it reads nothing and
-/// fails with `InvalidInput`.
+/// Reads once from `fd` into the spare capacity of `segment`; returns the number of bytes, 0 at the
+/// end of the stream. The segment does not grow: without spare capacity the call fails with
+/// `InvalidInput`.
 pub fn read_spare(fd: impl AsFd, segment: &mut BytesMut) -> io::Result<usize> {
     read_some(fd, segment, usize::MAX)
 }
 
-/// The same, and at most `most` bytes.
+/// Reads once from `fd` at most `most` bytes into the spare capacity of `segment`; returns the
+/// number of bytes, 0 at the end of the stream. Fails with `InvalidInput` if there is no room.
 pub(crate) fn read_some(fd: impl AsFd, segment: &mut BytesMut, most: usize) -> io::Result<usize> {
     let spare = segment.spare_capacity_mut();
     let most = most.min(spare.len());
@@ -33,9 +34,9 @@ pub(crate) fn read_some(fd: impl AsFd, segment: &mut BytesMut, most: usize) -> i
     Ok(n)
 }
 
-/// Reads once from `fd`, at most `most` bytes into the spare capacity of `first` and of what comes
-/// behind them at most `behind` into that of `second`; returns how many went into both, 0 at the end
-/// of the stream. Without room for `most` in `first` it fails with `InvalidInput`.
+/// Reads once from `fd`: the first `most` bytes into the spare capacity of `first`, then at most
+/// `behind` bytes into that of `second` (readv(2)). Returns the bytes that went into each, both 0
+/// at the end of the stream. Fails with `InvalidInput` if `first` has no room for `most`.
 pub(crate) fn read_over(
     fd: impl AsFd,
     (first, most): (&mut BytesMut, usize),
@@ -57,8 +58,8 @@ pub(crate) fn read_over(
             iov_len: behind,
         },
     ];
-    // SAFETY: both parts are spare capacity, at least as long as they say, that nobody else has
-    // while the call lasts.
+    // SAFETY: both parts are spare capacity, at least as long as they claim, and exclusively
+    // borrowed during the call.
     let n = unsafe { libc::readv(fd.as_fd().as_raw_fd(), parts.as_ptr(), 2) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
     let (ended, begun) = (n.min(most), n.saturating_sub(most));
@@ -72,11 +73,11 @@ pub(crate) fn read_over(
     Ok((ended, begun))
 }
 
-/// Reads at most `most` bytes from `offset` of a file on and appends them to `out`, which grows by
-/// what was read and not by what was asked for; returns the bytes read, 0 at the end of the file.
+/// Reads at most `most` bytes of a file from `offset` and appends them to `out`, which grows by the
+/// bytes read; returns their number, 0 at the end of the file.
 ///
 /// # Errors
-/// Those of pread(2), but for EINTR.
+/// Errors of pread(2) except EINTR.
 pub fn append_at(
     file: impl AsFd,
     out: &mut Vec<u8>,

@@ -6,62 +6,65 @@ use bytes::BytesMut;
 
 use crate::receive::{read_over, read_some};
 
-/// Large enough that one read takes all a socket has and slices are few; small enough that a
-/// slice held for long keeps little memory.
+/// Size of a segment in bytes. One read takes all that a socket usually holds, which keeps slices
+/// few; a slice that is held long still keeps little memory.
 const SEGMENT: usize = 1 << 20;
-/// Room behind it for the end of the packet that is begun in it: to take along what is incomplete
-/// copied half a packet of each segment, and those of a longhaul are a quarter of one. Where it is
-/// not needed it is no memory either.
+/// Extra room at the end of a segment for the rest of a packet that began in it. Without it, moving
+/// the incomplete packet to the next segment copied half a packet per segment, and our own packets
+/// are a quarter of a segment. Untouched room costs no memory.
 const TAIL: usize = 260 << 10;
-/// Less room than this left in a segment makes reads so short that the next one is better.
+/// Least room in bytes for another read into a segment; with less, reads get so short that a new
+/// segment is better.
 const LEAST_READ: usize = 64 << 10;
-/// Segments kept while slices of them are in use, beyond which they are left to the allocator.
+/// Maximum number of used segments kept until their slices are gone; further ones go back to the
+/// allocator.
 const KEPT: usize = 64;
 
-/// Receive memory: bytes are read into a large segment and handed on as slices of it. A segment
-/// is used again once its last slice is gone, since fresh memory costs a page fault for every
-/// 4 KiB received.
+/// Receive memory: data is read into large segments and passed on as slices. A segment is reused
+/// once its last slice is dropped, since fresh memory costs a page fault per 4 KiB received.
 #[derive(Debug, Default)]
 pub struct Segments {
     current: BytesMut,
-    /// Received behind the packet that ends `current`; or a segment that is empty.
+    /// Data received after the packet that ends `current`, or an empty segment.
     behind: BytesMut,
     used: VecDeque<BytesMut>,
-    /// The current one is a segment, not the nothing there was at the start.
+    /// True once `current` is a segment, not the empty buffer from the start.
     filled: bool,
-    /// Most that one read takes, where the rate is held down.
+    /// Maximum bytes per read while the rate is limited.
     limit: Option<usize>,
 }
 
 impl Segments {
-    /// The unread bytes received so far; take from the front what is complete.
+    /// Returns the bytes received and not yet consumed; the caller takes complete packets from the
+    /// front.
     pub fn received(&mut self) -> &mut BytesMut {
         &mut self.current
     }
 
-    /// From now on one read takes at most `bytes`.
+    /// Limits each further read to `bytes`; `None` removes the limit.
     pub fn set_limit(&mut self, bytes: Option<usize>) {
         self.limit = bytes;
     }
 
-    /// What [`Segments::set_limit`] set.
+    /// Returns the limit of [`Segments::set_limit`].
     pub fn limit(&self) -> Option<usize> {
         self.limit
     }
 
-    /// Whether more was received than [`Segments::received`] has: the next read brings it at once.
+    /// Returns true if more was received than [`Segments::received`] shows; the next read returns
+    /// it at once.
     pub fn holds_more(&self) -> bool {
         !self.behind.is_empty()
     }
 
-    /// Reads once from `fd` behind the bytes that are there, with room for at least `wanted`
-    /// in all; 0 is the end of the stream.
+    /// Reads once from `fd` behind the bytes that are there and makes room for at least `wanted` in
+    /// all; returns the number of bytes, 0 at the end of the stream.
     pub fn read(&mut self, fd: impl AsFd, wanted: usize) -> io::Result<usize> {
         self.read_most(fd, wanted, usize::MAX)
     }
 
-    /// The same, and no more than `most` bytes of what the socket has; what was received before counts for
-    /// nothing.
+    /// Reads like [`Segments::read`], but takes at most `most` bytes from the socket; bytes
+    /// received earlier do not count.
     pub fn read_most(&mut self, fd: impl AsFd, wanted: usize, most: usize) -> io::Result<usize> {
         if self.holds_more() {
             return Ok(self.go_on());
@@ -76,7 +79,7 @@ impl Segments {
             self.next(wanted);
         }
         if let Some(limit) = self.limit {
-            // Copied once more, which costs nothing at a rate that somebody holds down.
+            // The additional copy costs nothing at a limited rate.
             let mut part = vec![0; limit.clamp(1, most)];
             let n = rustix::io::read(fd, &mut part)?;
             self.current.extend_from_slice(&part[..n]);
@@ -86,7 +89,7 @@ impl Segments {
         read_some(fd, &mut self.current, (room - TAIL).min(most))
     }
 
-    /// Gives back the memory that nothing unread is in.
+    /// Frees the memory that holds no unread data.
     pub fn trim(&mut self) {
         self.used.clear();
         if self.behind.is_empty() {
@@ -98,13 +101,14 @@ impl Segments {
         }
     }
 
-    /// Reads the `missing` bytes of a packet to where it began, and what follows into another
+    /// Reads the `missing` bytes of a packet behind its beginning, and what follows into another
     /// segment.
     fn read_over(&mut self, fd: impl AsFd, missing: usize) -> io::Result<usize> {
         if self.behind.capacity() < SEGMENT {
             self.behind = self.free(SEGMENT + TAIL);
         }
-        // Its tail is for the end of a packet here too: a socket may hold more than a segment.
+        // The tail of `behind` stays free for the end of a packet, since a socket may hold more
+        // than a segment.
         let (ended, _) = read_over(
             fd,
             (&mut self.current, missing),
@@ -113,28 +117,28 @@ impl Segments {
         Ok(ended)
     }
 
-    /// Goes on with what was received behind the packet; how much that is.
+    /// Moves the bytes received behind the packet to `current`; returns their number.
     fn go_on(&mut self) -> usize {
         let more = self.behind.len();
         if self.current.is_empty() {
             let behind = std::mem::take(&mut self.behind);
             self.replace(behind);
         } else {
-            // What is there was left for later.
+            // The caller has left a part of `current` unread.
             self.current.extend_from_slice(&self.behind);
             self.behind.clear();
         }
         more
     }
 
-    /// Goes on in another segment, taking along what is incomplete.
+    /// Switches to another segment and copies the incomplete packet into it.
     fn next(&mut self, wanted: usize) {
         let mut next = self.free(SEGMENT.max(wanted + LEAST_READ) + TAIL);
         next.extend_from_slice(&self.current);
         self.replace(next);
     }
 
-    /// A segment that nobody uses.
+    /// Returns a segment without live slices, reused or new.
     fn free(&mut self, capacity: usize) -> BytesMut {
         let free = self.used.iter_mut().position(|s| s.try_reclaim(capacity));
         free.and_then(|at| self.used.swap_remove_front(at))
@@ -189,8 +193,7 @@ mod tests {
         assert_eq!(&segments.received()[..], b"more");
         Ok(())
     }
-    /// The end of a segment cuts no packet in two, whatever the packets' size: nothing that was
-    /// received is copied.
+    /// Packets of any size end in the segment in which they began: nothing received is copied.
     #[test]
     fn a_packet_ends_where_it_began() -> io::Result<()> {
         for size in [33_333, 200_000, 262_144] {
@@ -205,7 +208,7 @@ mod tests {
                 let begun = segments.received().as_ptr();
                 let some = !segments.received().is_empty();
                 segments.read(&receiver, size)?;
-                // What was copied is somewhere else now.
+                // A copied packet starts at another address.
                 moved += usize::from(some && begun != segments.received().as_ptr());
                 while segments.received().len() >= size {
                     let _packet = segments.received().split_to(size);
@@ -218,13 +221,13 @@ mod tests {
         Ok(())
     }
 
-    /// A socket that held more than a segment filled the next one to the end of its tail, and what was
-    /// begun there was copied.
+    /// Regression: a socket that held more than a segment filled the next one to the end of its
+    /// tail, and the packet that began there was copied.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_packet_ends_where_it_began_however_much_is_there() -> io::Result<()> {
         use std::io::{Seek as _, SeekFrom};
-        // Of a file as much is there as is asked for.
+        // A file returns as many bytes as were asked for.
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
         let mut file = std::fs::File::from(rustix::fs::memfd_create("packets", flags)?);
         let size = 200_000;
@@ -256,7 +259,7 @@ mod tests {
         sender.write_all(b"et and more")?;
         assert_eq!(segments.read(&receiver, 6)?, 2);
         assert!(segments.holds_more());
-        // Nobody takes it yet.
+        // The unread bytes stay in place.
         assert_eq!(segments.read(&receiver, 0)?, 9);
         assert!(!segments.holds_more());
         assert_eq!(&segments.received()[..], b"packet and more");

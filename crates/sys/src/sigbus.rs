@@ -2,12 +2,12 @@
     unsafe_code,
     reason = "whoever reads memory whose file has become shorter gets a signal, and its handler is C"
 )]
-//! Memory that may be taken away while it is read, as that of a file which becomes shorter.
+//! SIGBUS guard for mapped files that may be truncated while they are read.
 //!
-//! The kernel sends SIGBUS to the thread that reads it, in the middle of the instruction that does. The
-//! handler has zeros mapped there, notes it, and the instruction goes on; who has read asks for the note
-//! ([`Watched::is_torn`]) before anything is made of it. Nothing else is done in the handler: mmap(2) and
-//! a few atomics. A SIGBUS that is not about such memory goes where it would have gone.
+//! The kernel sends SIGBUS to the thread whose instruction reads a missing page. The handler maps
+//! zeros there, sets a flag and returns, so that the instruction completes; the reader checks the
+//! flag ([`Watched::is_torn`]) before it uses the data. The handler does nothing else: mmap(2) and
+//! a few atomics. A SIGBUS for other memory goes to the handler that was installed before.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void};
 
-/// Places that are watched at once.
+/// Maximum number of mappings guarded at once.
 const PLACES: usize = 256;
-/// All that is watched is so long, so that one atomic says where a place begins and ends: in the middle of
-/// two the handler would take the beginning of one for that of another.
+/// Length in bytes of every guarded mapping. With a fixed length one atomic holds start and end:
+/// between two stores the handler could mix the start of one mapping with the end of another.
 pub(crate) const LEN: usize = 6 << 20;
 
-/// What is watched.
+/// Slot for one guarded mapping.
 struct Place {
-    /// Where it begins; [`FREE`], or [`TAKEN`] by somebody who is about to say.
+    /// Start address of the mapping, [`FREE`], or [`TAKEN`] while it is being set.
     start: AtomicUsize,
     torn: AtomicBool,
 }
@@ -43,21 +43,21 @@ static PLACE: [Place; PLACES] = [const {
 
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 
-/// The handler that was there before.
+/// Signal handler that was installed before ours.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
-// SAFETY: it is written by `install`, once, before the handler that reads it is set.
+// SAFETY: `install` writes it once, before it installs the handler that reads it.
 unsafe impl Sync for Before {}
 
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Memory that is watched, until this is dropped.
+/// Guard of one mapping, active until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched(usize);
 
 impl Watched {
-    /// Watches the [`LEN`] bytes that are mapped from `start` on; `None` where too much is watched already, or
-    /// the handler could not be set.
+    /// Guards the [`LEN`] bytes mapped at `start`; `None` if all slots are taken or the handler
+    /// could not be installed.
     pub(crate) fn new(start: usize) -> Option<Self> {
         if !is_installed() || start <= TAKEN {
             return None;
@@ -74,7 +74,7 @@ impl Watched {
         Some(Self(at))
     }
 
-    /// Whether any of it was read that was not there: zeros were, and are there now.
+    /// Returns true if a missing page was read; the reader got zeros, which stay mapped.
     pub(crate) fn is_torn(&self) -> bool {
         PLACE
             .get(self.0)
@@ -97,12 +97,12 @@ fn is_installed() -> bool {
 
 fn install() -> io::Result<()> {
     PAGE.store(rustix::param::page_size(), Ordering::Relaxed);
-    // SAFETY: all zeros are a sigaction.
+    // SAFETY: all zeros are a valid sigaction.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_bus;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler that is there is written to `BEFORE` by the first call, which nobody reads yet.
+    // SAFETY: the first call writes the current action to `BEFORE`, which has no reader yet.
     let set = unsafe {
         match libc::sigaction(libc::SIGBUS, ptr::null(), BEFORE.0.get().cast()) {
             0 => libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()),
@@ -116,22 +116,24 @@ fn install() -> io::Result<()> {
 }
 
 extern "C" fn on_bus(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel hands a siginfo_t to a handler with SA_SIGINFO, and a fault's has an address.
+    // SAFETY: the kernel passes a siginfo_t to a handler with SA_SIGINFO, and a fault's siginfo_t
+    // has an address.
     let (code, at) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     if code == libc::BUS_ADRERR && mend(at) {
         return;
     }
-    // Not ours. The instruction comes here again, or to its end.
-    // SAFETY: `install` has written it.
+    // Not ours: restore the old handler, so that the repeated instruction runs into it.
+    // SAFETY: `install` has written `BEFORE`.
     unsafe { libc::sigaction(signal, BEFORE.0.get().cast(), ptr::null_mut()) };
     if code <= 0 {
-        // Somebody has sent it, and no instruction will.
-        // SAFETY: it may be called in a handler.
+        // A process sent the signal, and no instruction repeats it.
+        // SAFETY: raise(3) may be called in a signal handler.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// Has zeros where what `at` was in has been taken away, up to the end of what is watched.
+/// Maps zeros from the missing page at `at` to the end of its guarded mapping; false if `at` is in
+/// none.
 fn mend(at: usize) -> bool {
     let found = PLACE.iter().find_map(|place| {
         let start = place.start.load(Ordering::Acquire);
@@ -141,11 +143,11 @@ fn mend(at: usize) -> bool {
     let Some((place, start)) = found else {
         return false;
     };
-    // Before anybody can read the zeros.
+    // The flag is set before any thread can read the zeros.
     place.torn.store(true, Ordering::Release);
     let page = at - at % PAGE.load(Ordering::Relaxed).max(1);
-    // SAFETY: what is replaced belongs to what is watched, which nobody unmaps while it is read, and it
-    // stays readable.
+    // SAFETY: the replaced pages belong to a guarded mapping, which is not unmapped while it is
+    // read, and they stay readable.
     let mended = unsafe {
         libc::mmap(
             page as *mut c_void,
@@ -168,7 +170,7 @@ mod tests {
     #[test]
     fn so_many_are_watched_and_no_more_and_each_by_itself() {
         let mut all: Vec<Watched> = (1..=PLACES).map_while(|n| Watched::new(n * LEN)).collect();
-        // Other tests watch something as well.
+        // Other tests use guards too.
         assert!(all.len() > PLACES / 2);
         assert!(Watched::new(LEN).is_none());
         assert!(!all.iter().any(Watched::is_torn));
@@ -176,7 +178,7 @@ mod tests {
         assert!(Watched::new(LEN).is_some());
     }
 
-    /// What is not about watched memory ends the process, as if nobody had looked.
+    /// A SIGBUS for other memory ends the process, as without our handler.
     #[test]
     fn a_sigbus_of_others_goes_where_it_would_have_gone() {
         const ASKED: &str = "SYS_TESTS_TAKE_A_PAGE_AWAY";
@@ -184,7 +186,8 @@ mod tests {
             assert!(is_installed());
             let file = tempfile::tempfile().unwrap();
             file.set_len(100).unwrap();
-            // SAFETY: the kernel chooses where; what is read there takes a signal, which ends this process.
+            // SAFETY: the kernel chooses the address; reading there raises SIGBUS, which ends this
+            // process.
             let read = unsafe {
                 let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
                 let page = libc::mmap(ptr::null_mut(), 100, prot, flags, file.as_raw_fd(), 0);

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Bits of an address by which connections are counted, as `PerSourceNetBlockSize` of sshd_config(5).
+/// Prefix lengths by which connections are counted, as `PerSourceNetBlockSize` of sshd_config(5).
 ///
-/// Whoever has one IPv6 address has a whole network of them: providers give out a /56 or a /48, so that
-/// a limit for each address, or each /64, is none.
+/// A client with one IPv6 address has a whole network of them: providers assign a /56 or a /48, so
+/// a limit for each address or /64 has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceBlock {
     v4: u8,
@@ -21,11 +21,10 @@ impl Default for SourceBlock {
 }
 
 impl SourceBlock {
-    /// Each address of IPv4, and each /56 of IPv6.
+    /// Default: each IPv4 address and each IPv6 /56.
     pub const DEFAULT: Self = Self { v4: 32, v6: 56 };
 
-    /// The first address of the block that an address lies in. IPv4 addresses as IPv6 sockets see them
-    /// count as IPv4.
+    /// Returns the first address of the block of `ip`. IPv4-mapped IPv6 addresses count as IPv4.
     pub fn of(self, ip: IpAddr) -> IpAddr {
         match ip.to_canonical() {
             IpAddr::V4(ip) => {
@@ -45,7 +44,7 @@ impl SourceBlock {
 impl FromStr for SourceBlock {
     type Err = String;
 
-    /// Reads `32:56`: the bits of IPv4, and those of IPv6; `32` leaves those of IPv6 as they are.
+    /// Parses `32:56`, the IPv4 and IPv6 prefix lengths; `32` alone keeps the default for IPv6.
     fn from_str(text: &str) -> Result<Self, String> {
         let (v4, v6) = match text.split_once(':') {
             Some((v4, v6)) => (v4, Some(v6)),

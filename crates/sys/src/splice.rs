@@ -1,4 +1,4 @@
-//! From a socket to a file without coming to memory.
+//! Moves data from a socket to a file without copying it through user space (splice(2)).
 
 use std::fs::File;
 use std::io;
@@ -8,39 +8,40 @@ use std::os::unix::fs::FileExt as _;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-/// What a pipe of whoever is no superuser may have (/proc/sys/fs/pipe-max-size); in little pieces it has as many
-/// pages.
+/// Requested size of the pipe in bytes, the most that an unprivileged user may set
+/// (/proc/sys/fs/pipe-max-size). Small pieces of data take a whole page each.
 const SIZE: usize = 1 << 20;
-/// Read at once where a file is not written to by splice(2).
+/// Bytes per read if splice(2) cannot write to a file.
 const PIECE: usize = 64 << 10;
 
-/// A pipe through which bytes of a socket go to files: the kernel copies them once, from where they were received
-/// to the file, where read(2) and write(2) copy them twice. Those that another process of this machine sends by
-/// [`crate::Send::Files`] are copied from file to file.
+/// Pipe that moves data from a socket to files. The kernel copies each byte once, from the receive
+/// buffer to the file, where read(2) and write(2) copy it twice. Pages that another process on this
+/// machine sends with [`crate::send_parts`] are copied from file to file.
 #[derive(Debug)]
 pub struct SplicePipe {
     from: OwnedFd,
     to: OwnedFd,
-    /// Bytes that are in it.
+    /// Bytes in the pipe.
     held: usize,
 }
 
 impl SplicePipe {
-    /// An empty one.
+    /// Creates an empty pipe.
     ///
     /// # Errors
-    /// There are no descriptors for it.
+    /// There are no free descriptors.
     pub fn new() -> io::Result<Self> {
         let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // One that stays smaller is used more often.
+        // A smaller pipe works too, with more calls.
         let _ = fcntl_setpipe_size(&to, SIZE);
         Ok(Self { from, to, held: 0 })
     }
 
-    /// Takes at most `most` of the bytes that `socket` has received; 0 is the end of the stream.
+    /// Moves at most `most` received bytes from `socket` to the pipe; returns their number, 0 at
+    /// the end of the stream.
     ///
     /// # Errors
-    /// Those of splice(2); `WouldBlock` where none are there.
+    /// Errors of splice(2); `WouldBlock` if the socket has no data.
     pub fn fill(&mut self, socket: impl AsFd, most: usize) -> io::Result<usize> {
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let n = retry_on_intr(|| splice(&socket, None, &self.to, None, most, flags))?;
@@ -48,10 +49,11 @@ impl SplicePipe {
         Ok(n)
     }
 
-    /// Writes all that it has to `file`, from `offset` on. It is empty afterwards, whatever comes of it.
+    /// Writes all bytes in the pipe to `file` at `offset`. The pipe is empty afterwards, even on
+    /// failure.
     ///
     /// # Errors
-    /// Those of write(2).
+    /// Errors of write(2).
     pub fn empty(&mut self, file: &File, mut offset: u64) -> Result<(), Errno> {
         while self.held > 0 {
             let done = retry_on_intr(|| {
@@ -60,7 +62,7 @@ impl SplicePipe {
             });
             match done {
                 Ok(n @ 1..) => self.held = self.held.saturating_sub(n),
-                // Not for this file system, or this way of opening a file.
+                // The file system or the open mode (O_APPEND) does not support splice(2).
                 Err(Errno::INVAL) => {
                     return self.read_out(|piece| {
                         let written = file.write_all_at(piece, offset);
@@ -77,7 +79,8 @@ impl SplicePipe {
         Ok(())
     }
 
-    /// Reads what it has; after an error of `to` the rest is read for nothing.
+    /// Reads the pipe empty and passes the data to `to`; after an error of `to` the rest is
+    /// discarded.
     fn read_out(&mut self, mut to: impl FnMut(&[u8]) -> Result<(), Errno>) -> Result<(), Errno> {
         let mut piece = vec![0; PIECE.min(self.held)];
         let mut done = Ok(());
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(passage.fill(&near, 100).expect("that is its end"), 0);
     }
 
-    /// splice(2) does not write to what is appended to.
+    /// splice(2) cannot write to a file opened for appending.
     #[test]
     fn what_cannot_be_spliced_to_is_written() {
         let (near, _far) = sent(&[7; 100_000]);

@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection.
+//! TCP connection statistics from the kernel.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -6,53 +6,53 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use crate::distance::tcp_info as at;
 
-/// TCP_INFO (tcp(7), `struct tcp_info` of linux/tcp.h), as far as it is of use. What an older
-/// kernel does not tell is zero.
+/// TCP_INFO (tcp(7), `struct tcp_info` of linux/tcp.h), without the fields not used here. Fields
+/// that an older kernel does not have are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Smoothed round trip; zero until one was measured.
+    /// Smoothed round trip; zero before the first measurement.
     pub rtt: Duration,
     /// The lowest round trip.
     pub min_rtt: Duration,
     /// The receiver's estimate of the round trip.
     pub rcv_rtt: Duration,
-    /// Largest segment sent, in bytes.
+    /// Largest segment size for sending, in bytes.
     pub snd_mss: u32,
     /// Congestion window, in segments.
     pub snd_cwnd: u32,
     /// Slow start threshold, in segments.
     pub snd_ssthresh: u32,
-    /// Segments sent and not acknowledged.
+    /// Segments sent and not yet acknowledged.
     pub unacked: u32,
-    /// Segments sent with data, the repeated ones too.
+    /// Data segments sent, retransmissions included.
     pub data_segs_out: u32,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub total_retrans: u32,
-    /// Bytes written to the socket and not sent.
+    /// Bytes in the send buffer that were not yet sent.
     pub notsent_bytes: u32,
-    /// Bytes a second, as last measured.
+    /// Most recent delivery rate, in bytes per second.
     pub delivery_rate: u64,
     /// Time with data to send.
     pub busy: Duration,
-    /// Of it, time that the receiver's window held back.
+    /// Part of `busy` in which the receiver's window limited sending.
     pub rwnd_limited: Duration,
-    /// Of it, time that the send buffer held back.
+    /// Part of `busy` in which the send buffer limited sending.
     pub sndbuf_limited: Duration,
     /// Bytes acknowledged.
     pub bytes_acked: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Segments received with data.
+    /// Data segments received.
     pub data_segs_in: u32,
     /// Segments received out of order.
     pub rcv_ooopack: u32,
-    /// What one round trip brings to the reader, in bytes; autotuning follows it.
+    /// Bytes that the application reads in one round trip; receive buffer autotuning follows it.
     pub rcv_space: u32,
-    /// What the kernel advertises to the sender, in bytes (Linux 6.2).
+    /// Receive window advertised to the sender, in bytes (Linux 6.2).
     pub rcv_wnd: u32,
 }
 
-/// What the kernel says of a connected TCP socket; `None` where the system does not tell.
+/// Returns TCP_INFO of a connected socket; `None` if the system does not provide it.
 #[cfg(target_os = "linux")]
 pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     let raw = linux::read(socket)?;
@@ -70,7 +70,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
         bytes_acked: raw.u64(at::BYTES_ACKED),
         bytes_received: raw.u64(at::BYTES_RECEIVED),
         notsent_bytes: raw.u32(144),
-        // The kernel says ~0 before the first measurement.
+        // The kernel reports ~0 before the first measurement.
         min_rtt: Some(raw.u32(at::MIN_RTT))
             .filter(|us| *us != u32::MAX)
             .map(|us| Duration::from_micros(us.into()))
@@ -86,7 +86,7 @@ pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     })
 }
 
-/// Not on this system.
+/// Always `None`: this system has no TCP_INFO.
 #[cfg(not(target_os = "linux"))]
 pub fn tcp_info(_: impl AsFd) -> Option<TcpInfo> {
     None
@@ -96,8 +96,8 @@ pub fn tcp_info(_: impl AsFd) -> Option<TcpInfo> {
 mod linux {
     use std::os::fd::{AsFd, AsRawFd};
 
-    /// What the kernel wrote. Offsets are those of linux/tcp.h, which only ever grows at its end:
-    /// the libc crate's structure knows the older half only.
+    /// Bytes of `struct tcp_info` as the kernel wrote them. Offsets are those of linux/tcp.h, which
+    /// only grows at its end; the libc crate's structure has only the older fields.
     pub(super) struct Raw {
         bytes: [u8; LEN],
         len: usize,
@@ -109,8 +109,8 @@ mod linux {
     pub(super) fn read(socket: impl AsFd) -> Option<Raw> {
         let mut bytes = [0; LEN];
         let mut len = LEN as libc::socklen_t;
-        // SAFETY: the pointers are to locals that outlive the call, `len` is the size of what
-        // `bytes` is, and the descriptor is open while it is borrowed.
+        // SAFETY: the pointers are to locals that outlive the call, `len` is the size of `bytes`,
+        // and the descriptor is open while it is borrowed.
         let done = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -156,7 +156,7 @@ mod tests {
             client.write_all(&part)?;
             server.read_exact(&mut part)?;
         }
-        // The last acknowledgement may be on its way.
+        // The last acknowledgement may still be in flight.
         server.write_all(b"x")?;
         client.read_exact(&mut part[..1])?;
         let sent = tcp_info(&client).expect("Linux tells");
@@ -179,7 +179,7 @@ mod tests {
         );
         assert!(sent.snd_cwnd >= 2 && sent.snd_mss >= 500 && sent.delivery_rate > 0);
         assert!(sent.rwnd_limited <= sent.busy, "{sent:?}");
-        // Kernels before 6.2 say nothing.
+        // Kernels before 6.2 report zero.
         let window = received.rcv_wnd;
         assert!(
             window == 0 || (50_000..64 << 20).contains(&window),

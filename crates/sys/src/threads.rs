@@ -1,17 +1,17 @@
-//! Threads that carry out what they are given, as many as are needed up to a bound.
+//! Thread pool with an upper bound that starts threads on demand.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Something to do.
+/// One unit of work.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// A thread that has had nothing to do for so long ends.
+/// Idle time after which a thread ends.
 pub(crate) const IDLE: Duration = Duration::from_secs(2);
 
-/// Threads that come when there is something to do and go when there has been nothing for two seconds.
+/// Thread pool: threads start when there is work and end after two idle seconds.
 #[derive(Debug)]
 pub struct Threads {
     shared: Arc<Shared>,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for State {
 }
 
 impl Threads {
-    /// None yet, `most` at most, which are called `name`.
+    /// Creates an empty pool of at most `most` threads with the name `name`.
     pub fn new(name: &'static str, most: usize) -> Self {
         Self {
             shared: Arc::default(),
@@ -51,11 +51,11 @@ impl Threads {
         }
     }
 
-    /// Has `work` done by one of them, soon.
+    /// Queues `work` for one of the threads.
     ///
     /// # Errors
-    /// So much waits already that `waiting` would wait, or there are no threads to be had: the work, which
-    /// nobody has begun.
+    /// Returns the work, not started, if `waiting` items are queued already or no thread can be
+    /// started.
     pub fn give(&self, work: Work, waiting: usize) -> Result<(), Work> {
         let mut state = self.shared.lock();
         if state.waiting.len() >= waiting {
@@ -70,20 +70,20 @@ impl Threads {
             if named.spawn(move || shared.serve()).is_ok() {
                 state.threads += 1;
             } else if state.threads == 0 {
-                // Nobody will come.
+                // There is no thread to run it.
                 return state.waiting.pop_back().map_or(Ok(()), Err);
             }
         }
         Ok(())
     }
 
-    /// How many have something to do, and how much nobody has begun yet.
+    /// Returns the number of busy threads and of queued items.
     pub(crate) fn busy(&self) -> (usize, usize) {
         let state = self.shared.lock();
         (state.threads - state.sleeping, state.waiting.len())
     }
 
-    /// How many there are.
+    /// Returns the number of threads.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.shared.lock().threads
@@ -95,13 +95,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
+    /// Runs queued work until the thread has been idle for [`IDLE`].
     fn serve(&self) {
         let mut state = self.lock();
         loop {
             if let Some(work) = state.waiting.pop_front() {
                 drop(state);
-                // What fails is for whoever gave it to notice; the thread goes on with the next.
+                // A panic is for the submitter to notice; the thread continues with the next item.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
                 state = self.lock();
                 continue;

@@ -1,4 +1,4 @@
-//! TUN devices: an interface whose packets a process reads and writes
+//! TUN devices: network interfaces whose packets a process reads and writes
 //! (Documentation/networking/tuntap.rst).
 
 use std::fs::{File, OpenOptions};
@@ -6,20 +6,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// if_tun.h: TUNSETOFFLOAD has no constant in libc on every target.
+/// Offload flags of if_tun.h, which libc does not define for every target.
 const TUN_F_CSUM: libc::c_ulong = 0x01;
 const TUN_F_TSO4: libc::c_ulong = 0x02;
 const TUN_F_TSO6: libc::c_ulong = 0x04;
 const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
 
-/// Makes a TUN device with this name in the network namespace of the calling thread. It goes when
-/// the descriptor is closed.
+/// Creates the TUN device `name` in the network namespace of the calling thread. The device
+/// disappears when the descriptor is closed.
 ///
-/// Each read and write is one packet behind a virtio_net_hdr of 10 bytes: checksums may be left
-/// open, and TCP segments of up to 64 KiB pass in one piece. Reads and writes do not block.
+/// Each read and write is one packet behind a virtio_net_hdr of 10 bytes: checksums may be left to
+/// the receiver, and TCP segments of up to 64 KiB pass in one piece. Reads and writes do not block.
 ///
 /// # Errors
-/// There is no /dev/net/tun, it can't be opened, or the kernel does not grant the device.
+/// /dev/net/tun is missing or cannot be opened, or the kernel does not permit the device.
 #[allow(unsafe_code, reason = "the ioctls of TUN devices have no safe wrapper")]
 pub fn open_tun(name: &str) -> io::Result<OwnedFd> {
     let tun: File = OpenOptions::new()

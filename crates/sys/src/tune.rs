@@ -1,6 +1,6 @@
-//! What is set on a TCP socket, in one place for every part that opens one.
+//! Options of TCP sockets, in one place for every part that opens one.
 //!
-//! Buffers are left alone unless somebody insists: SO_SNDBUF and SO_RCVBUF switch the kernel's
+//! Buffer sizes stay unset unless the user asks: SO_SNDBUF and SO_RCVBUF switch the kernel's
 //! autotuning off.
 
 mod foreign;
@@ -23,58 +23,56 @@ use self::options::{
 };
 use crate::distance::NOTSENT_LOWAT;
 
-/// What to set.
+/// Options for a TCP socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// DSCP, 0 to 63; 0 is best effort. Set once, before connect (a mark that changes in a running
-    /// flow reorders it).
+    /// DSCP, 0 to 63; 0 is best effort. Set once before connect, since a change in a running flow
+    /// reorders its packets.
     pub dscp: u8,
-    /// Ask the kernel to probe an idle connection (TCPKeepAlive).
+    /// Enables keepalive probes on an idle connection (TCPKeepAlive).
     pub keepalive: bool,
-    /// The congestion control; the system's own if not set.
+    /// Congestion control; `None` keeps the system default.
     pub congestion: Option<String>,
-    /// When the kernel probes an idle connection, if it does; its own times if not set.
+    /// Times of the keepalive probes; `None` keeps the kernel's.
     pub probes: Option<Probes>,
     /// SO_SNDBUF and SO_RCVBUF, in bytes of data.
     pub buffers: Buffers,
-    /// Unsent bytes that the kernel takes (TCP_NOTSENT_LOWAT); 1 MiB if not set.
+    /// Limit of unsent bytes in the send buffer (TCP_NOTSENT_LOWAT); `None` is 1 MiB.
     pub notsent_lowat: Option<u32>,
-    /// Bytes a second at most that the kernel sends (SO_MAX_PACING_RATE).
+    /// Maximum send rate in bytes per second (SO_MAX_PACING_RATE).
     pub pacing: Option<u64>,
-    /// Ask for Multipath TCP (RFC 8684); plain TCP where the system or the peer has none.
+    /// Requests Multipath TCP (RFC 8684); plain TCP if the system or the peer does not support it.
     pub mptcp: bool,
-    /// Listen for data in SYN (RFC 7413).
+    /// Accepts data in SYN on a listener (TCP Fast Open, RFC 7413).
     pub fastopen: bool,
-    /// The largest segment that the peer is asked to send (TCP_MAXSEG, RFC 9293 section 3.7.1), 88 to 32,767 bytes;
-    /// what we send may be larger once [`Tuning::connecting`] was called.
+    /// Largest segment that the peer is asked to send (TCP_MAXSEG, RFC 9293 section 3.7.1), 88 to
+    /// 32,767 bytes. Our own segments may be larger after [`Tuning::connecting`].
     pub mss: Option<u16>,
-    /// The address of ours that connections come from.
+    /// Local address of outgoing connections.
     pub bind: Option<IpAddr>,
-    /// The interface of ours that connections leave by (SO_BINDTODEVICE).
+    /// Network interface of the socket (SO_BINDTODEVICE).
     pub interface: Option<String>,
-    /// The mark of what is sent, for the rules of this machine (SO_MARK); none where it is not ours to
-    /// set.
+    /// Firewall mark of outgoing packets (SO_MARK); ignored without the privilege to set it.
     pub mark: Option<u32>,
-    /// The address that connections come from, or that is listened at, need not be this machine's
-    /// (IP_TRANSPARENT).
+    /// Permits local addresses that are not this machine's (IP_TRANSPARENT).
     pub transparent: bool,
-    /// An end that nobody has prepared is a reset and not an end of file: SO_LINGER of no time,
-    /// until [`close_orderly`].
+    /// Closes with a reset unless [`close_orderly`] was called (SO_LINGER with zero time), so that
+    /// the peer cannot take a crash for an end of file.
     pub abrupt: bool,
 }
 
-/// When the kernel probes an idle connection (tcp(7), TCP_KEEPIDLE and its siblings).
+/// Times of keepalive probes on an idle connection (tcp(7), TCP_KEEPIDLE and its siblings).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// Silence before the first probe.
+    /// Idle time before the first probe.
     pub idle: Duration,
-    /// Between probes.
+    /// Time between probes.
     pub interval: Duration,
-    /// So many without an answer end the connection.
+    /// Unanswered probes that end the connection.
     pub count: u32,
 }
 
-/// Socket buffers that are set rather than tuned by the kernel, in bytes of data.
+/// Fixed socket buffer sizes in bytes of data; `None` leaves them to the kernel's autotuning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
     /// SO_SNDBUF.
@@ -83,29 +81,28 @@ pub struct Buffers {
     pub receive: Option<usize>,
 }
 
-/// A congestion control that every system has and lets everybody use, and that does not pace.
+/// A congestion control that every system has, every user may set, and that does not pace.
 const UNPACED: &str = "reno";
 
-/// From this round trip on a window is paced. Below it slow start is over in no time, and the
-/// kernel's timers cost more than bursts do.
+/// Round trip from which sending is paced. Below it slow start is short, and the kernel's timers
+/// cost more than bursts do.
 const LONG: Duration = Duration::from_millis(20);
 
 impl Tuning {
-    /// A TCP socket for connecting to `to`, marked and tuned, not yet connected.
+    /// Creates a TCP socket for connecting to `to`, with all options set, not yet connected.
     ///
     /// # Errors
-    /// The address to come from or the interface are not this machine's, or something that was
-    /// asked for is more than we may.
+    /// The local address or interface is not this machine's, or an option needs a privilege.
     pub fn socket(&self, to: &SocketAddr) -> io::Result<Socket> {
         let socket = self.marked(*to)?;
         self.tune(&SockRef::from(&socket))?;
         if let Some(mss) = self.mss {
-            // Without it nothing is wrong.
+            // Best effort: the connection works without it.
             let _ = socket.set_tcp_mss(mss.into());
         }
         #[cfg(target_os = "linux")]
         if let Some(mark) = self.mark {
-            // Whoever may not is told elsewhere.
+            // The caller checks the privilege with `may_mark`.
             let _ = socket.set_mark(mark);
         }
         if let Some(ip) = self.bind {
@@ -114,19 +111,20 @@ impl Tuning {
         Ok(socket)
     }
 
-    /// The SYN of a socket of [`Self::socket`] is on its way: what it has told the peer need not hold for us.
+    /// Restores the full segment size of a socket of [`Self::socket`] once its SYN is on its way:
+    /// the MSS told to the peer need not limit our own segments.
     pub fn connecting(&self, socket: &Socket) {
         if self.mss.is_some() {
-            // 0 is what the path takes (tcp(7), TCP_MAXSEG).
+            // 0 selects the path's own segment size (tcp(7), TCP_MAXSEG).
             let _ = socket.set_tcp_mss(0);
         }
     }
 
-    /// A TCP socket that listens at `at`, if need be beside others that do (`share`). What is
-    /// accepted there has what the listener has; the rest is for [`Self::connected`].
+    /// Creates a TCP socket that listens at `at`, beside other listeners if `share` is set
+    /// (SO_REUSEPORT). Accepted sockets inherit its options; [`Self::connected`] sets the rest.
     ///
     /// # Errors
-    /// The address is in use, or not ours.
+    /// The address is in use, or not this machine's.
     pub fn listener(&self, at: SocketAddr, share: bool, backlog: i32) -> io::Result<Socket> {
         let socket = self.marked(at)?;
         if at.is_ipv6() {
@@ -146,7 +144,7 @@ impl Tuning {
         Ok(socket)
     }
 
-    /// A socket with what has to be there before anything is sent.
+    /// Creates a socket with the options that must be set before the first packet.
     fn marked(&self, address: SocketAddr) -> io::Result<Socket> {
         let domain = Domain::for_address(address);
         let plain = || Socket::new(domain, Type::STREAM, Some(Protocol::TCP));
@@ -163,20 +161,19 @@ impl Tuning {
         Ok(socket)
     }
 
-    /// Gives a socket that listens already, at `at`, what [`Self::listener`] gives one: somebody
-    /// has handed it on.
+    /// Sets on an inherited listener at `at` the options that [`Self::listener`] sets.
     ///
     /// # Errors
-    /// It is no TCP socket, or something that was asked for is more than we may.
+    /// The socket is not a TCP socket, or an option needs a privilege.
     pub fn adopt(&self, socket: &Socket, at: SocketAddr) -> io::Result<()> {
         self.mark(socket, at)?;
         self.tune(socket)
     }
 
-    /// What has to be there before anything is sent.
+    /// Sets the options that must be set before the first packet.
     fn mark(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
-        // RFC 2474: DSCP is the upper six bits of the TOS byte. A mark of 0 is the default, and
-        // so needs no call that a sandbox might refuse.
+        // RFC 2474: DSCP is the upper six bits of the TOS byte. The default of 0 needs no call,
+        // which a sandbox might refuse.
         if self.dscp != 0 {
             let tos = u32::from(self.dscp) << 2;
             match address {
@@ -186,13 +183,13 @@ impl Tuning {
         }
         match &self.congestion {
             Some(name) => try_congestion_control(socket, name)?,
-            // With IP_TRANSPARENT who comes to an address may come from elsewhere.
+            // With IP_TRANSPARENT a connection to a loopback address may come from another machine.
             None if address.ip().to_canonical().is_loopback() && !self.transparent => {
                 do_not_pace(socket);
             }
             None => {}
         }
-        // The window of a connection is scaled as its buffer is when it begins.
+        // The window scale of a connection follows from its buffer size at the SYN.
         self.buffers.set(socket)?;
         if self.transparent {
             make_transparent(socket, address)?;
@@ -229,21 +226,21 @@ impl Tuning {
         Ok(())
     }
 
-    /// The same for a connection that was accepted.
+    /// Sets the options of an accepted connection.
     ///
     /// # Errors
-    /// The connection is gone already.
+    /// The connection is already gone.
     pub fn accepted(&self, socket: impl AsFd) -> io::Result<()> {
         self.tune(&SockRef::from(&socket))?;
         self.connected(&socket);
         Ok(())
     }
 
-    /// Sets again what connect() may have replaced: where a route names a congestion control
-    /// (ip-route(8), congctl), a socket takes that one as it connects, whatever it was given.
+    /// Sets again what connect(2) may have replaced: if the route names a congestion control
+    /// (ip-route(8), congctl), the socket takes that one as it connects, whatever was set before.
     pub fn connected(&self, socket: impl AsFd) {
         if let Some(name) = &self.congestion {
-            // A route that locks its own keeps it.
+            // A route with a locked congestion control keeps it.
             let _ = try_congestion_control(&socket, name);
         }
         if self.pacing.is_some() {
@@ -257,11 +254,11 @@ impl Tuning {
 }
 
 impl Buffers {
-    /// Sets what is to be set. Linux takes the value twice, and uses half of that for data
-    /// (socket(7)); more than net.core.wmem_max or rmem_max is cut to that without a word.
+    /// Sets the sizes that are given. Linux doubles the value and uses half of that for data
+    /// (socket(7)); values above net.core.wmem_max or rmem_max are silently cut.
     ///
     /// # Errors
-    /// The socket is none.
+    /// The descriptor is not a socket.
     pub fn set(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(&socket);
         if let Some(size) = self.send {
@@ -274,8 +271,8 @@ impl Buffers {
     }
 }
 
-/// Takes back what [`Tuning::abrupt`] set: what is still to be sent is, and then an end of file.
-/// Best effort: a connection that is gone needs it no more.
+/// Undoes [`Tuning::abrupt`]: pending data is still sent, followed by FIN. Best effort: a closed
+/// connection does not need it.
 pub fn close_orderly(socket: impl AsFd) {
     let _ = SockRef::from(&socket).set_linger(None);
 }
@@ -357,7 +354,7 @@ mod tests {
         connected.connect(&to)?;
         let (accepted, _) = listener.accept()?;
         for socket in [&connected, &accepted] {
-            // Linux tells twice what it was given.
+            // Linux reports twice the value that was set.
             assert_eq!(socket.send_buffer_size()?, 200_000);
             assert_eq!(socket.recv_buffer_size()?, 100_000);
             assert_eq!(socket.linger()?, Some(Duration::ZERO));
@@ -385,7 +382,8 @@ mod tests {
                 assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
             }
         }
-        // The second has the first's place then, and is where the kernel finds nobody else.
+        // The second listener takes the first one's index, which is also where the kernel falls
+        // back to.
         drop(first);
         let _client = std::net::TcpStream::connect(at)?;
         second.accept()?;

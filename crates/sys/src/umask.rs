@@ -2,10 +2,10 @@ use std::sync::OnceLock;
 
 use rustix::fs::Mode;
 
-/// The umask of this process, asked for once.
+/// Returns the umask of this process, which is read once.
 ///
-/// Linux tells it in /proc; elsewhere it can only be read by changing it for a moment, so the
-/// first call belongs before other threads create files.
+/// Linux shows it in /proc; on other systems it can be read only by changing it for a moment, so
+/// the first call must come before other threads create files.
 pub fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {

@@ -8,10 +8,10 @@ use std::path::Path;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Listens at a path, in place of a socket that nobody listens at any more.
+/// Listens at a path and replaces a stale socket there.
 ///
 /// # Errors
-/// Somebody listens there, something else is there, or it is not this user's to make.
+/// Another process listens there, the path is not a socket, or this user may not create it.
 pub fn listen_unix(path: &Path, backlog: i32) -> io::Result<Socket> {
     let is_socket = |meta: fs::Metadata| meta.file_type().is_socket();
     let stale = fs::symlink_metadata(path).is_ok_and(is_socket)

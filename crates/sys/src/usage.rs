@@ -1,21 +1,21 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// What the children of this process, and theirs, used that were waited for.
+/// Resources used by this process's children and their descendants that were waited for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChildrenUsage {
     /// Processor time, user and system.
     pub cpu: Duration,
-    /// Resident bytes of the largest of them, at its peak.
+    /// Peak resident memory of the largest of them, in bytes.
     pub peak_memory: u64,
 }
 
-/// All of them together, since this process began.
+/// Returns the total of all children since this process began (getrusage(2)).
 #[allow(unsafe_code, reason = "getrusage has no safe wrapper in rustix")]
 pub fn children_usage() -> ChildrenUsage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a `rusage` that getrusage may write, and all zeroes are a valid
-    // one if it does not.
+    // SAFETY: the pointer is to a `rusage` that getrusage may write; all zeroes are a valid one if
+    // it does not.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
         usage.assume_init()

@@ -1,4 +1,4 @@
-//! Threads that help others with what they have to do, where processors have nothing else to do.
+//! Helper threads that take over work while processors are idle.
 
 use std::fs::File;
 use std::io;
@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 
 use crate::threads::Threads;
 
-/// How often it is looked at what else runs on this machine.
+/// Time between two readings of the system load.
 const LOOK: Duration = Duration::from_millis(20);
-/// What one look counts for.
+/// Weight of one reading in the moving average.
 const WEIGHT: f64 = 0.25;
 
-/// Threads of both ends of a connection within one machine.
+/// Busy threads to expect for a connection within one machine: one at each end.
 const BOTH_ENDS: f64 = 2.0;
 
-/// Whether a connection leads to this machine itself. A forwarded port looks like it.
+/// Returns true if both ends of the connection are on this machine. A forwarded port looks like
+/// that too.
 pub fn is_one_machine(connection: &TcpStream) -> bool {
     match (connection.local_addr(), connection.peer_addr()) {
         (Ok(ours), Ok(theirs)) => {
-            // A listener for both families sees IPv4's addresses as IPv6's.
+            // A listener for both address families shows IPv4 addresses as IPv4-mapped ones.
             let (ours, theirs) = (ours.ip().to_canonical(), theirs.ip().to_canonical());
             ours == theirs || theirs.is_loopback()
         }
@@ -30,7 +31,7 @@ pub fn is_one_machine(connection: &TcpStream) -> bool {
     }
 }
 
-/// Helpers of this process: one thread less than there are processors at most, none while there is
+/// Helper threads of this process: at most one less than there are processors, none while there is
 /// nothing to do.
 #[derive(Debug)]
 pub struct Workers {
@@ -40,7 +41,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Those that all connections of this process share.
+    /// Returns the helpers that all connections of this process share.
     pub fn shared() -> &'static Self {
         static WORKERS: OnceLock<Workers> = OnceLock::new();
         WORKERS.get_or_init(|| {
@@ -61,8 +62,8 @@ impl Workers {
         self.processors.saturating_sub(1)
     }
 
-    /// Whether there is a processor without anything else to do and a helper for it. It may be
-    /// asked for each packet: it looks a few times a second.
+    /// Returns true if a processor is idle and a helper is free to use it. The call is cheap enough
+    /// for every packet: it reads the load at most every 20 ms.
     pub fn are_idle(&self) -> bool {
         if self.most() == 0 {
             return false;
@@ -71,7 +72,7 @@ impl Workers {
         if waiting >= self.most() {
             return false;
         }
-        // Somebody else is looking.
+        // Another thread is reading the load.
         let load = match self.load.try_lock() {
             Ok(mut load) => load.look(Instant::now(), helping),
             Err(TryLockError::Poisoned(load)) => load.into_inner().others,
@@ -80,9 +81,9 @@ impl Workers {
         load + 0.5 < self.processors as f64
     }
 
-    /// Data will come or go over `connection`. Where the far end is this machine, its thread will run beside ours, which
-    /// is not to be seen of the load until four looks later: so long both were held up by helpers on two processors,
-    /// and moved half of what they do then.
+    /// Announces traffic on `connection`. If the peer is on this machine, its thread runs beside
+    /// ours, which the load average shows only after four readings: during that time helpers on two
+    /// processors slowed both ends to half of their rate.
     pub fn expect(&self, connection: &TcpStream) {
         if is_one_machine(connection) {
             let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,14 +91,14 @@ impl Workers {
         }
     }
 
-    /// Has `work` done by somebody, soon; never where all have enough to do.
+    /// Queues `work` for a helper; drops it if all helpers have enough to do.
     pub fn help(&self, work: impl FnOnce() + Send + 'static) {
-        // What nobody takes the owner does itself.
+        // The owner does work itself that no helper has taken.
         let _ = self.threads.give(Box::new(work), 2 * self.most());
     }
 }
 
-/// How many threads of this machine run or want to, but for helpers.
+/// Moving average of the runnable threads of this machine, helpers not counted.
 #[derive(Debug)]
 struct Load {
     file: Option<File>,
@@ -125,7 +126,8 @@ impl Load {
     }
 }
 
-/// The fourth figure of /proc/loadavg, before its slash: runnable threads (proc_loadavg(5)).
+/// Reads the number of runnable threads, the fourth figure of /proc/loadavg before its slash
+/// (proc_loadavg(5)).
 fn running(file: &File) -> io::Result<usize> {
     let mut text = [0; 128];
     let n = file.read_at(&mut text, 0)?;
@@ -185,7 +187,7 @@ mod tests {
                 assert_ne!(n, 0, "this one fails");
                 let _ = sender.send(n);
             });
-            // No more than four wait.
+            // The queue holds at most four.
             let _ = done.recv_timeout(Duration::from_millis(if n == 0 { 50 } else { 5000 }));
         }
         let threads = &workers.threads;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-/// Of what attributes are read or set.
+/// File whose extended attributes are read or set.
 #[derive(Clone, Copy, Debug)]
 pub enum XattrsOf<'a> {
     /// An open file.
     Open(BorrowedFd<'a>),
-    /// What a path leads to, symlinks followed.
+    /// The target of a path; symlinks are followed.
     Path(&'a Path),
     /// An entry of an open directory; a symlink is not followed.
     At(BorrowedFd<'a>, &'a [u8]),
@@ -18,19 +18,20 @@ pub enum XattrsOf<'a> {
 /// Name and value.
 type Xattr = (Vec<u8>, Vec<u8>);
 
-/// What most lists and values fit into.
+/// Size in bytes of the first buffer, which most lists and values fit into.
 const USUAL: usize = 1024;
 /// XATTR_LIST_MAX and XATTR_SIZE_MAX of linux/limits.h.
 const LONGEST: usize = 64 * 1024;
 
-/// The extended attributes whose names are `wanted`. None where the file system has none.
+/// Returns the extended attributes whose names pass `wanted`; none if the file system does not
+/// support them.
 ///
 /// # Errors
-/// Those of listxattr(2) and getxattr(2).
+/// Errors of listxattr(2) and getxattr(2).
 pub fn read_xattrs(of: XattrsOf<'_>, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<Xattr>> {
     let mut found = Vec::new();
     for name in names(of)?.into_iter().filter(|name| wanted(name)) {
-        // One that is gone meanwhile is not there.
+        // An attribute that was removed meanwhile is skipped.
         if let Some(value) = value(of, &name)? {
             found.push((name, value));
         }
@@ -38,11 +39,11 @@ pub fn read_xattrs(of: XattrsOf<'_>, wanted: impl Fn(&[u8]) -> bool) -> io::Resu
     Ok(found)
 }
 
-/// Makes `list` what there is of extended attributes whose names are `among`: others of those are
-/// removed. One that cannot be set does not keep the rest from being set.
+/// Replaces the extended attributes whose names pass `among` by `list`, and removes those that are
+/// not in it. An attribute that cannot be set does not stop the others.
 ///
 /// # Errors
-/// The first of listxattr(2), setxattr(2) and removexattr(2).
+/// The first error of listxattr(2), setxattr(2) and removexattr(2).
 pub fn replace_xattrs(
     of: XattrsOf<'_>,
     list: &[Xattr],
@@ -64,11 +65,11 @@ pub fn replace_xattrs(
     first.and(added)
 }
 
-/// Sets the extended attributes in `list` and leaves all others as they are. One that cannot be set
-/// does not keep the rest from being set.
+/// Sets the extended attributes in `list` and leaves all others unchanged. An attribute that cannot
+/// be set does not stop the others.
 ///
 /// # Errors
-/// The first of listxattr(2) and setxattr(2).
+/// The first error of listxattr(2) and setxattr(2).
 pub fn add_xattrs(of: XattrsOf<'_>, list: &[Xattr]) -> io::Result<()> {
     add(of, list, &names(of)?)
 }
@@ -86,10 +87,10 @@ fn add(of: XattrsOf<'_>, list: &[Xattr], there: &[Vec<u8>]) -> io::Result<()> {
     first
 }
 
-/// The permission bits that the default access control list of a directory grants at most to a file
-/// that is made in it; `None` where the directory has no such list, and the umask applies.
+/// Returns the permission bits that a directory's default ACL grants at most to a file created in
+/// it; `None` if the directory has no default ACL, so that the umask applies.
 pub fn default_acl_bits(of: XattrsOf<'_>) -> Option<u32> {
-    /// Tags of posix_acl_xattr.h.
+    /// Entry tags of posix_acl_xattr.h.
     const USER_OBJ: u16 = 0x01;
     const GROUP_OBJ: u16 = 0x04;
     const MASK: u16 = 0x10;
@@ -123,7 +124,7 @@ fn value(of: XattrsOf<'_>, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// What `read` fills a buffer with, which is made larger where it has to be.
+/// Returns the result of `read`, called again with the largest buffer if the first is too short.
 fn whole(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     for len in [USUAL, LONGEST] {
         let mut buffer = vec![0; len];
@@ -153,10 +154,11 @@ mod call {
 
     use super::XattrsOf;
 
-    /// There is no attribute of that name.
+    /// Error for a missing attribute.
     pub(super) const NONE: Errno = Errno::NODATA;
 
-    /// A path to an entry of an open directory: the calls that take one are of Linux 6.13.
+    /// Returns a path to an entry of an open directory. System calls that take such an entry
+    /// (getxattrat(2)) exist only from Linux 6.13 on.
     fn entry(dir: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
         let dir = format!("/proc/self/fd/{}", dir.as_raw_fd());
         Path::new(&dir).join(OsStr::from_bytes(name))
@@ -196,7 +198,7 @@ mod call {
     }
 }
 
-/// Nothing is known of them here.
+/// Other systems: extended attributes are not supported.
 #[cfg(not(target_os = "linux"))]
 mod call {
     use rustix::io::{Errno, Result};

@@ -4,21 +4,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{BorrowPolicy, ExternalSource, PacketBuf};
 
-/// The payload of one message, lying in the packets that will carry it.
+/// Payload of one message, stored in the packets that will carry it.
 ///
-/// File data is read (`preadv`) straight into the packets, the message header is put in front
-/// with [`Block::prepend`] once it is known, and each packet is sealed where it lies. So a byte
-/// of a file is written to memory once by the kernel, changed once by the cipher and handed to
-/// the kernel once.
+/// File data is read (`preadv`) straight into the packets, [`Block::prepend`] puts the message
+/// header in front once it is known, and each packet is sealed in place. The kernel thus writes
+/// each byte of a file once, the cipher transforms it once, and the kernel sends it once.
 #[derive(Debug, Default)]
 pub struct Block {
     packets: VecDeque<PacketBuf>,
     unmade: Option<DeferredPackets>,
 }
 
-/// Packets that a block may come to have. They are made when it is known how much there is for them:
-/// thousands of small files are read ahead of what is sent, and none is known to be small before it is
-/// open.
+/// Packets not yet allocated. A block allocates them once it knows how much data there is:
+/// thousands of small files are read ahead of sending, and a file is known to be small only after
+/// it is opened.
 #[derive(Debug)]
 struct DeferredPackets {
     pool: Pool,
@@ -28,10 +27,10 @@ struct DeferredPackets {
 }
 
 impl Block {
-    /// An empty block with room for `capacity` payload bytes and a header of up to `reserve`
-    /// bytes in front, in packets of at most `slot` payload bytes from `pool`.
+    /// Creates an empty block with room for `capacity` payload bytes and a header of up to
+    /// `reserve` bytes in front, in packets of at most `slot` payload bytes from `pool`.
     ///
-    /// `reserve` must be smaller than `slot`; `slot` is capped at the pool's slot.
+    /// `reserve` must be smaller than `slot`; `slot` is limited to the pool's slot size.
     pub fn new(pool: &Pool, slot: usize, reserve: usize, capacity: usize) -> Self {
         let unmade = DeferredPackets {
             pool: pool.clone(),
@@ -45,7 +44,7 @@ impl Block {
         }
     }
 
-    /// Makes packets for `n` more bytes, if there is to be room for so many, and one at least.
+    /// Allocates packets for `n` more bytes, up to the room that is left, and at least one packet.
     fn make(&mut self, n: usize) {
         let Some(unmade) = &mut self.unmade else {
             return;
@@ -64,17 +63,17 @@ impl Block {
         }
     }
 
-    /// Payload bytes.
+    /// Returns the number of payload bytes.
     pub fn len(&self) -> usize {
         self.packets.iter().map(PacketBuf::len).sum()
     }
 
-    /// Whether there is no payload.
+    /// Returns true if there is no payload.
     pub fn is_empty(&self) -> bool {
         self.packets.iter().all(PacketBuf::is_empty)
     }
 
-    /// Payload bytes that still fit.
+    /// Returns the number of payload bytes that still fit.
     pub fn room(&self) -> usize {
         let unmade = self.unmade.as_ref().map_or(0, |unmade| unmade.room);
         unmade + self.made_room()
@@ -84,8 +83,8 @@ impl Block {
         self.packets.iter().map(PacketBuf::room).sum()
     }
 
-    /// Takes `n` more payload bytes (at most what was asked for in [`Block::new`]) and returns
-    /// the slices to fill.
+    /// Adds `n` payload bytes (at most the capacity given to [`Block::new`]) and returns the slices
+    /// to fill.
     pub fn grow(&mut self, n: usize) -> Vec<&mut [u8]> {
         let more = n.saturating_sub(self.made_room());
         if more > 0 {
@@ -103,7 +102,7 @@ impl Block {
         slices
     }
 
-    /// Drops payload behind the first `len` bytes, and the packets that held it.
+    /// Drops the payload behind the first `len` bytes, and the packets that held it.
     pub fn truncate(&mut self, len: usize) {
         self.make(0);
         self.unmade = None;
@@ -117,22 +116,23 @@ impl Block {
         }
     }
 
-    /// Gives back all payload, and keeps the packets.
+    /// Drops all payload and keeps the packets.
     pub fn clear(&mut self) {
         for packet in &mut self.packets {
             packet.truncate(0);
         }
     }
 
-    /// Whether its bytes may stay where they lie for now.
+    /// Returns true if the block may borrow its payload: it is empty, and the pool's
+    /// [`BorrowPolicy`] permits it.
     pub fn may_lie_outside(&self) -> bool {
         let unmade = self.unmade.as_ref();
         self.packets.is_empty()
             && unmade.is_some_and(|unmade| unmade.pool.outlying() != BorrowPolicy::Never)
     }
 
-    /// Its payload are the `len` bytes that lie `at` bytes behind the beginning of `lie`, of which it takes
-    /// as many as there is room for, and stay there.
+    /// Makes the block borrow the `len` bytes at offset `at` of `lie` as its payload, at most as
+    /// many as fit; they are not copied.
     pub fn lie_outside(&mut self, lie: &Arc<dyn ExternalSource>, mut at: usize, len: usize) {
         let Some(unmade) = self.unmade.take() else {
             return;
@@ -150,12 +150,12 @@ impl Block {
         }
     }
 
-    /// Whether some of the payload is not in memory.
+    /// Returns true if some of the payload is borrowed.
     pub fn lies_outside(&self) -> bool {
         self.packets.iter().any(PacketBuf::lies_outside)
     }
 
-    /// Appends a copy of as much of `bytes` as there is room for; returns how much.
+    /// Appends a copy of as much of `bytes` as fits; returns the number of bytes.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let mut from = 0;
         for slice in self.grow(bytes.len()) {
@@ -165,7 +165,7 @@ impl Block {
         from
     }
 
-    /// Puts `header` in front of the payload. It must fit the reserve.
+    /// Puts `header` in front of the payload; it must fit into the reserve.
     pub fn prepend(&mut self, header: &[u8]) {
         if self.packets.is_empty() {
             self.make(0);
@@ -175,17 +175,18 @@ impl Block {
         }
     }
 
-    /// The next packet to send.
+    /// Removes and returns the next packet to send.
     pub fn pop_front(&mut self) -> Option<PacketBuf> {
         self.packets.pop_front()
     }
 
-    /// The packets in order.
+    /// Iterates over the packets in order.
     pub fn packets(&self) -> impl Iterator<Item = &PacketBuf> {
         self.packets.iter()
     }
 
-    /// The payload in one piece, copied, without what is not to be had any more; for tests.
+    /// Returns a copy of the payload in one piece, without borrowed bytes that are no longer
+    /// available; for tests.
     pub fn to_vec(&self) -> Vec<u8> {
         let parts = self.packets.iter().flat_map(|packet| packet.parts(0, 0));
         parts
@@ -194,10 +195,10 @@ impl Block {
     }
 }
 
-/// Memory for packets, used again when a [`PacketBuf`] is dropped.
+/// Memory pool for packets, reused when a [`PacketBuf`] is dropped.
 ///
-/// Packet buffers are large enough that `malloc` would map and fault them anew each time, which
-/// costs more than sealing them.
+/// Packet buffers are so large that `malloc` would map and fault them anew each time, which costs
+/// more than sealing them.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -208,22 +209,23 @@ struct Inner {
     slot: usize,
     keep: usize,
     free: Mutex<Free>,
-    /// An [`BorrowPolicy`].
+    /// A [`BorrowPolicy`] as an integer.
     outlying: AtomicU8,
 }
 
-/// Memory that is not in use, of each size by itself; the last is a whole slot.
+/// Free buffers, one list for each of [`SIZES`]; the last list has whole slots.
 #[derive(Debug, Default)]
 struct Free([Vec<Vec<u8>>; SIZES.len() + 1]);
 
-/// What fits in one of these has memory of that size, and not of a slot's: thousands of small files are
-/// in flight at once, and memory that is not at hand has to be mapped and zeroed first. Round numbers, as
-/// files often have, and a header; and a packet as everybody takes it.
+/// Buffer sizes below a whole slot, in bytes of payload. Thousands of small files are in flight at
+/// once, and memory that is not in the pool has to be mapped and zeroed first. The sizes are round
+/// numbers, as file sizes often are, plus a header; 32 KiB is the channel packet that every
+/// implementation accepts.
 const SIZES: [usize; 4] = [1 << 10 | 256, 4 << 10 | 256, 16 << 10 | 256, 32 << 10];
 
 impl Pool {
-    /// A pool of packets with up to `slot` payload bytes; keeps as much memory unused as `keep` of
-    /// them have, and the same again of each smaller size.
+    /// Creates a pool of packets with up to `slot` payload bytes. The pool keeps at most the memory
+    /// of `keep` unused packets, and as much again for each smaller size.
     pub fn new(slot: usize, keep: usize) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -235,12 +237,12 @@ impl Pool {
         }
     }
 
-    /// Payload bytes that a packet of this pool has room for.
+    /// Returns the largest number of payload bytes of a packet of this pool.
     pub fn slot(&self) -> usize {
         self.inner.slot
     }
 
-    /// From now on what its packets carry may stay where it lies for so long.
+    /// Sets how long packets of this pool may borrow their payload.
     pub fn set_outlying(&self, outlying: BorrowPolicy) {
         self.inner.outlying.store(outlying as u8, Ordering::Relaxed);
     }
@@ -249,7 +251,7 @@ impl Pool {
         BorrowPolicy::from_bits(self.inner.outlying.load(Ordering::Relaxed))
     }
 
-    /// What a packet needs of memory for `n` bytes that lie outside: to be sealed into it.
+    /// Returns the memory in bytes that a packet needs to have `n` borrowed bytes sealed into it.
     pub(crate) fn room_for_outlying(&self, n: usize) -> usize {
         match self.outlying() {
             BorrowPolicy::UntilSent => 0,
@@ -257,7 +259,7 @@ impl Pool {
         }
     }
 
-    /// An empty packet with room for a header of `reserve` and a payload of `room` bytes.
+    /// Returns an empty packet with room for a header of `reserve` and a payload of `room` bytes.
     pub fn packet(&self, reserve: usize, room: usize) -> PacketBuf {
         let sizes = SIZES.iter().take_while(|size| **size < self.inner.slot);
         let nth = sizes.clone().position(|size| reserve + room <= *size);
@@ -269,7 +271,7 @@ impl Pool {
         PacketBuf::new(memory, reserve, room, size, Some(self.clone()))
     }
 
-    /// Gives back the memory that is not in use.
+    /// Frees the memory that is not in use.
     pub fn trim(&self) {
         *self.lock() = Free::default();
     }

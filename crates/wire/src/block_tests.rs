@@ -88,7 +88,8 @@ fn memory_is_used_again() {
     assert!(pool.lock().0.iter().all(Vec::is_empty));
 }
 
-/// Of `len` bytes, 7 bytes behind the beginning of what lies there, in packets of 100; and those bytes.
+/// Returns a block of packets of 100 bytes that borrows `len` bytes at offset 7 of a source, and
+/// those bytes.
 fn outside(len: usize) -> (Block, Vec<u8>) {
     let pool = Pool::new(100, 8);
     assert!(!Block::new(&pool, 100, 20, len).may_lie_outside());
@@ -162,9 +163,9 @@ fn what_lies_outside_is_taken_in_with_what_follows_it() {
     block.lie_outside(&there, 10, 70);
     block.prepend(b"a header");
     let mut packet = block.pop_front().unwrap();
-    // There is no more than that behind it.
+    // The source has no further bytes behind them.
     assert!(!packet.take_in(5, (21, 16), |_, _, _| panic!("nothing is lent")));
-    // Nor is there room for so much here.
+    // The packet does not have that much room.
     assert!(!packet.take_in(5, (0, 1000), |_, _, _| panic!("nothing is lent")));
     let taken = packet.take_in(5, (20, 16), |front, from, to| {
         assert_eq!(

@@ -1,32 +1,32 @@
 use std::fmt;
 
-/// Why bytes from a peer could not be read.
+/// Error of decoding bytes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
     /// The message ends inside a field.
     Truncated {
-        /// Bytes the field needs.
+        /// Bytes that the field needs.
         needed: usize,
         /// Bytes that are left.
         left: usize,
     },
-    /// Bytes follow the last field.
+    /// Bytes follow the last field of the message.
     Trailing {
-        /// How many.
+        /// Number of excess bytes.
         left: usize,
     },
-    /// An mpint with a needless leading byte, or a negative one where none may be.
+    /// An mpint with an unnecessary leading zero byte, or a negative one (RFC 4251 section 5).
     BadMpint,
     /// A name-list with an empty name, a control byte or a non-ASCII byte (RFC 4251 section 6).
     BadNameList,
-    /// The first byte is not this message's number.
+    /// The message number is not the expected one.
     WrongMessage {
-        /// The number the message has.
+        /// The expected message number.
         expected: u8,
-        /// The number that came.
+        /// The message number received.
         got: u8,
     },
-    /// What was made smaller for the way does not become what it claims.
+    /// Compressed data does not decompress to its declared length.
     NotPacked,
 }
 

@@ -1,17 +1,19 @@
-//! Text from elsewhere, made safe to show: one table of characters, used by every crate.
+//! Escapes text from untrusted sources for display: one table of characters, used by every crate.
 //!
-//! A file name, a server's banner or a name in a certificate may hold terminal escapes that move the
-//! cursor, change the title or hide text, and marks that make one name look like another. Text that did
-//! not come from this program is shown through this module, in errors, logs, tables and pages alike.
+//! A file name, a server's banner or a name in a certificate may hold terminal escapes that move
+//! the cursor, change the title or hide text, and marks that make one name look like another. Every
+//! text that did not come from this program is shown through this module, in errors, logs, tables
+//! and pages alike.
 
 use std::fmt::{self, Write as _};
 
-/// Reports characters that must not reach a terminal, a log or a page as they are.
+/// Returns true for a character that must not reach a terminal, a log or a page unescaped.
 ///
-/// They are the C0 and C1 controls and DEL, line and paragraph separators, marks that change the
-/// direction of text, and characters that take no room (Unicode's Default_Ignorable_Code_Point, the soft
-/// hyphen and the tags of block E0000 included). Variation selectors 1 to 16 are left alone: they only
-/// choose between two pictures of the character before them, and emoji in file names have them.
+/// Such characters are the C0 and C1 controls and DEL, line and paragraph separators, marks that
+/// change the direction of text, and characters without width (Unicode's
+/// Default_Ignorable_Code_Point, the soft hyphen and the tags of block E0000 included). Variation
+/// selectors 1 to 16 pass: they only choose between two pictures of the preceding character, and
+/// emoji in file names have them.
 pub const fn steers_terminal(c: char) -> bool {
     matches!(c,
         '\0'..='\u{1f}'
@@ -36,8 +38,8 @@ pub const fn steers_terminal(c: char) -> bool {
 
 /// Escapes a text for one line.
 ///
-/// Control characters become `\n`, `\t`, `\r` or `\x1b`, bytes that are not UTF-8 `\xff`, all others of
-/// [`steers_terminal`] `\u{202e}`. Quotes and backslashes stay as they are.
+/// Control characters become `\n`, `\t`, `\r` or `\x1b`, bytes that are not UTF-8 become `\xff`,
+/// and other characters of [`steers_terminal`] become `\u{202e}`. Quotes and backslashes stay.
 pub const fn name(bytes: &[u8]) -> Escaped<'_> {
     Escaped {
         bytes,
@@ -46,7 +48,8 @@ pub const fn name(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
-/// Escapes a text of several lines, such as a banner: line ends and tabs stay, all else as [`name`].
+/// Escapes a text of several lines, such as a banner: line ends and tabs stay, everything else is
+/// escaped as by [`name`].
 pub const fn text(bytes: &[u8]) -> Escaped<'_> {
     Escaped {
         style: Style::Lines,
@@ -54,10 +57,11 @@ pub const fn text(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
-/// Escapes a value of a log field: as [`name`], and in double quotes where its end would be unclear.
+/// Escapes the value of a log field like [`name`], and puts it in double quotes if its end would be
+/// ambiguous.
 ///
-/// Within quotes, quotes and backslashes are escaped too, so that no part of a value passes for another
-/// field of the line.
+/// Within quotes, quotes and backslashes are escaped too, so that no part of a value looks like
+/// another field of the line.
 pub fn field(bytes: &[u8]) -> Escaped<'_> {
     let is_unclear = |c: char| c.is_whitespace() || matches!(c, '=' | '"' | '\'' | '{' | '}');
     let mut chars = bytes.utf8_chunks().flat_map(|chunk| chunk.valid().chars());
@@ -71,7 +75,7 @@ pub fn field(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
-/// Shows bytes escaped; made by [`name`], [`text`] and [`field`].
+/// Escaped bytes for display, made by [`name`], [`text`] and [`field`].
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a> {
     bytes: &'a [u8],
@@ -87,7 +91,7 @@ enum Style {
 }
 
 impl Escaped<'_> {
-    /// Shows at most `limit` bytes of it, and `...` for the rest.
+    /// Limits the output to the first `limit` bytes, followed by `...` if there are more.
     #[must_use]
     pub fn up_to(self, limit: usize) -> Self {
         match self.bytes.get(..limit) {
@@ -113,7 +117,7 @@ impl fmt::Display for Escaped<'_> {
             while let Some(c) = chars.next() {
                 match c {
                     '\n' | '\t' if keeps_lines => f.write_char(c)?,
-                    // The end of a line as SSH's texts have it (RFC 4252 section 5.4).
+                    // SSH texts end their lines with CR LF (RFC 4252 section 5.4).
                     '\r' if keeps_lines && chars.peek() == Some(&'\n') => {}
                     '"' | '\\' if is_quoted => write!(f, "\\{c}")?,
                     c => escape(c, f)?,
@@ -133,7 +137,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Writes a character, escaped if [`steers_terminal`] has it.
+/// Writes a character, escaped if [`steers_terminal`] lists it.
 fn escape(c: char, out: &mut impl fmt::Write) -> fmt::Result {
     match c {
         '\n' => out.write_str("\\n"),
@@ -145,11 +149,11 @@ fn escape(c: char, out: &mut impl fmt::Write) -> fmt::Result {
     }
 }
 
-/// Escapes what JSON may hold as it is and a terminal would obey, in a text that is JSON already.
+/// Escapes characters in a JSON text that JSON permits but a terminal would obey.
 ///
-/// Only strings can have such characters, and there `\u202e` means the same.
+/// Such characters occur only in strings, where `\u202e` has the same meaning.
 pub fn json(line: String) -> String {
-    // Line ends and blanks outside of strings are JSON's own.
+    // Line ends and blanks outside of strings belong to JSON's syntax.
     let steers = |c: char| steers_terminal(c) && !matches!(c, '\n' | '\r' | '\t');
     if !line.contains(steers) {
         return line;
@@ -159,7 +163,7 @@ pub fn json(line: String) -> String {
         match steers(c) {
             true => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
-                    // A String takes everything.
+                    // Writing to a String cannot fail.
                     let _ = write!(out, "\\u{unit:04x}");
                 }
             }
@@ -195,7 +199,8 @@ mod tests {
         }
     }
 
-    /// Rust's own `escape_debug` and the four lists that the crates had each lacked some of these.
+    /// Regression: Rust's own `escape_debug` and the four lists that the crates once had each
+    /// lacked some of these.
     #[test]
     fn all_that_unicode_calls_control_separator_or_direction_is_in_the_table() {
         let kinds = [
@@ -236,7 +241,7 @@ mod tests {
         assert_eq!(field(b"a b c").up_to(3).to_string(), "\"a b...\"");
     }
 
-    /// `x sent=5` was a name and looked like a field.
+    /// Regression: a name such as `x sent=5` looked like another log field.
     #[test]
     fn a_name_is_no_field() {
         for (bytes, shown) in [

@@ -1,43 +1,43 @@
-//! Bytes of packets that nobody has read.
+//! Payload that a packet borrows instead of holding a copy.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// Where bytes lie that a packet carries and does not hold, as in a file that the kernel can send from
-/// where it has it. Whoever writes packets out knows its own by their type.
+/// Source of bytes that a packet borrows, such as a file whose pages the kernel can send directly.
+/// The code that writes packets out recognizes its own sources by their type.
 pub trait ExternalSource: Any + Send + Sync + fmt::Debug {
-    /// Copies what lies `at` bytes behind the beginning to `to`; false where it is not there any more.
+    /// Copies the bytes at offset `at` to `to`; returns false if they are no longer available.
     fn copy(&self, at: usize, to: &mut [u8]) -> bool;
 
-    /// Says that it is not, in a sentence.
+    /// Returns a sentence for the user that says that the bytes are no longer available.
     fn missed(&self) -> String {
         "what was to be sent is not there any more".to_owned()
     }
 
-    /// Lends the `len` bytes that lie `at` bytes behind the beginning to `to`, with `more` bytes of any kind
-    /// that follow them in memory. `to` must look at each of them once: they may be others a moment later.
-    /// False where nothing was lent, or where the `len` bytes were not all there to the end: what `to` has
-    /// made of them is of no use then.
+    /// Calls `to` with the `len` bytes at offset `at`, followed by `more` arbitrary bytes of
+    /// memory. `to` must read each byte only once, since they may change at any time. Returns false
+    /// if nothing was lent, or if the `len` bytes did not stay available to the end, so that the
+    /// output of `to` is useless.
     fn lend(&self, _at: usize, _len: usize, _more: usize, _to: &mut dyn FnMut(&[u8])) -> bool {
         false
     }
 }
 
-/// How long what the packets of a [`crate::Pool`] carry may stay where it lies.
+/// Policy of a [`crate::Pool`]: how long packets may borrow their payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BorrowPolicy {
-    /// Not at all: it is read into the packet.
+    /// No borrowing: the payload is read into the packet.
     #[default]
     Never,
-    /// Until the packet is sealed: that may read it from there.
+    /// Borrowed until the packet is sealed: the cipher reads the source.
     UntilSealed,
-    /// Until the packet is sent: nobody has to look at it.
+    /// Borrowed until the packet is sent: no cipher or MAC needs the payload.
     UntilSent,
 }
 
 impl BorrowPolicy {
-    /// For an atomic.
+    /// Converts the integer stored in an atomic.
     pub(crate) fn from_bits(bits: u8) -> Self {
         match bits {
             1 => Self::UntilSealed,
@@ -47,7 +47,7 @@ impl BorrowPolicy {
     }
 }
 
-/// In memory, elsewhere.
+/// A source in ordinary memory.
 impl ExternalSource for Vec<u8> {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let there = self.get(at..at.saturating_add(to.len()));
@@ -60,7 +60,7 @@ impl ExternalSource for Vec<u8> {
     }
 }
 
-/// `len` bytes, `at` bytes behind the beginning of where they lie.
+/// Borrowed range: `len` bytes at offset `at` of the source `lie`.
 #[derive(Clone, Debug)]
 pub(crate) struct ExternalPayload {
     pub(crate) lie: Arc<dyn ExternalSource>,
@@ -69,7 +69,7 @@ pub(crate) struct ExternalPayload {
 }
 
 impl ExternalPayload {
-    /// The first `n` of them, or all.
+    /// Returns the first `n` bytes of the range, or all.
     pub(crate) fn front(&self, n: usize) -> Self {
         Self {
             len: self.len.min(n),
@@ -77,7 +77,7 @@ impl ExternalPayload {
         }
     }
 
-    /// All behind the first `n`.
+    /// Removes the first `n` bytes of the range.
     pub(crate) fn advance(&mut self, n: usize) {
         let n = n.min(self.len);
         self.at += n;
@@ -85,24 +85,24 @@ impl ExternalPayload {
     }
 }
 
-/// Bytes to be written out.
+/// Part of a packet to be written out.
 #[derive(Clone, Copy, Debug)]
 pub enum Part<'a> {
-    /// These.
+    /// Bytes in the packet's memory.
     Here(&'a [u8]),
-    /// So many, so far behind the beginning of where they lie.
+    /// Bytes borrowed from a source.
     Outside {
-        /// Where they lie.
+        /// The source.
         lie: &'a dyn ExternalSource,
-        /// How far behind its beginning.
+        /// Offset in the source.
         at: usize,
-        /// How many.
+        /// Number of bytes.
         len: usize,
     },
 }
 
 impl<'a> Part<'a> {
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
             Self::Here(bytes) => bytes.len(),
@@ -110,12 +110,12 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if the part is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All behind the first `n`.
+    /// Returns the part without its first `n` bytes.
     #[must_use]
     pub fn behind(self, n: usize) -> Self {
         match self {
@@ -128,7 +128,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// A copy of them; `None` where they are not there any more.
+    /// Returns a copy of the bytes; `None` if the source no longer has them.
     pub fn to_vec(&self) -> Option<Vec<u8>> {
         match *self {
             Self::Here(bytes) => Some(bytes.to_vec()),

@@ -1,10 +1,10 @@
 use crate::{Reader, WireError};
 
-/// A type with an encoding in RFC 4251 section 5, or one built from those.
+/// A type with an encoding in RFC 4251 section 5, or one built from such types.
 pub trait Field<'a>: Sized {
-    /// Reads one value.
+    /// Decodes one value.
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError>;
-    /// Appends the value.
+    /// Appends the encoded value.
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -17,7 +17,7 @@ impl<'a> Field<'a> for u8 {
     }
 }
 
-/// Zero is false, all else true (RFC 4251 section 5).
+/// A boolean: zero is false, all other values are true (RFC 4251 section 5).
 impl<'a> Field<'a> for bool {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         r.u8().map(|b| b != 0)
@@ -45,9 +45,9 @@ impl<'a> Field<'a> for u64 {
     }
 }
 
-/// A string: uint32 length, then the bytes.
+/// A string: a uint32 length, then the bytes.
 ///
-/// Writing panics on a string of 4 GiB; nothing here holds one.
+/// Writing panics on a string of 4 GiB, which no message here has.
 impl<'a> Field<'a> for &'a [u8] {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         r.string()
@@ -59,7 +59,7 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-/// One behind the other.
+/// Two values, one behind the other.
 impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         Ok((A::read(r)?, B::read(r)?))
@@ -70,7 +70,7 @@ impl<'a, A: Field<'a>, B: Field<'a>> Field<'a> for (A, B) {
     }
 }
 
-/// Fixed bytes without a length, as KEXINIT's cookie.
+/// Bytes of a fixed number without a length, such as the cookie of KEXINIT.
 impl<'a, const N: usize> Field<'a> for [u8; N] {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         r.array()
@@ -80,7 +80,7 @@ impl<'a, const N: usize> Field<'a> for [u8; N] {
     }
 }
 
-/// What is left of a message, for fields whose shape an earlier one decides.
+/// The rest of a message, for fields whose layout depends on an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest<'a>(pub &'a [u8]);
 
@@ -95,18 +95,18 @@ impl<'a> Field<'a> for Rest<'a> {
 
 /// A non-negative mpint, held as its big-endian magnitude without leading zeros.
 ///
-/// Negative numbers occur nowhere in the messages read here and are refused.
+/// Negative numbers occur in no message that is read here and are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mpint<'a>(&'a [u8]);
 
 impl<'a> Mpint<'a> {
-    /// From big-endian bytes, with or without leading zeros.
+    /// Creates an mpint from big-endian bytes, with or without leading zeros.
     pub fn from_magnitude(bytes: &'a [u8]) -> Self {
         let zeros = bytes.iter().take_while(|b| **b == 0).count();
         Self(bytes.get(zeros..).unwrap_or_default())
     }
 
-    /// Big-endian, without leading zeros; empty for 0.
+    /// Returns the big-endian magnitude without leading zeros; empty for 0.
     pub fn magnitude(&self) -> &'a [u8] {
         self.0
     }

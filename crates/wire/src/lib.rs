@@ -1,10 +1,10 @@
-//! The data types of RFC 4251 section 5, read with bounds and written once.
+//! Encoding and decoding of the data types of RFC 4251 section 5, with bounds checks.
 //!
-//! This is the project's only codec: the transport, authentication, channel, agent and SFTP
-//! messages are all declared with [`message!`](crate::message) over the types here.
+//! The project has no other codec: transport, authentication, channel, agent and SFTP messages are
+//! all declared with [`message!`](crate::message) over the types here.
 //!
-//! Pure: no I/O, no clock, no randomness. Nothing here allocates from a length a peer sent;
-//! [`Reader`] hands out slices of what has already arrived.
+//! Pure: no I/O, no clock, no randomness. Nothing here allocates by a length from a peer;
+//! [`Reader`] returns slices of data that has already arrived.
 
 mod block;
 mod error;

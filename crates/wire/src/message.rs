@@ -38,7 +38,7 @@ macro_rules! message {
         /// The message number.
         pub const NUMBER: u8 = $number;
 
-        /// Reads a whole message, number byte included; trailing bytes are an error.
+        /// Decodes a whole message, number byte included; trailing bytes are an error.
         pub fn decode(bytes: & $lt [u8]) -> Result<Self, $crate::WireError> {
             let mut r = $crate::Reader::new(bytes);
             let got = r.u8()?;
@@ -50,13 +50,13 @@ macro_rules! message {
             Ok(message)
         }
 
-        /// Appends the whole message, number byte included.
+        /// Appends the encoded message, number byte included.
         pub fn encode(&self, out: &mut Vec<u8>) {
             out.push(Self::NUMBER);
             $($crate::Field::write(&self.$field, out);)*
         }
 
-        /// The whole message as bytes.
+        /// Returns the encoded message.
         pub fn to_bytes(&self) -> Vec<u8> {
             let mut out = Vec::new();
             self.encode(&mut out);

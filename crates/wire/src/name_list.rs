@@ -1,15 +1,16 @@
 use crate::{Field, Reader, WireError};
 
-/// A comma-separated list of names (RFC 4251 sections 5 and 6): printable ASCII.
+/// A comma-separated list of names in printable ASCII (RFC 4251 sections 5 and 6).
 ///
-/// No name is empty, but a list may end in a comma: libssh 0.10 ends its list of ciphers so.
+/// Names are not empty, but a list may end in a comma, since libssh 0.10 ends its list of ciphers
+/// that way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameList<'a>(&'a str);
 
 impl<'a> NameList<'a> {
-    /// From names already joined by commas.
+    /// Creates a list from names already joined by commas.
     ///
-    /// Fails when a name is empty or not printable ASCII.
+    /// Fails if a name is empty or not printable ASCII.
     pub fn new(joined: &'a str) -> Result<Self, WireError> {
         let ok = joined.is_empty()
             || (joined.bytes().all(|b| (0x21..0x7f).contains(&b))
@@ -25,22 +26,22 @@ impl<'a> NameList<'a> {
         }
     }
 
-    /// The names in order.
+    /// Iterates over the names in order.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.0.split(',').filter(|name| !name.is_empty())
     }
 
-    /// The first name, which is the sender's favourite.
+    /// Returns the first name, which is the sender's preferred one.
     pub fn first(&self) -> Option<&'a str> {
         self.iter().next()
     }
 
-    /// Whether `name` is listed.
+    /// Returns true if the list has `name`.
     pub fn contains(&self, name: &str) -> bool {
         self.iter().any(|n| n == name)
     }
 
-    /// As it is on the wire.
+    /// Returns the list as encoded on the wire.
     pub fn as_str(&self) -> &'a str {
         self.0
     }

@@ -6,19 +6,19 @@ use crate::external_payload::{ExternalPayload, ExternalSource, Part};
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
 pub const HEADROOM: usize = 4 + 1 + 9;
-/// Bytes free behind it: up to 31 of padding and the longest tag (hmac-sha2-512).
+/// Bytes free behind the payload: up to 31 of padding and the longest MAC (hmac-sha2-512).
 pub const TAILROOM: usize = 31 + 64;
-/// What stands before bytes that lie outside is no longer than this: headers.
+/// Upper bound in bytes of the headers that a packet holds in front of a borrowed payload.
 const LONGEST_HEAD: usize = 256;
 
-/// One packet's payload, with room around it so that it can be sealed and sent where it lies.
+/// Payload of one packet, with room around it so that the packet can be sealed and sent in place.
 ///
 /// ```text
 ///  | HEADROOM | reserve | payload .. room | TAILROOM |
 ///              <- prepend()   append() ->
 /// ```
 ///
-/// Bytes that nobody has read may follow the payload in memory ([`PacketBuf::lie_outside`]).
+/// Borrowed payload (`PacketBuf::lie_outside`) may follow the bytes in memory.
 #[derive(Debug)]
 pub struct PacketBuf {
     memory: Vec<u8>,
@@ -53,17 +53,18 @@ impl PacketBuf {
         }
     }
 
-    /// Bytes of memory of a packet with room for `slot` bytes of payload and what is in front of it.
+    /// Returns the memory in bytes of a packet with room for `slot` bytes of payload and header.
     pub(crate) fn memory_for(slot: usize) -> usize {
         HEADROOM + slot + TAILROOM
     }
 
-    /// A packet of its own memory, for a message without a pool.
+    /// Creates a packet with its own memory for a message, without a pool.
     pub fn from_payload(payload: &[u8]) -> Self {
         Self::with_tail(payload, 0)
     }
 
-    /// The same with `tail` bytes beyond [`TAILROOM`], for padding that hides a length.
+    /// Creates a packet as [`PacketBuf::from_payload`] does, with `tail` bytes beyond [`TAILROOM`]
+    /// for padding that hides the payload's length.
     pub fn with_tail(payload: &[u8], tail: usize) -> Self {
         let slot = payload.len() + tail;
         let mut packet = Self::new(Vec::new(), 0, payload.len(), slot, None);
@@ -71,37 +72,37 @@ impl PacketBuf {
         packet
     }
 
-    /// Payload bytes.
+    /// Returns the number of payload bytes, borrowed ones included.
     pub fn len(&self) -> usize {
         self.inside() + self.outside.as_ref().map_or(0, |outside| outside.len)
     }
 
-    /// Whether there is no payload.
+    /// Returns true if there is no payload.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Payload bytes in memory.
+    /// Returns the number of payload bytes in the packet's own memory.
     pub fn inside(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether some of the payload is not in memory.
+    /// Returns true if some of the payload is borrowed.
     pub fn lies_outside(&self) -> bool {
         self.outside.is_some()
     }
 
-    /// `len` more bytes of payload, which stay where they lie, `at` bytes behind its beginning. Nothing can
-    /// be appended behind them.
+    /// Borrows `len` more payload bytes at offset `at` of `lie`. Nothing can be appended behind
+    /// them.
     pub(crate) fn lie_outside(&mut self, lie: Arc<dyn ExternalSource>, at: usize, len: usize) {
         self.limit = self.end;
         self.outside = Some(ExternalPayload { lie, at, len });
     }
 
-    /// Reads what lies outside into memory.
+    /// Copies the borrowed payload into the packet's memory.
     ///
     /// # Errors
-    /// It is not to be had any more, and what is to be said of that. Nothing has changed.
+    /// The source no longer has the bytes: its sentence for the user. The packet is unchanged.
     pub fn gather(&mut self) -> Result<(), String> {
         let Some(ExternalPayload { lie, at, len }) = self.outside.take() else {
             return Ok(());
@@ -120,10 +121,11 @@ impl PacketBuf {
         Ok(())
     }
 
-    /// Has `seal` bring what lies outside into memory: it is given the payload in memory with `front` bytes
-    /// before it, what lies outside with `more` bytes that follow it there, and room for these and `back`
-    /// bytes. False where the packet has no such room, or it was not lent, and then the payload is as it was,
-    /// whatever `seal` has made of it.
+    /// Lets `seal` move the borrowed payload into the packet. `seal` gets the payload in memory
+    /// with `front` bytes before it, the borrowed bytes with the `more` bytes that follow them in
+    /// the source, and output room for both and `back` bytes. Returns false if the packet lacks the
+    /// room or the source did not lend the bytes; the payload is then unchanged, whatever `seal`
+    /// has written.
     pub fn take_in(
         &mut self,
         front: usize,
@@ -161,12 +163,12 @@ impl PacketBuf {
         self.memory.len()
     }
 
-    /// Payload bytes that still fit.
+    /// Returns the number of payload bytes that still fit.
     pub fn room(&self) -> usize {
         self.limit - self.end
     }
 
-    /// The payload, all of which must be in memory.
+    /// Returns the payload, all of which must be in the packet's memory.
     pub fn payload(&self) -> &[u8] {
         debug_assert!(self.outside.is_none(), "some of it was not read");
         self.in_memory()
@@ -176,20 +178,20 @@ impl PacketBuf {
         &self.memory[self.start..self.end]
     }
 
-    /// The same, to change in place.
+    /// Returns the payload for changes in place; all of it must be in the packet's memory.
     pub fn payload_mut(&mut self) -> &mut [u8] {
         debug_assert!(self.outside.is_none(), "some of it was not read");
         &mut self.memory[self.start..self.end]
     }
 
-    /// Takes `n` more payload bytes, at most [`PacketBuf::room`], and returns them to be filled.
+    /// Adds `n` payload bytes, at most [`PacketBuf::room`], and returns them to be filled.
     pub fn grow(&mut self, n: usize) -> &mut [u8] {
         let from = self.end;
         self.end += n.min(self.room());
         &mut self.memory[from..self.end]
     }
 
-    /// Appends as much of `bytes` as there is room for; returns how much.
+    /// Appends as much of `bytes` as fits; returns the number of bytes.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let to = self.grow(bytes.len());
         let n = to.len();
@@ -197,7 +199,7 @@ impl PacketBuf {
         n
     }
 
-    /// Drops payload behind the first `len` bytes.
+    /// Drops the payload behind the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         let behind = len.saturating_sub(self.inside());
         self.outside = self.outside.take().filter(|_| behind > 0);
@@ -216,7 +218,8 @@ impl PacketBuf {
         }
     }
 
-    /// Takes the first `n` payload bytes, or all, as a packet of their own: a copy, of what is in memory.
+    /// Splits off the first `n` payload bytes, or all, as a packet of their own. Bytes in memory
+    /// are copied, borrowed ones stay borrowed.
     pub fn split_front(&mut self, n: usize, pool: &Pool) -> Self {
         let inside = self.inside().min(n);
         let mut front = pool.packet(
@@ -232,7 +235,7 @@ impl PacketBuf {
         front
     }
 
-    /// Puts `header` in front of the payload; panics when it exceeds the room in front.
+    /// Puts `header` in front of the payload; panics if it exceeds the free room there.
     pub fn prepend(&mut self, header: &[u8]) {
         assert!(
             header.len() <= self.start,
@@ -243,13 +246,15 @@ impl PacketBuf {
         self.memory[self.start..self.start + header.len()].copy_from_slice(header);
     }
 
-    /// The payload in memory with `front` bytes before it and `back` bytes behind it, to build and seal
-    /// the packet in. At most [`HEADROOM`] and [`TAILROOM`] are there for every packet.
+    /// Returns the payload in memory with `front` bytes before it and `back` bytes behind it, in
+    /// which the packet is built and sealed. Every packet has at least [`HEADROOM`] and
+    /// [`TAILROOM`].
     pub fn with_room(&mut self, front: usize, back: usize) -> &mut [u8] {
         &mut self.memory[self.start - front..self.end + back]
     }
 
-    /// What [`PacketBuf::with_room`] gives, in order: what lies outside goes before the `back` bytes.
+    /// Returns the bytes of [`PacketBuf::with_room`] in order of sending: the borrowed payload goes
+    /// before the `back` bytes.
     pub fn parts(&self, front: usize, back: usize) -> [Part<'_>; 3] {
         let whole = &self.memory[self.start - front..self.end + back];
         let (before, behind) = match self.outside {

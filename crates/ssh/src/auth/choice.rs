@@ -1,9 +1,9 @@
-//! What to try next.
+//! Choice of the next authentication request.
 
 use super::{AuthEvent, AwaitedReply, Method, UserAuth, request};
 
 impl UserAuth {
-    /// Makes the next request that the server may take, or gives up.
+    /// Sends the next request that the server may accept, or reports failure.
     pub(super) fn next_step(&mut self) {
         let tried = self.config.methods.clone().into_iter().any(|method| {
             self.allows(method)
@@ -50,7 +50,7 @@ impl UserAuth {
         true
     }
 
-    /// Offers the next key, each of its algorithms once; false when there is none.
+    /// Offers the next key with its next algorithm; returns false if no key is left.
     pub(super) fn offer_key(&mut self) -> bool {
         let server = self.config.signature_algorithms.as_deref();
         while let (identity, refused) = self.next_key

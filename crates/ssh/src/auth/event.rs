@@ -1,8 +1,8 @@
-//! Settings of authentication, and what it asks of its owner.
+//! Settings and events of client authentication.
 
 use bytes::Bytes;
 
-/// A method (RFC 4252).
+/// Authentication method (RFC 4252, RFC 4256).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// `publickey`.
@@ -14,7 +14,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// SSH's name.
+    /// Returns the method name in SSH.
     pub fn name(self) -> &'static str {
         match self {
             Self::PublicKey => "publickey",
@@ -24,24 +24,26 @@ impl Method {
     }
 }
 
-/// A key that may be offered; its private half is with the owner.
+/// Key that may be offered; the private key stays with the owner of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Public key or certificate.
     pub blob: Vec<u8>,
-    /// Signature algorithms it can be used with, best first, as they are named in the request
-    /// (`rsa-sha2-512`, `ssh-ed25519-cert-v01@openssh.com`, ...).
+    /// Signature algorithms for this key, best first, as named in the request (`rsa-sha2-512`,
+    /// `ssh-ed25519-cert-v01@openssh.com`, ...).
     pub algorithms: Vec<String>,
-    /// It can sign without asking anybody, so that a query first would be a wasted round trip.
+    /// True if the key can sign without asking the user, so that a query first would only cost a
+    /// round trip.
     pub direct: bool,
 }
 
 impl Identity {
-    /// The algorithm to offer first, or after `refused` was.
+    /// Returns the index of the algorithm to offer first, or the one after `refused`; `None` if
+    /// none is left.
     ///
-    /// Only RSA keys have a choice, and server-sig-algs decides it (RFC 8332 section 3.3). Where
-    /// the server did not send that, they are tried one after the other. Other keys are offered
-    /// whatever the list says, as OpenSSH does (sshconnect2.c, key_sig_algorithm).
+    /// Only RSA keys have a choice, which server-sig-algs decides (RFC 8332 section 3.3). If the
+    /// server did not send that, the algorithms are tried one after the other. Other keys are
+    /// offered regardless of the list, as OpenSSH does (sshconnect2.c, key_sig_algorithm).
     pub(super) fn algorithm(
         &self,
         server: Option<&[String]>,
@@ -50,7 +52,7 @@ impl Identity {
         let rsa = |a: &String| a.starts_with("rsa-sha2-");
         match server {
             Some(server) if self.algorithms.first().is_some_and(rsa) => {
-                // The list names plain algorithms, which stand for certificates too.
+                // The list has plain algorithm names, which include certificates.
                 let known = |a: &String| {
                     let plain = a.strip_suffix("-cert-v01@openssh.com").unwrap_or(a);
                     server.iter().any(|s| s == a || s == plain)
@@ -72,68 +74,68 @@ impl Identity {
 /// Settings of [`super::UserAuth`].
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
-    /// The account.
+    /// Account name.
     pub user: String,
-    /// In the order to try (PreferredAuthentications).
+    /// Methods in the order to try (PreferredAuthentications).
     pub methods: Vec<Method>,
-    /// In the order to offer.
+    /// Keys in the order to offer.
     pub identities: Vec<Identity>,
-    /// The first exchange hash.
+    /// Session identifier: the exchange hash of the first key exchange.
     pub session_id: Bytes,
-    /// The server's host key blob.
+    /// Blob of the server's host key.
     pub host_key: Bytes,
-    /// The server takes publickey-hostbound-v00@openssh.com.
+    /// True if the server supports publickey-hostbound-v00@openssh.com.
     pub hostbound: bool,
     /// server-sig-algs, if the server sent it.
     pub signature_algorithms: Option<Vec<String>>,
-    /// Times a password or prompts are asked for (NumberOfPasswordPrompts).
+    /// Number of password attempts and of keyboard-interactive attempts (NumberOfPasswordPrompts).
     pub max_prompts: u32,
 }
 
-/// A prompt of keyboard-interactive.
+/// Prompt of keyboard-interactive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// The server's words, escaped.
+    /// The server's text, escaped.
     pub text: String,
-    /// Whether to show what is typed.
+    /// True if the typed answer may be shown.
     pub echo: bool,
 }
 
-/// What authentication tells or asks.
+/// Event of client authentication: a request to the owner or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthEvent {
-    /// Sign `data`; answer with [`super::UserAuth::sign`].
+    /// Request to sign `data`, answered with [`super::UserAuth::sign`].
     Sign {
-        /// Index into [`AuthConfig::identities`].
+        /// Index of the key in [`AuthConfig::identities`].
         identity: usize,
         /// The signature algorithm.
         algorithm: String,
-        /// What to sign.
+        /// Data to sign.
         data: Vec<u8>,
     },
-    /// Answer with [`super::UserAuth::password`].
+    /// Request for a password, answered with [`super::UserAuth::password`].
     Password {
-        /// 1 the first time.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
-    /// Answer with [`super::UserAuth::answers`].
+    /// Prompts to show, answered with [`super::UserAuth::answers`].
     Prompts {
         /// Heading, escaped.
         name: String,
-        /// Text, escaped but for line ends.
+        /// Instruction, escaped except for line ends.
         instruction: String,
-        /// What to ask.
+        /// Prompts in order.
         prompts: Vec<Prompt>,
     },
-    /// The server's greeting, escaped but for line ends.
+    /// Banner of the server, escaped except for line ends.
     Banner(String),
-    /// The connection layer is open.
+    /// Authentication succeeded; the connection protocol is open.
     Success,
-    /// Nothing is left to try.
+    /// Authentication failed: nothing is left to try.
     Failed {
-        /// The methods the server would still take.
+        /// Methods that the server would still accept.
         server: Vec<String>,
-        /// A reason to show instead of the usual one.
+        /// Reason to show instead of the usual one.
         why: Option<String>,
     },
 }

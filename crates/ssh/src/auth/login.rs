@@ -1,7 +1,7 @@
-//! A server's half of authentication (RFC 4252), without I/O: public keys and nothing else.
+//! Server side of authentication (RFC 4252), without I/O: public keys only.
 //!
-//! Who may log in with which key is the owner's to say: [`Login::poll_event`] asks, and nothing
-//! more of the peer is read until [`Login::decide`] has answered.
+//! The owner decides which key may log in to which account: [`Login::poll_event`] asks, and no
+//! further message of the client is processed until [`Login::decide`] has answered.
 
 use std::collections::VecDeque;
 
@@ -18,57 +18,59 @@ use crate::msg::{
 };
 use crate::text::escape;
 
-/// Refusals before the connection ends: MaxAuthTries of sshd.
+/// Refused requests after which the connection ends: MaxAuthTries of sshd.
 const MAX_TRIES: u32 = 6;
-/// The longest name of an account; Linux knows none over 256 (useradd).
+/// Maximum length of an account name in bytes; Linux permits none over 256 (useradd).
 const MAX_USER: usize = 256;
 
-/// What a login asks or tells.
+/// Event of a server's authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginEvent {
-    /// May this account be entered with this key? Answer with [`Login::decide`].
+    /// Request to decide whether this key may log in to this account, answered with
+    /// [`Login::decide`].
     Key {
-        /// The account as it was sent: unchecked.
+        /// Account name as received, unchecked.
         user: Vec<u8>,
-        /// The key, which the client has not proved to own yet.
+        /// Offered key; the client has not yet proved that it owns it.
         key: PublicKey,
-        /// What is to prove that it does, for whoever checks that as well; without it, the client
-        /// asks whether the key would do.
+        /// Proof of ownership, for an owner that checks it too; `None` for the client's query
+        /// whether the key would be accepted.
         proof: Option<Proof>,
     },
-    /// Somebody proved to own the key, which was allowed: the connection layer is open.
+    /// The client proved that it owns an accepted key; the connection protocol is open.
     Success {
-        /// The account.
+        /// Account name.
         user: Vec<u8>,
-        /// The key.
+        /// Key that logged in.
         key: PublicKey,
     },
     /// A request was refused.
     Refused {
-        /// The account, escaped.
+        /// Account name, escaped.
         user: String,
-        /// The method, escaped.
+        /// Method name, escaped.
         method: String,
     },
 }
 
-/// A key that the owner has to decide about.
+/// Offered key that waits for the owner's decision.
 struct Offer {
     key: PublicKey,
     algorithm: String,
-    /// Without it, it is the question whether the key would do.
+    /// Proof of ownership; `None` for the query whether the key would be accepted.
     proof: Option<Proof>,
 }
 
-/// The state machine. Inputs: [`Login::handle`] and [`Login::decide`]. Outputs:
-/// [`Login::poll_message`] and [`Login::poll_event`].
+/// State machine of a server's authentication. Inputs: [`Login::handle`] and [`Login::decide`].
+/// Outputs: [`Login::poll_message`] and [`Login::poll_event`].
 pub struct Login {
     session_id: Bytes,
     host_key: Bytes,
     accepted: bool,
-    /// Who wants to log in: the same in all requests.
+    /// Account name of the first request, which all further requests must repeat.
     user: Option<Vec<u8>>,
-    /// `none`, with which clients ask for the methods, costs nothing once.
+    /// True after the first `none`, by which clients ask for the methods and which does not count
+    /// as refused.
     asked_methods: bool,
     refused: u32,
     offer: Option<Offer>,
@@ -77,8 +79,8 @@ pub struct Login {
 }
 
 impl Login {
-    /// For the connection whose first exchange hash is `session_id`, and whose host key has the
-    /// blob `host_key`.
+    /// Creates the state for a connection with the session identifier `session_id` (the first
+    /// exchange hash) and the host key blob `host_key`.
     pub(crate) fn new(session_id: Bytes, host_key: Bytes) -> Self {
         Self {
             session_id,
@@ -93,7 +95,7 @@ impl Login {
         }
     }
 
-    /// Handles messages 5 and 50 to 79, while [`Login::waits`] is false.
+    /// Processes messages 5 and 50 to 79, while [`Login::waits`] is false.
     pub(crate) fn handle(&mut self, payload: &Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
         match number {
@@ -107,7 +109,8 @@ impl Login {
                 Ok(())
             }
             UserauthRequest::NUMBER if self.accepted => self.handle_request(payload),
-            // CVE-2018-10933 and its kin: what a server has to say proves nothing from a client.
+            // CVE-2018-10933 and its relatives: a client cannot log in with messages that only a
+            // server sends.
             number => Err(PeerMisbehaved::Unexpected(number).into()),
         }
     }
@@ -117,8 +120,8 @@ impl Login {
         if m.service != CONNECTION || m.user.len() > MAX_USER {
             return Err(PeerMisbehaved::Unexpected(UserauthRequest::NUMBER).into());
         }
-        // RFC 4252 section 5 would begin anew, and sshd ends the connection (auth2.c): whoever
-        // tries one account after the other shall not do it for the price of one connection.
+        // RFC 4252 section 5 would restart authentication for another user; sshd ends the
+        // connection (auth2.c), so that guessing accounts costs one connection each.
         let user = self.user.get_or_insert_with(|| m.user.to_vec());
         if user != m.user {
             return Err(PeerMisbehaved::OtherUser.into());
@@ -141,8 +144,8 @@ impl Login {
         self.refuse(m.method)
     }
 
-    /// RFC 4252 section 7, or its host-bound form (OpenSSH PROTOCOL section 3.1). `None` for a
-    /// key that cannot be used here.
+    /// Reads a publickey request (RFC 4252 section 7) or its host-bound form (OpenSSH PROTOCOL
+    /// section 3.1). `None` for a key that cannot be used here.
     fn read_offer(&self, data: &[u8], hostbound: bool) -> Result<Option<Offer>, Error> {
         let mut r = Reader::new(data);
         let signed = bool::read(&mut r)?;
@@ -176,15 +179,15 @@ impl Login {
         }))
     }
 
-    /// Whether [`LoginEvent::Key`] waits for an answer.
+    /// Returns true while [`LoginEvent::Key`] waits for an answer.
     pub fn waits(&self) -> bool {
         self.offer.is_some()
     }
 
-    /// The answer to [`LoginEvent::Key`].
+    /// Answers [`LoginEvent::Key`].
     ///
     /// # Errors
-    /// The client has tried too often.
+    /// The client has reached the limit of refused requests.
     pub fn decide(&mut self, allowed: bool) -> Result<(), Error> {
         let Some(offer) = self.offer.take() else {
             return Ok(());
@@ -243,12 +246,12 @@ impl Login {
         self.messages.push_back(AuthMessage::open(message));
     }
 
-    /// The next message to send.
+    /// Returns the next message to send.
     pub(crate) fn poll_message(&mut self) -> Option<AuthMessage> {
         self.messages.pop_front()
     }
 
-    /// What the owner has to know or to answer.
+    /// Returns the next event for the owner.
     pub(crate) fn poll_event(&mut self) -> Option<LoginEvent> {
         self.events.pop_front()
     }

@@ -12,7 +12,7 @@ fn login() -> Login {
     Login::new(Bytes::from_static(SESSION), Bytes::from_static(HOST_KEY))
 }
 
-/// A login whose service was asked for.
+/// Returns a login after the service request.
 fn begun() -> Login {
     let mut login = login();
     let ask = ServiceRequest { name: SERVICE };
@@ -44,7 +44,7 @@ fn config(key: &PrivateKey, hostbound: bool) -> AuthConfig {
     }
 }
 
-/// A signed request, as the client of this crate makes it.
+/// Returns a signed request as the client of this crate makes it.
 fn signed(key: &PrivateKey, config: &AuthConfig) -> Bytes {
     let identity = &config.identities[0];
     let unsigned = request::public_key(config, identity, 0, true);
@@ -64,7 +64,7 @@ fn plain(user: &[u8], service: &[u8], method: &[u8]) -> Bytes {
     request.to_bytes().into()
 }
 
-/// The number of the next message.
+/// Returns the number of the next message.
 fn says(login: &mut Login) -> Option<u8> {
     login.poll_message().map(|m| m[0])
 }
@@ -110,7 +110,7 @@ fn a_key_of_any_kind_lets_in_whoever_signs_with_it() {
                 other => panic!("{other:?}"),
             };
             assert_eq!(whose, public);
-            // Somebody else comes to the same end, and for nobody but this account.
+            // Another verifier comes to the same result, and only for this account.
             let claim = |user| Claim {
                 session_id: &config.session_id,
                 host_key: &config.host_key,
@@ -166,8 +166,8 @@ fn nobody_gets_in_without_the_owner_or_without_the_right_signature() {
     }
 }
 
-/// x/crypto's callback was taken for the login: it was asked about several keys, and the last one
-/// asked about was believed to have signed.
+/// Regression in x/crypto: its callback was called for several keys, and the last key it was asked
+/// about was taken for the one that had signed.
 #[test]
 fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
     let (mine, theirs) = (
@@ -187,7 +187,7 @@ fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
             ask(&mut login);
         }
         login.handle(&signed(&mine, &mine_asked)).unwrap();
-        // Between a signature and the decision about it no other key can be asked about.
+        // Between a signature and the decision about it no other key can be queried.
         if !before {
             let handled = login.handle(&query.clone().into());
             assert!(handled.is_err() || says(&mut login).is_none());
@@ -196,11 +196,11 @@ fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
         let last = std::iter::from_fn(|| login.poll_event()).last();
         match last {
             Some(LoginEvent::Success { key, .. }) => assert_eq!(key, *mine.public()),
-            // It waits for the decision about the second request, or has ended.
+            // The login waits for the decision about the second request, or has ended.
             other => assert!(!before, "{other:?}"),
         }
     }
-    // A signature of one key with the blob of another is nobody's.
+    // A signature by one key with the blob of another is invalid.
     let mut mixed = config(&mine, false);
     mixed.identities[0].blob = theirs.public_blob().to_vec();
     let mut login = begun();
@@ -209,7 +209,7 @@ fn cve_2024_45337_the_account_is_that_of_the_key_that_signed() {
     assert_eq!(says(&mut login), FAILURE);
 }
 
-/// x/crypto read as many mechanisms as the request said it had.
+/// Regression in x/crypto: it read as many mechanisms as the request claimed.
 #[test]
 fn cve_2025_58181_a_gssapi_request_is_not_read_at_all() {
     let mut data = u32::MAX.to_be_bytes().to_vec();
@@ -234,7 +234,7 @@ fn other_blob() -> Vec<u8> {
 #[test]
 fn whoever_tries_too_often_is_out() {
     let mut login = begun();
-    // Clients ask for the methods so, which costs nothing once.
+    // Clients ask for the methods this way, which is free once.
     login.handle(&plain(b"bob", CONNECTION, b"none")).unwrap();
     assert_eq!(says(&mut login), FAILURE);
     for n in 1..=MAX_TRIES {

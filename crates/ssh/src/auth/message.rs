@@ -2,7 +2,7 @@ use std::ops::Deref;
 
 use zeroize::Zeroizing;
 
-/// A message of authentication on its way out.
+/// Authentication message to be sent; its memory is zeroed when it is dropped.
 #[derive(Debug)]
 pub struct AuthMessage {
     bytes: Zeroizing<Vec<u8>>,
@@ -24,7 +24,7 @@ impl AuthMessage {
         }
     }
 
-    /// It holds a password or answers, whose length is nobody's business.
+    /// Returns true for a password or answers, whose length must be hidden by padding.
     pub fn is_secret(&self) -> bool {
         self.is_secret
     }

@@ -1,7 +1,8 @@
-//! Authentication (RFC 4252, RFC 4256), without I/O: a client's, and a server's [`Login`].
+//! Authentication (RFC 4252, RFC 4256), without I/O: the client side, and the server side as
+//! [`Login`].
 //!
-//! Of a client, keys, passwords and answers are with the owner: [`UserAuth::poll_event`] asks for
-//! them one at a time, and what was not asked for is never offered.
+//! On the client side, keys, passwords and answers stay with the owner: [`UserAuth::poll_event`]
+//! asks for them one at a time, and only what it asked for is sent.
 
 mod choice;
 mod event;
@@ -32,53 +33,53 @@ use crate::text::{escape, escape_lines};
 
 const SERVICE: &[u8] = b"ssh-userauth";
 const PUBLICKEY: &[u8] = b"publickey";
-/// Prompts in one INFO_REQUEST. sshd sends one or two; libpam's own bound is 32.
+/// Maximum number of prompts in one INFO_REQUEST. sshd sends one or two; libpam's own limit is 32.
 const MAX_PROMPTS: u32 = 32;
-/// INFO_REQUESTs in one keyboard-interactive attempt.
+/// Maximum number of INFO_REQUESTs in one keyboard-interactive attempt.
 const MAX_ROUNDS: u32 = 32;
-/// Steps a server may ask for with partial success (AuthenticationMethods chains a few).
+/// Maximum number of partial successes (AuthenticationMethods chains a few).
 const MAX_STEPS: u32 = 8;
-/// Banners shown; the rest is dropped.
+/// Maximum number of banners shown; further ones are dropped.
 const MAX_BANNERS: u32 = 16;
-/// Names read from a list of methods; OpenSSH knows six.
+/// Maximum number of method names read from a list; OpenSSH has six.
 const MAX_METHODS: usize = 32;
 
-/// What the server's next message has to answer.
+/// Reply that the client waits for, from the server or from the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedReply {
-    /// Nothing was asked.
+    /// No request was sent.
     Nothing,
-    /// `none`.
+    /// Reply to the `none` request.
     NoneReply,
-    /// A query whether a key would do.
+    /// Reply to the query whether a key is accepted.
     PkOk { identity: usize, algorithm: usize },
-    /// The owner has to sign.
+    /// Signature from the owner.
     Signature,
-    /// A signed request.
+    /// Reply to a signed request.
     KeyReply,
-    /// The owner has to give a password.
+    /// Password from the owner.
     Password,
-    /// A password.
+    /// Reply to a password.
     PasswordReply,
-    /// keyboard-interactive: prompts or an end.
+    /// Prompts or the result of keyboard-interactive.
     Interactive,
-    /// The owner has to answer so many prompts.
+    /// Answers from the owner to this number of prompts.
     Answers(usize),
-    /// Success or final failure has come.
+    /// Nothing: success or final failure was reported.
     Over,
 }
 
-/// The state machine. Inputs: [`UserAuth::handle`] and the answers to events. Outputs:
-/// [`UserAuth::poll_message`] and [`UserAuth::poll_event`].
+/// State machine of a client's authentication. Inputs: [`UserAuth::handle`] and the answers to
+/// events. Outputs: [`UserAuth::poll_message`] and [`UserAuth::poll_event`].
 pub struct UserAuth {
     config: AuthConfig,
     awaits: AwaitedReply,
     service_accepted: bool,
-    /// Methods the server takes; unknown before the first failure.
+    /// Methods that the server accepts; unknown before the first failure.
     allowed: Option<Vec<String>>,
-    /// The identity to offer next, and the algorithm that was refused with it.
+    /// Index of the key to offer next, and of its algorithm that was refused last.
     next_key: (usize, Option<usize>),
-    /// The request that is being signed.
+    /// Request that waits for its signature.
     unsigned: Vec<u8>,
     passwords: u32,
     interactive: u32,
@@ -90,7 +91,7 @@ pub struct UserAuth {
 }
 
 impl UserAuth {
-    /// Nothing is sent before [`UserAuth::start`].
+    /// Creates the state; nothing is sent before [`UserAuth::start`].
     pub fn new(config: AuthConfig) -> Self {
         Self {
             config,
@@ -109,22 +110,25 @@ impl UserAuth {
         }
     }
 
-    /// Asks for the service and, without waiting for it, makes the first request: RFC 4253
-    /// section 10 lets the peer refuse the service, which then ends the connection either way.
+    /// Requests the ssh-userauth service and sends the first authentication request without waiting
+    /// for the answer: a server that refuses the service ends the connection anyway (RFC 4253
+    /// section 10).
     ///
-    /// A key goes first if there is one: `none` would cost a round trip to learn that keys are
-    /// taken, which they are nearly everywhere.
+    /// The first request offers a key if there is one: `none` would cost a round trip to learn that
+    /// public keys are accepted, which they are nearly everywhere.
     pub fn start(&mut self) {
         self.send(Self::service_request());
         self.start_after_service();
     }
 
-    /// What asks for the service, for who does that ahead of [`UserAuth::start_after_service`].
+    /// Returns the service request, for a caller that sends it before
+    /// [`UserAuth::start_after_service`].
     pub fn service_request() -> Vec<u8> {
         ServiceRequest { name: SERVICE }.to_bytes()
     }
 
-    /// As [`UserAuth::start`], where the service was asked for; its answer may be still to come.
+    /// Starts like [`UserAuth::start`] when the service was already requested; its answer may still
+    /// be outstanding.
     pub fn start_after_service(&mut self) {
         let key = self.config.methods.first() == Some(&Method::PublicKey) && self.offer_key();
         if !key {
@@ -133,7 +137,7 @@ impl UserAuth {
         }
     }
 
-    /// Handles messages 6 and 50 to 79.
+    /// Processes messages 6 and 50 to 79.
     pub fn handle(&mut self, payload: &Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
         match number {
@@ -179,12 +183,12 @@ impl UserAuth {
                 },
             ) => self.handle_pk_ok(payload, identity, algorithm),
             (60, AwaitedReply::Interactive) => self.handle_info_request(payload),
-            // RFC 4252 section 8: the password has expired, and a new one is wanted.
+            // RFC 4252 section 8: the password has expired and must be changed.
             (60, AwaitedReply::PasswordReply) => {
                 UserauthPasswdChangereq::decode(payload)?;
                 self.fail("the password has expired: log in with ssh once to change it")
             }
-            // Success that nothing was asked for is CVE-2018-10933 seen from the other side.
+            // Unsolicited success is CVE-2018-10933 seen from the client.
             _ => Err(PeerMisbehaved::Unexpected(number).into()),
         }
     }
@@ -208,7 +212,7 @@ impl UserAuth {
                 AwaitedReply::Interactive => Method::KeyboardInteractive,
                 _ => return Err(PeerMisbehaved::Unexpected(UserauthFailure::NUMBER).into()),
             };
-            // A key that has done its part is not offered for the next one.
+            // A key that achieved partial success is not offered again.
             if method == Method::PublicKey {
                 self.next_key = (self.next_key.0 + 1, None);
             }
@@ -217,7 +221,7 @@ impl UserAuth {
                 return Err(PeerMisbehaved::TooMany("authentication steps").into());
             }
         } else if matches!(self.awaits, AwaitedReply::Interactive) && self.rounds == 0 {
-            // Refused without a prompt: the server has nothing to ask.
+            // Refused without a prompt: further attempts would be refused too.
             self.interactive = self.config.max_prompts;
         }
         self.allowed = Some(names(m.methods));
@@ -233,7 +237,7 @@ impl UserAuth {
     ) -> Result<(), Error> {
         let m = UserauthPkOk::decode(payload)?;
         let same = self.config.identities.get(identity).is_some_and(|ours| {
-            // Some servers name the key's type where the algorithm of the request belongs.
+            // Some servers return the key type instead of the request's algorithm.
             let key_type = Reader::new(&ours.blob).string().unwrap_or_default();
             let offered = ours.algorithms.get(algorithm).map(String::as_bytes);
             ours.blob == m.blob && (offered == Some(m.algorithm) || key_type == m.algorithm)
@@ -241,7 +245,7 @@ impl UserAuth {
         if !same {
             return Err(PeerMisbehaved::WrongKeyOk.into());
         }
-        // If it is refused after this, then not for its algorithm.
+        // A refusal after PK_OK is not due to the algorithm.
         let all = self
             .config
             .identities
@@ -279,7 +283,7 @@ impl UserAuth {
         Ok(())
     }
 
-    /// The answer to [`AuthEvent::Sign`]: the signature blob, or `None` if this key cannot sign.
+    /// Answers [`AuthEvent::Sign`] with the signature blob, or `None` if this key cannot sign.
     pub fn sign(&mut self, signature: Option<&[u8]>) {
         if self.awaits != AwaitedReply::Signature {
             return;
@@ -297,7 +301,7 @@ impl UserAuth {
         }
     }
 
-    /// The answer to [`AuthEvent::Password`]; `None` gives the method up.
+    /// Answers [`AuthEvent::Password`]; `None` gives up the method.
     pub fn password(&mut self, password: Option<&Zeroizing<String>>) {
         if self.awaits != AwaitedReply::Password {
             return;
@@ -315,8 +319,8 @@ impl UserAuth {
         }
     }
 
-    /// The answers to [`AuthEvent::Prompts`], one for each; `None`, or another number of them,
-    /// gives the method up.
+    /// Answers [`AuthEvent::Prompts`], one answer for each prompt; `None` or a wrong number gives
+    /// up the method.
     pub fn answers(&mut self, answers: Option<&[Zeroizing<String>]>) {
         let AwaitedReply::Answers(asked) = self.awaits else {
             return;
@@ -333,8 +337,8 @@ impl UserAuth {
         }
     }
 
-    /// The server's EXT_INFO came, or came again, after the start; OpenSSH 9.6 and later sends a
-    /// second one once it knows the account.
+    /// Applies an EXT_INFO that arrived after the start; OpenSSH 9.6 and later sends a second one
+    /// once it knows the account.
     pub fn set_extensions(&mut self, hostbound: bool, signature_algorithms: Option<Vec<String>>) {
         self.config.hostbound = hostbound;
         self.config.signature_algorithms = signature_algorithms;
@@ -354,12 +358,12 @@ impl UserAuth {
         self.messages.push_back(AuthMessage::open(message));
     }
 
-    /// The next message to send.
+    /// Returns the next message to send.
     pub fn poll_message(&mut self) -> Option<AuthMessage> {
         self.messages.pop_front()
     }
 
-    /// What the owner has to know or to answer.
+    /// Returns the next event for the owner.
     pub fn poll_event(&mut self) -> Option<AuthEvent> {
         self.events.pop_front()
     }

@@ -5,37 +5,37 @@ use super::request::{CONNECTION, HOSTBOUND};
 use crate::key::{KeyError, PublicKey, SecurityKeyTouch};
 use crate::msg::UserauthRequest;
 
-/// What a client shows to prove that it owns a key (RFC 4252 section 7).
+/// Proof that a client owns a key (RFC 4252 section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// How it has signed.
+    /// Signature algorithm.
     pub algorithm: String,
-    /// The signature covers the host key too (OpenSSH PROTOCOL section 3.1).
+    /// True if the signature covers the host key too (OpenSSH PROTOCOL section 3.1).
     pub host_bound: bool,
-    /// Algorithm and signature proper.
+    /// Signature blob: algorithm name and signature.
     pub signature: Vec<u8>,
 }
 
-/// What somebody claims who shows a [`Proof`].
+/// Facts that a [`Proof`] must cover.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// The first exchange hash of the connection.
+    /// Session identifier: the first exchange hash of the connection.
     pub session_id: &'a [u8],
-    /// The blob of the key that the server has shown on it.
+    /// Blob of the host key that the server presented.
     pub host_key: &'a [u8],
-    /// The account.
+    /// Account name.
     pub user: &'a [u8],
-    /// The key.
+    /// Public key of the client.
     pub key: &'a PublicKey,
 }
 
 impl Proof {
-    /// Whether it proves the claim. What was signed is built anew from what the claim says rather
-    /// than read from what was sent, so that nothing of the client's is interpreted here. Tells
-    /// what a security key says of who was there; whether that is enough is the owner's to say.
+    /// Verifies that the signature covers the claim. The signed data is rebuilt from the claim
+    /// instead of taken from the request, so no client input is interpreted here. Returns a
+    /// security key's report of touch and user verification; the owner decides if that suffices.
     ///
     /// # Errors
-    /// It does not.
+    /// The signature does not prove the claim.
     pub fn check(&self, claim: Claim<'_>) -> Result<Option<SecurityKeyTouch>, KeyError> {
         let mut data = Vec::new();
         true.write(&mut data);

@@ -1,4 +1,4 @@
-//! Requests of each method as bytes.
+//! Encoding of the requests of each method.
 
 use wire::{Field, Rest};
 use zeroize::Zeroizing;
@@ -19,13 +19,13 @@ fn request(config: &AuthConfig, method: &[u8], data: &[u8]) -> Vec<u8> {
     .to_bytes()
 }
 
-/// RFC 4252 section 5.2: learns which methods there are.
+/// Encodes `none`, by which a client learns the accepted methods (RFC 4252 section 5.2).
 pub(super) fn none(config: &AuthConfig) -> Vec<u8> {
     request(config, b"none", &[])
 }
 
-/// RFC 4252 section 7, or its host-bound form (OpenSSH PROTOCOL section 3.1): a query, or all but
-/// the signature.
+/// Encodes a publickey request (RFC 4252 section 7) or its host-bound form (OpenSSH PROTOCOL
+/// section 3.1): a query, or with `signed` everything but the signature.
 pub(super) fn public_key(
     config: &AuthConfig,
     key: &Identity,
@@ -51,7 +51,7 @@ pub(super) fn public_key(
     request(config, method, &data)
 }
 
-/// What a signature covers: the session id in front of the request.
+/// Returns the data that the signature covers: the session identifier in front of the request.
 pub(super) fn to_be_signed(config: &AuthConfig, request: &[u8]) -> Vec<u8> {
     let mut data = Vec::new();
     (&*config.session_id).write(&mut data);
@@ -64,9 +64,9 @@ pub(super) fn with_signature(mut request: Vec<u8>, signature: &[u8]) -> Vec<u8> 
     request
 }
 
-/// RFC 4252 section 8.
+/// Encodes a password request (RFC 4252 section 8).
 pub(super) fn password(config: &AuthConfig, password: &str) -> AuthMessage {
-    // Room for all of it at once: a vector that grows leaves copies behind.
+    // Full capacity from the start: a growing vector leaves copies of the password behind.
     let mut data = Zeroizing::new(Vec::with_capacity(password.len() + 16));
     false.write(&mut data);
     password.as_bytes().write(&mut data);
@@ -81,7 +81,7 @@ pub(super) fn password(config: &AuthConfig, password: &str) -> AuthMessage {
     AuthMessage::secret(message)
 }
 
-/// RFC 4256 section 3.1.
+/// Encodes a keyboard-interactive request (RFC 4256 section 3.1).
 pub(super) fn interactive(config: &AuthConfig) -> Vec<u8> {
     let mut data = Vec::new();
     b"".as_slice().write(&mut data);
@@ -89,7 +89,7 @@ pub(super) fn interactive(config: &AuthConfig) -> Vec<u8> {
     request(config, b"keyboard-interactive", &data)
 }
 
-/// RFC 4256 section 3.4.
+/// Encodes the answers to an INFO_REQUEST (RFC 4256 section 3.4).
 pub(super) fn answers(answers: &[Zeroizing<String>]) -> AuthMessage {
     let len: usize = answers.iter().map(|a| a.len() + 4).sum();
     let mut data = Zeroizing::new(Vec::with_capacity(len));

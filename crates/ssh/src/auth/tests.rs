@@ -1,4 +1,4 @@
-//! Each state of authentication with each message the server may and may not send there.
+//! Tests of each authentication state with each message that the server may and may not send.
 
 use super::*;
 use crate::msg::{UserauthInfoResponse, UserauthRequest};
@@ -85,7 +85,7 @@ fn info_request(count: u32, prompts: &[(&str, bool)]) -> Bytes {
     Bytes::from(request.to_bytes())
 }
 
-/// What a request says: the method and its fields.
+/// Returns the method and the fields of a request.
 fn method_of(message: &[u8]) -> (String, Vec<u8>) {
     let m = UserauthRequest::decode(message).unwrap();
     assert_eq!((m.user, m.service), (&b"bob"[..], &b"ssh-connection"[..]));
@@ -95,7 +95,7 @@ fn method_of(message: &[u8]) -> (String, Vec<u8>) {
     )
 }
 
-/// Fields of a publickey request: signed, algorithm, blob, the rest.
+/// Returns the fields of a publickey request: signed, algorithm, blob, the rest.
 fn key_fields(data: &[u8]) -> (bool, String, Vec<u8>, Vec<u8>) {
     let mut r = Reader::new(data);
     let signed = r.u8().unwrap() != 0;
@@ -104,7 +104,7 @@ fn key_fields(data: &[u8]) -> (bool, String, Vec<u8>, Vec<u8>) {
     (signed, algorithm, blob, r.rest().to_vec())
 }
 
-/// Started, with the service accepted and the service request taken out.
+/// Returns a started authentication, with the service accepted and the service request removed.
 fn started(config: AuthConfig) -> UserAuth {
     let mut auth = UserAuth::new(config);
     auth.start();
@@ -148,7 +148,7 @@ fn a_ready_key_signs_without_a_query() {
     assert_eq!(algorithm, "ssh-ed25519");
     auth.sign(Some(b"signature"));
     let message = auth.poll_message().unwrap();
-    // RFC 4252 section 7: the session id, then the request up to the signature.
+    // RFC 4252 section 7: the session identifier, then the request up to the signature.
     let mut covered = Vec::new();
     b"session".as_slice().write(&mut covered);
     covered.extend_from_slice(&message[..message.len() - 4 - 9]);
@@ -172,7 +172,7 @@ fn the_hostbound_form_holds_the_host_key_and_is_what_gets_signed() {
     let Some(AuthEvent::Sign { data, .. }) = auth.poll_event() else {
         panic!("a signature is asked for");
     };
-    // An EXT_INFO in between must not change the request under the signature.
+    // An EXT_INFO in between must not change the request that is being signed.
     auth.set_extensions(false, None);
     auth.sign(Some(b"signature"));
     let message = auth.poll_message().unwrap();
@@ -216,10 +216,10 @@ fn rsa_follows_server_sig_algs_and_never_uses_sha1() {
     settings.signature_algorithms = Some(vec!["ssh-rsa".into(), "rsa-sha2-256".into()]);
     let mut auth = started(settings.clone());
     assert_eq!(key_fields(&sent(&mut auth).1).1, "rsa-sha2-256");
-    // Nothing fits: the key is not offered.
+    // No algorithm matches: the key is not offered.
     settings.signature_algorithms = Some(vec!["ssh-rsa".into()]);
     assert_eq!(sent(&mut started(settings)).0, "none");
-    // The list is unknown: one after the other, then no more.
+    // Without server-sig-algs the algorithms are tried one after the other.
     let mut auth = started(config(vec![rsa(false)]));
     assert_eq!(key_fields(&sent(&mut auth).1).1, "rsa-sha2-512");
     auth.handle(&failure("publickey", false)).unwrap();
@@ -273,7 +273,7 @@ fn a_key_that_cannot_sign_makes_room_for_exactly_the_next() {
     assert_eq!(sent(&mut auth).0, "keyboard-interactive");
 }
 
-/// AuthenticationMethods publickey,publickey,keyboard-interactive.
+/// The setting AuthenticationMethods publickey,publickey,keyboard-interactive.
 #[test]
 fn partial_success_goes_on_and_no_key_counts_twice() {
     let keys = vec![identity(1, true), identity(2, false)];
@@ -414,7 +414,7 @@ fn a_huge_prompt_count_is_refused_before_it_allocates() {
             Err(PeerMisbehaved::TooMany("prompts").into())
         );
     }
-    // One that is small but a lie.
+    // A small count that is wrong.
     assert!(
         interactive()
             .handle(&info_request(2, &[("x", false)]))
@@ -486,8 +486,8 @@ fn banners_are_escaped_and_bounded() {
     assert_eq!(shown, MAX_BANNERS);
 }
 
-/// Every state with every message that is illegal there (CVE-2018-10933 and its kin: a client
-/// must not take for success what it did not ask for).
+/// Each state refuses each message that is illegal there (CVE-2018-10933 and its relatives: a
+/// client must not accept an unsolicited success).
 #[test]
 fn each_state_refuses_what_it_did_not_ask_for() {
     type Make = fn() -> UserAuth;
@@ -610,7 +610,7 @@ fn pk_ok_for_another_key_is_refused() {
     );
     assert_eq!(query().handle(&pk_ok(&key, "ssh-rsa")), wrong);
     let mut auth = started(config(vec![rsa(false)]));
-    // Servers that name the key's type instead of the algorithm.
+    // Some servers name the key type instead of the algorithm.
     assert_eq!(auth.handle(&pk_ok(&rsa(false), "ssh-rsa")), Ok(()));
     assert!(
         matches!(auth.poll_event(), Some(AuthEvent::Sign { algorithm, .. })

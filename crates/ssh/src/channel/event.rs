@@ -1,4 +1,4 @@
-//! What channels tell their owner, and the kinds there are.
+//! Events and requests of channels.
 
 use bytes::Bytes;
 
@@ -6,18 +6,18 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
-/// A request on a channel that we make (RFC 4254 section 6).
+/// Channel request that we send (RFC 4254 section 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `subsystem`.
     Subsystem(Vec<u8>),
-    /// `exec`.
+    /// `exec`, with the command.
     Exec(Vec<u8>),
-    /// `env`; never wants a reply.
+    /// `env`, with name and value; it never wants a reply.
     Env(Vec<u8>, Vec<u8>),
-    /// `auth-agent-req@openssh.com`: the peer may open agent channels from now on.
+    /// `auth-agent-req@openssh.com`: permits the peer to open agent channels.
     AgentForwarding,
-    /// `exit-status`, from a server.
+    /// `exit-status`, sent by a server.
     ExitStatus(u32),
 }
 
@@ -47,57 +47,58 @@ impl Request {
     }
 }
 
-/// What happened on a channel.
+/// Event of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
-    /// The peer confirmed it.
+    /// The peer confirmed the channel.
     Opened(ChannelId),
-    /// The peer refused it.
+    /// The peer refused the channel.
     OpenFailed {
-        /// Which.
+        /// The channel.
         id: ChannelId,
-        /// The code of RFC 4254 section 5.1.
+        /// Reason code of RFC 4254 section 5.1.
         reason: u32,
-        /// Its words, escaped.
+        /// The peer's description, escaped.
         description: String,
     },
-    /// The peer gave a predicted channel another number: what was sent went astray, and the
-    /// connection must be left.
+    /// The prediction for this channel was wrong, so data may have gone to another channel; the
+    /// connection must be closed.
     PredictionFailed(ChannelId),
-    /// A request that wanted a reply was granted.
+    /// A request that wanted a reply succeeded.
     RequestSucceeded(ChannelId),
-    /// It was refused.
+    /// A request that wanted a reply failed.
     RequestFailed(ChannelId),
-    /// Data, a slice of the segment it came in. Give [`super::Channels::consumed`] its length
-    /// when it has left memory.
+    /// Data as a slice of the receive segment. The owner passes its length to
+    /// [`super::Channels::consumed`] once it has processed the data.
     Data(ChannelId, Bytes),
-    /// Standard error of the far program.
+    /// Data of the remote program's standard error.
     ExtendedData(ChannelId, Bytes),
-    /// No more data will come.
+    /// The peer sends no more data.
     Eof(ChannelId),
-    /// The far program ended.
+    /// The remote program exited with this status.
     ExitStatus(ChannelId, u32),
-    /// The far program was ended by this signal (escaped).
+    /// The remote program was ended by this signal; the name is escaped.
     ExitSignal(ChannelId, String),
-    /// The channel is gone.
+    /// The channel is closed.
     Closed(ChannelId),
-    /// The answer to a keepalive.
+    /// The answer to a keepalive arrived.
     Alive,
-    /// The peer opened an agent channel, which it was allowed to. Answer with
+    /// The peer opened an agent channel, which was permitted. Answer with
     /// [`super::Channels::accept`] or [`super::Channels::reject`].
     AgentOpened(ChannelId),
-    /// A server only: a client opened a session. Answer as above.
+    /// Server only: a client opened a session. Answer with [`super::Channels::accept`] or
+    /// [`super::Channels::reject`].
     SessionOpened(ChannelId),
-    /// A server only: a request that must be answered with [`super::Channels::answer`] if it
-    /// wants a reply.
+    /// Server only: a channel request, to be answered with [`super::Channels::answer`] if it wants
+    /// a reply.
     Request {
-        /// Which channel.
+        /// The channel.
         id: ChannelId,
-        /// Its name.
+        /// Request type.
         name: Vec<u8>,
-        /// Its data.
+        /// Data specific to the request.
         data: Bytes,
-        /// Whether an answer is wanted.
+        /// True if the client wants a reply.
         want_reply: bool,
     },
 }

@@ -1,4 +1,4 @@
-//! Messages 80 to 100 from the peer.
+//! Processing of messages 80 to 100 from the peer.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::msg::*;
 use crate::text::escape;
 
 impl Channels {
-    /// Handles a message of the connection layer.
+    /// Processes a message of the connection protocol.
     pub fn handle(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
         match self.take(now, payload) {
@@ -41,8 +41,8 @@ impl Channels {
                 if !std::mem::replace(&mut channel.predicted, false) {
                     return channel.send.adjust(m.bytes);
                 }
-                // The first grant takes the place of what was counted on. Where that was more, the
-                // peer may have dropped what exceeded it.
+                // The first grant replaces the assumed window. If less was granted than was sent,
+                // the peer may have dropped the excess.
                 let most = channel.send.max_packet as u32;
                 channel.send.confirm(m.bytes, most);
                 if channel.send.is_exceeded() {
@@ -52,7 +52,8 @@ impl Channels {
                 Ok(())
             }
             GlobalRequest::NUMBER => {
-                // Nothing here is granted; what asks for proofs of host keys does not come here.
+                // No global request is granted here; requests for proofs of host keys are handled
+                // elsewhere.
                 if GlobalRequest::decode(&payload)?.want_reply {
                     self.control.push_back(RequestFailure {}.to_bytes());
                 }
@@ -91,7 +92,7 @@ impl Channels {
         }
     }
 
-    /// Whether a message to what is no live channel is one that may come behind CLOSE.
+    /// Returns true for a message that may follow CLOSE, if `to` is a recently closed channel.
     fn is_late(&mut self, number: u8, to: u32) -> bool {
         let written = matches!(
             number,
@@ -109,10 +110,10 @@ impl Channels {
         late && self.late <= LATE
     }
 
-    /// An open channel that the peer has not closed. A client may use one that it has opened before
-    /// we have confirmed it, by the number that it counts on: whoever may open channels is logged in
-    /// ([`crate::Connection`] reads none of these messages before), and the owner is told of all in
-    /// the order in which it came.
+    /// Returns an open channel that the peer has not closed. A client may use a channel that it has
+    /// opened before our confirmation, by the number that it predicts: only authenticated clients
+    /// can open channels ([`crate::Connection`] processes none of these messages before), and the
+    /// owner gets all events in order of arrival.
     fn live(&mut self, id: u32) -> Result<&mut Channel, Error> {
         let server = self.role == Role::Server;
         let theirs = |channel: &Channel| server && channel.remote.is_some();
@@ -133,22 +134,23 @@ impl Channels {
         Ok(())
     }
 
-    /// Whether data for this one are accounted for and nothing else: there is such a channel, and its owner is to see
-    /// them.
+    /// Returns true if received data of channel `id` goes to its owner: the channel is open and the
+    /// owner has not closed it.
     pub(crate) fn hears(&mut self, id: u32) -> bool {
         let channel = self.live(id);
         channel.is_ok_and(|channel| !channel.left && !channel.eof_received)
     }
 
-    /// `n` bytes of data have begun to come for one that [`Channels::hears`].
+    /// Accounts for `n` bytes of data that have begun to arrive on a channel for which
+    /// [`Channels::hears`] is true.
     ///
     /// # Errors
-    /// They are more than was granted.
+    /// The data exceeds the window or the maximum packet.
     pub(crate) fn begin_data(&mut self, now: Instant, id: u32, n: usize) -> Result<(), Error> {
         self.receive(now, id, n, true).map(|_| ())
     }
 
-    /// Some of them have come to memory.
+    /// Passes on a part of the data of [`Channels::begin_data`] that is in memory.
     pub(crate) fn hand_on(&mut self, id: u32, bytes: Bytes) {
         self.events
             .push_back(ChannelEvent::Data(ChannelId(id), bytes));
@@ -164,10 +166,11 @@ impl Channels {
         Ok(())
     }
 
-    /// Accounts for `n` bytes; true when the owner is to see them. What it does not see must be
-    /// granted again here, or the peer would be stuck and could not read our CLOSE.
+    /// Accounts for `n` received bytes; returns true if the owner is to see them. Bytes that it
+    /// does not see are granted again here, or else the peer could be blocked and never read our
+    /// CLOSE.
     fn receive(&mut self, now: Instant, id: u32, n: usize, known: bool) -> Result<bool, Error> {
-        // What was announced to one channel is not less than what another was told.
+        // The packet limit never shrinks, so it is at least what each channel announced.
         let (rtt, most) = (self.rtt, self.config.max_packet as usize);
         let channel = self.live(id)?;
         if channel.eof_received {
@@ -209,7 +212,7 @@ impl Channels {
         Ok(())
     }
 
-    /// A channel of ours that the peer has not answered yet.
+    /// Returns a channel of ours that the peer has not confirmed or refused.
     fn opening(&mut self, id: u32) -> Result<&mut Channel, Error> {
         match self.channels.get_mut(&id) {
             Some(channel)
@@ -232,7 +235,7 @@ impl Channels {
         let right = fits && channel.remote.is_none_or(|expected| expected == m.sender);
         channel.remote = Some(m.sender);
         channel.confirmed = true;
-        // A window that is granted already is the first grant.
+        // A nonzero window in the confirmation is itself the first grant.
         channel.predicted &= m.window == 0;
         if channel.counts && m.window == 0 {
             channel.predicted = true;
@@ -251,7 +254,7 @@ impl Channels {
         let predicted = self.opening(m.recipient)?.predicted;
         self.remove(m.recipient);
         self.events.push_back(match predicted {
-            // What was sent to the channel that is not there makes sshd disconnect.
+            // sshd disconnects on data for a channel that does not exist.
             true => ChannelEvent::PredictionFailed(id),
             false => ChannelEvent::OpenFailed {
                 id,
@@ -265,7 +268,7 @@ impl Channels {
     fn handle_close(&mut self, id: u32) -> Result<(), Error> {
         let channel = self.live(id)?;
         channel.close_received = true;
-        // RFC 4254 section 5.3: a CLOSE is answered with a CLOSE, and data queued are void.
+        // RFC 4254 section 5.3: CLOSE is answered with CLOSE, and queued data is void.
         channel.queue.clear();
         channel.queued = 0;
         if channel.close_sent {
@@ -284,7 +287,7 @@ impl Channels {
         let client = self.role == Role::Client;
         let mut r = Reader::new(m.data.0);
         match m.name {
-            // Neither of the two ever wants a reply (RFC 4254 section 6.10).
+            // Neither request ever wants a reply (RFC 4254 section 6.10).
             b"exit-status" if client => {
                 let status = r.u32()?;
                 r.finish()?;

@@ -1,5 +1,5 @@
-//! Channels (RFC 4254 section 5), for either role: many byte streams with a window each over one
-//! transport. Without I/O; [`crate::Connection`] feeds it and takes its packets.
+//! Channels (RFC 4254 section 5) for either role: flow-controlled byte streams over one transport.
+//! No I/O: [`crate::Connection`] feeds it and takes its packets.
 
 mod event;
 mod incoming;
@@ -24,32 +24,33 @@ use crate::msg::{
     GlobalRequest,
 };
 
-/// Largest data payload: OpenSSH's CHAN_SES_PACKET_DEFAULT. sshd drops what is larger in silence.
+/// Default maximum data payload in bytes: OpenSSH's CHAN_SES_PACKET_DEFAULT. sshd silently drops
+/// larger packets.
 const MAX_DATA: usize = 32 * 1024;
-/// The largest that fits the longest packet (PACKET_MAX_SIZE of OpenSSH's packet.c, 256 KiB): an
-/// answer or a WRITE of SFTP in one piece.
+/// Largest data payload in bytes that fits into the longest packet (PACKET_MAX_SIZE of OpenSSH's
+/// packet.c, 256 KiB): an SFTP reply or WRITE in one piece.
 pub const LARGE_DATA: usize = 256 * 1024 - 512;
-/// The window sshd gives a session channel once a program runs: CHAN_SES_WINDOW_DEFAULT.
+/// Window in bytes that sshd grants a session channel once a program runs: CHAN_SES_WINDOW_DEFAULT.
 const ASSUMED_WINDOW: u32 = 2 << 20;
-/// A block up to this length is copied behind other data if there is room.
+/// Maximum length in bytes of a block that is copied behind other data if there is room.
 const SMALL: usize = 8 * 1024;
-/// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED.
+/// Reason code SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254 section 5.1).
 const PROHIBITED: u32 = 1;
-/// Replies and control messages that wait to be sent; a peer that asks for more without reading
-/// our answers is broken or hostile.
+/// Maximum number of queued replies and control messages; a peer that sends more requests without
+/// reading the replies is broken or hostile.
 const MAX_CONTROL: usize = 4096;
-/// Channels a peer may have open towards us.
+/// Maximum number of channels that a peer may have open.
 const MAX_CHANNELS: usize = 1024;
 
-/// Sizes.
+/// Window and packet sizes of channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelsConfig {
-    /// The window a channel starts with, in bytes.
+    /// Initial window of a channel in bytes.
     pub window: u32,
-    /// What it may grow to. At most 15 MiB towards OpenSSH 8.4 and later, whose sender moves its
-    /// whole buffer for each packet above that.
+    /// Maximum window of a channel in bytes. At most 15 MiB towards OpenSSH 8.4 and later, whose
+    /// sender moves its whole buffer for each packet above that.
     pub max_window: u32,
-    /// The largest payload taken in one packet, in bytes: [`LARGE_DATA`] at most.
+    /// Maximum data payload accepted in one packet, in bytes: at most [`LARGE_DATA`].
     pub max_packet: u32,
 }
 
@@ -63,11 +64,11 @@ impl Default for ChannelsConfig {
     }
 }
 
-/// Closed channels of which it is remembered that they were there.
+/// Number of closed channels that are remembered.
 const CLOSED: usize = 16;
-/// Messages to closed channels that a connection takes. Several threads of paramiko's write to a
-/// channel, each behind a lock that it lets go of before the packet leaves (`Channel._send`,
-/// channel.py), so that a packet may come behind CLOSE.
+/// Maximum number of messages to closed channels per connection. In paramiko, several threads write
+/// to a channel, each under a lock that is released before the packet is sent (`Channel._send`,
+/// channel.py), so a packet may follow CLOSE.
 const LATE: u32 = 64;
 
 /// All channels of a connection.
@@ -78,25 +79,25 @@ pub struct Channels {
     rtt: Option<Duration>,
     channels: BTreeMap<u32, Channel>,
     next: u32,
-    /// Channels that both sides have closed, the latest last: they may be written to once more.
+    /// Channels closed by both sides, most recent last, for which late messages are tolerated.
     closed: VecDeque<u32>,
-    /// How often one was.
+    /// Number of late messages so far.
     late: u32,
-    /// The number the peer gives the next channel, while it can be known.
+    /// Predicted number of the peer's next channel; `None` once it cannot be known.
     expected: Option<u32>,
-    /// The window that is counted on before the peer has confirmed a channel.
+    /// Window in bytes that is assumed before the peer confirms a predicted channel.
     assumed: u32,
-    /// Whose turn it is.
+    /// Number of the channel that sends next.
     turn: u32,
     control: VecDeque<Vec<u8>>,
-    /// Outstanding global requests, in order; all are keepalives.
+    /// Number of outstanding global requests; all are keepalives.
     asked: usize,
     agent_allowed: bool,
     events: VecDeque<ChannelEvent>,
 }
 
 impl Channels {
-    /// No channels yet.
+    /// Creates a connection's channels, none of them open.
     pub fn new(role: Role, config: ChannelsConfig, pool: Pool) -> Self {
         Self {
             role,
@@ -117,23 +118,23 @@ impl Channels {
         }
     }
 
-    /// The path's round trip, which decides whether windows grow.
+    /// Sets the path's round trip, which decides if windows grow.
     pub fn set_rtt(&mut self, rtt: Duration) {
         self.rtt = Some(rtt);
     }
 
-    /// Most bytes the windows of this connection may grow to.
+    /// Sets the maximum window of channels in bytes.
     pub fn set_max_window(&mut self, bytes: u32) {
         self.config.max_window = bytes.max(self.config.window);
     }
 
-    /// The largest payload that channels take from now on, in bytes.
+    /// Sets the maximum data payload for channels opened from now on, in bytes.
     pub fn set_max_packet(&mut self, bytes: u32) {
         self.config.max_packet = bytes.min(LARGE_DATA as u32);
     }
 
-    /// Counts on no more than so many bytes of window in channels of which nothing has left,
-    /// until they are confirmed; `None` is what sshd is known to give.
+    /// Sets the assumed window in bytes for predicted channels that have sent nothing and are not
+    /// confirmed; `None` restores the window that sshd is known to grant.
     pub(crate) fn set_assumed(&mut self, bytes: Option<u32>) {
         self.assumed = bytes.unwrap_or(ASSUMED_WINDOW);
         for channel in self.channels.values_mut() {
@@ -143,7 +144,7 @@ impl Channels {
         }
     }
 
-    /// The peer has taken nothing of what was sent: no channel was ever opened.
+    /// Resets all channels, since the peer has accepted nothing of what was sent.
     pub(crate) fn retract(&mut self) {
         self.channels.clear();
         self.control.clear();
@@ -152,12 +153,12 @@ impl Channels {
         self.set_assumed(None);
     }
 
-    /// The memory of their packets.
+    /// Returns the pool of the channels' packets.
     pub fn pool(&self) -> Pool {
         self.pool.clone()
     }
 
-    /// The payload of the longest packet that leaves on a channel, in bytes.
+    /// Returns the maximum payload in bytes of a packet on this channel.
     pub fn packet_room(&self, id: ChannelId) -> usize {
         let most = self.channels.get(&id.0).map(|c| c.send.max_packet);
         most.filter(|most| *most > MAX_DATA)
@@ -169,19 +170,19 @@ impl Channels {
         self.open(b"session", &[], false)
     }
 
-    /// Opens a session whose number at the peer is taken for granted, so that requests and data
-    /// can follow at once. Only for OpenSSH, which gives the lowest free number.
+    /// Opens a session and predicts the peer's channel number, so that requests and data can follow
+    /// at once. Only for OpenSSH, which assigns the lowest free number.
     ///
-    /// Where that number cannot be known (a channel of this connection has ended, the peer has
-    /// opened one, an agent is forwarded, which takes a channel at the peer), it is opened plainly.
+    /// The session is opened without prediction if the number cannot be known: after a channel of
+    /// this connection has ended, after the peer has opened one, or with agent forwarding, which
+    /// takes a channel number at the peer.
     pub fn open_session_predicted(&mut self) -> ChannelId {
         self.open(b"session", &[], true)
     }
 
-    /// Opens a session whose window, but not its number, is taken for granted: data leave with the first
-    /// request, which has to be there before them. Only for OpenSSH, which confirms with no window and
-    /// grants 2 MiB when it has started what was asked for (session.c); data for what it has refused to
-    /// start it drops (channels.c).
+    /// Opens a session and predicts its window but not its number: data follows the first request
+    /// at once. Only for OpenSSH, which confirms with an empty window, grants 2 MiB once it has
+    /// started the program (session.c), and drops data for a refused request (channels.c).
     pub fn open_session_counting(&mut self) -> ChannelId {
         let id = self.open_session();
         if let Some(channel) = self.channels.get_mut(&id.0) {
@@ -190,7 +191,7 @@ impl Channels {
         id
     }
 
-    /// Opens a connection from the peer to `host` (RFC 4254 section 7.2).
+    /// Opens a forwarded TCP connection from the peer to `host` (RFC 4254 section 7.2).
     pub fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let mut data = Vec::new();
         host.as_bytes().write(&mut data);
@@ -222,7 +223,7 @@ impl Channels {
         ChannelId(id)
     }
 
-    /// Forgets a channel; from now on the peer's lowest free number cannot be known.
+    /// Removes a channel; from now on the peer's lowest free number is unknown.
     fn remove(&mut self, id: u32) -> Option<Channel> {
         self.expected = None;
         let channel = self.channels.remove(&id);
@@ -244,7 +245,7 @@ impl Channels {
         id
     }
 
-    /// Grants what [`ChannelEvent::AgentOpened`] or [`ChannelEvent::SessionOpened`] asked for.
+    /// Accepts the channel of [`ChannelEvent::AgentOpened`] or [`ChannelEvent::SessionOpened`].
     pub fn accept(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id.0) else {
             return;
@@ -260,7 +261,7 @@ impl Channels {
         self.control.push_back(confirmation.to_bytes());
     }
 
-    /// Refuses it.
+    /// Refuses the channel of [`ChannelEvent::AgentOpened`] or [`ChannelEvent::SessionOpened`].
     pub fn reject(&mut self, id: ChannelId, why: &str) {
         if let Some(channel) = self.remove(id.0) {
             self.refuse(channel.remote.unwrap_or_default(), why);
@@ -277,7 +278,7 @@ impl Channels {
         self.control.push_back(failure.to_bytes());
     }
 
-    /// Makes a request; its answer comes as an event if one is wanted.
+    /// Queues a channel request; the reply arrives as an event if one is wanted.
     pub fn request(&mut self, id: ChannelId, request: Request, want_reply: bool) {
         if request == Request::AgentForwarding {
             self.agent_allowed = true;
@@ -294,9 +295,9 @@ impl Channels {
         }
     }
 
-    /// Answers [`ChannelEvent::Request`].
+    /// Replies to [`ChannelEvent::Request`]: success if `granted`, else failure.
     pub fn answer(&mut self, id: ChannelId, granted: bool) {
-        // Nothing follows our CLOSE (RFC 4254 section 5.3), though a request may have crossed it.
+        // Nothing may follow our CLOSE (RFC 4254 section 5.3), which may have crossed the request.
         let open = self.channels.get(&id.0).filter(|c| !c.close_sent);
         let Some(recipient) = open.and_then(|c| c.remote) else {
             return;
@@ -307,7 +308,7 @@ impl Channels {
         });
     }
 
-    /// Queues a copy of `bytes`; small ones share packets. Nothing behind [`Channels::send_eof`]
+    /// Queues a copy of `bytes`; short writes share packets. Ignored after [`Channels::send_eof`]
     /// or [`Channels::close`].
     pub fn write(&mut self, id: ChannelId, mut bytes: &[u8]) {
         let pool = self.pool.clone();
@@ -327,8 +328,8 @@ impl Channels {
         }
     }
 
-    /// Queues a block; its packets are sealed where they lie. Small ones are copied behind what
-    /// waits already: a packet of its own costs both ends more than the copy.
+    /// Queues a block, whose packets are sealed in place. A small block is copied behind data that
+    /// waits: a packet of its own costs both ends more than the copy.
     pub fn write_block(&mut self, id: ChannelId, mut block: Block) {
         let Some(channel) = self.writable(id) else {
             return;
@@ -353,7 +354,7 @@ impl Channels {
         }
     }
 
-    /// Queues a line for people, as standard error of what runs here.
+    /// Queues text for the channel's standard error (SSH_EXTENDED_DATA_STDERR).
     pub fn write_stderr(&mut self, id: ChannelId, text: &[u8]) {
         if let Some(channel) = self.writable(id) {
             channel.queued += text.len();
@@ -366,7 +367,7 @@ impl Channels {
         (!channel.ended && !channel.close_received).then_some(channel)
     }
 
-    /// No more data will be written.
+    /// Queues EOF: no more data will be written.
     pub fn send_eof(&mut self, id: ChannelId) {
         if let Some(channel) = self.writable(id) {
             channel.ended = true;
@@ -374,7 +375,7 @@ impl Channels {
         }
     }
 
-    /// Drops data that were written and not sent.
+    /// Drops data that was written and not yet sent.
     pub fn discard(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
             channel.queue.retain(|q| !matches!(q, Queued::Data(_)));
@@ -382,7 +383,7 @@ impl Channels {
         }
     }
 
-    /// Closes the channel once what is queued has been sent. What still arrives is dropped.
+    /// Closes the channel once everything queued has been sent. Data that still arrives is dropped.
     pub fn close(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0)
             && !std::mem::replace(&mut channel.left, true)
@@ -393,7 +394,8 @@ impl Channels {
         }
     }
 
-    /// Reads what lies outside of packets that wait. What is not to be had any more is left to whoever seals it.
+    /// Copies borrowed payload of queued packets into memory. Payload that is no longer available
+    /// is reported when the packet is sealed.
     pub fn gather(&mut self) {
         for channel in self.channels.values_mut() {
             for queued in &mut channel.queue {
@@ -404,17 +406,17 @@ impl Channels {
         }
     }
 
-    /// Bytes written that have not been sent.
+    /// Returns the bytes written and not yet sent.
     pub fn queued(&self, id: ChannelId) -> usize {
         self.channels.get(&id.0).map_or(0, |c| c.queued)
     }
 
-    /// Bytes the peer's window has room for.
+    /// Returns the bytes that the peer's window still permits.
     pub fn window(&self, id: ChannelId) -> u64 {
         self.channels.get(&id.0).map_or(0, |c| c.send.left())
     }
 
-    /// Whether data wait for the peer's window and for nothing else.
+    /// Returns true if data waits only for the peer's window.
     pub fn is_stalled(&self, id: ChannelId) -> bool {
         self.channels
             .get(&id.0)
@@ -424,25 +426,25 @@ impl Channels {
             })
     }
 
-    /// The most that the peer's window was open at once, in bytes; 0 while it has not said.
+    /// Returns the largest window in bytes that the peer had open at once; 0 before it granted any.
     pub fn largest_window(&self, id: ChannelId) -> u64 {
         self.channels.get(&id.0).map_or(0, |c| c.send.largest())
     }
 
-    /// Whether the channel is there: neither closed nor refused.
+    /// Returns true if the channel exists: neither refused nor closed by both sides.
     pub fn exists(&self, id: ChannelId) -> bool {
         self.channels.contains_key(&id.0)
     }
 
-    /// `n` bytes of received data have left memory.
+    /// Reports that `n` bytes of received data were processed, so that they can be granted again.
     pub fn consumed(&mut self, now: Instant, id: ChannelId, n: usize) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
             channel.receive.consume(now, n, self.rtt);
         }
     }
 
-    /// The socket takes so many bytes ahead of its reader: what its kernel advertises. The windows
-    /// of channels in use follow, within their bound.
+    /// Raises the windows of channels in use to the socket's receive window of `bytes`, as the
+    /// kernel advertises it, within their maximum.
     pub fn follow_socket(&mut self, bytes: u32) {
         for channel in self.channels.values_mut() {
             if channel.receive.is_used() {
@@ -451,7 +453,8 @@ impl Channels {
         }
     }
 
-    /// `bytes` are asked for and to come: the window opens for them, within its bound.
+    /// Raises the window to the `bytes` that were requested and are about to arrive, within its
+    /// maximum.
     pub fn expect(&mut self, id: ChannelId, bytes: u64) {
         if let Some(channel) = self.channels.get_mut(&id.0) {
             let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -459,7 +462,7 @@ impl Channels {
         }
     }
 
-    /// Asks the peer for a sign of life.
+    /// Sends a keepalive, which the peer has to answer.
     pub fn send_keepalive(&mut self) {
         self.asked += 1;
         let ask = GlobalRequest {
@@ -470,29 +473,32 @@ impl Channels {
         self.control.push_back(ask.to_bytes());
     }
 
-    /// Sends a global request that has no answer.
+    /// Sends a global request without a reply.
     pub(crate) fn tell(&mut self, request: &GlobalRequest<'_>) {
         self.control.push_back(request.to_bytes());
     }
 
-    /// Sends the answer to a global request that was handled elsewhere, in its turn.
+    /// Sends the reply to a global request that was handled elsewhere, in order.
+    ///
+    /// # Errors
+    /// Too many replies are queued.
     pub(crate) fn answer_global(&mut self, answer: Vec<u8>) -> Result<(), Error> {
         bound_control(self.control.len())?;
         self.control.push_back(answer);
         Ok(())
     }
 
-    /// What happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ChannelEvent> {
         self.events.pop_front()
     }
 
-    /// The next message to send, in a packet.
+    /// Returns the next message to send, in a packet.
     pub fn poll_packet(&mut self) -> Option<PacketBuf> {
         if let Some(message) = self.control.pop_front() {
             return Some(PacketBuf::from_payload(&message));
         }
-        // One packet of each channel in turn, so that none waits behind another's file.
+        // Round robin, one packet of each channel, so that no channel waits for another's file.
         let turn = self.turn;
         let order: [std::ops::RangeInclusive<u32>; 2] =
             [turn..=u32::MAX, 0..=turn.saturating_sub(1)];
@@ -521,7 +527,7 @@ impl Channels {
     }
 }
 
-/// Why a control message cannot be queued: see [`MAX_CONTROL`].
+/// Fails if more than [`MAX_CONTROL`] control messages are queued.
 fn bound_control(waiting: usize) -> Result<(), Error> {
     match waiting > MAX_CONTROL {
         true => {

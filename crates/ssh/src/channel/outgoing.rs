@@ -1,4 +1,4 @@
-//! One channel, and its messages in the order in which they leave.
+//! One channel, and the order of its outgoing messages.
 
 use std::collections::VecDeque;
 
@@ -10,16 +10,16 @@ use crate::msg::{
     ChannelClose, ChannelData, ChannelEof, ChannelExtendedData, ChannelRequest, ChannelWindowAdjust,
 };
 
-/// SSH_EXTENDED_DATA_STDERR.
+/// SSH_EXTENDED_DATA_STDERR (RFC 4254 section 5.2).
 pub(super) const STDERR: u32 = 1;
 
-/// One channel.
+/// State of one channel.
 pub(super) struct Channel {
-    /// The peer's number, or the one we count on.
+    /// The peer's channel number, possibly predicted.
     pub(super) remote: Option<u32>,
-    /// The peer's number and window were counted on, and something may have been sent to them.
+    /// True while number or window are predicted; data may already have been sent.
     pub(super) predicted: bool,
-    /// Its window is counted on as soon as it is confirmed.
+    /// True if the window is to be assumed once the channel is confirmed.
     pub(super) counts: bool,
     pub(super) confirmed: bool,
     pub(super) send: SendWindow,
@@ -27,23 +27,23 @@ pub(super) struct Channel {
     pub(super) queue: VecDeque<Queued>,
     pub(super) queued: usize,
     pub(super) replies_due: usize,
-    /// EOF is queued or sent: nothing may be written behind it.
+    /// True once EOF is queued or sent: nothing may be written behind it.
     pub(super) ended: bool,
-    /// The owner has closed it and wants nothing of it any more.
+    /// True once the owner has closed the channel and ignores further data.
     pub(super) left: bool,
     pub(super) eof_received: bool,
     pub(super) close_sent: bool,
     pub(super) close_received: bool,
 }
 
-/// What is sent in order.
+/// Message queued in order of sending.
 pub(super) enum Queued {
     Request {
         request: Request,
         want_reply: bool,
     },
     Data(PacketBuf),
-    /// Standard error.
+    /// Data for standard error.
     Stderr(Vec<u8>),
     Eof,
     Close,
@@ -69,7 +69,7 @@ impl Channel {
         }
     }
 
-    /// Its next message, if its window allows one.
+    /// Returns the next message, if the window permits one.
     pub(super) fn poll_packet(&mut self, pool: &Pool) -> Option<PacketBuf> {
         let recipient = self.remote?;
         if self.close_sent || !(self.confirmed || self.predicted) {
@@ -123,7 +123,7 @@ impl Channel {
         Some(PacketBuf::from_payload(&message))
     }
 
-    /// The first `n` bytes of the packet in front, as CHANNEL_DATA.
+    /// Returns the first `n` bytes of the packet in front as CHANNEL_DATA.
     fn data(&mut self, recipient: u32, n: usize, pool: &Pool) -> Option<PacketBuf> {
         let mut packet = match self.queue.front_mut()? {
             Queued::Data(packet) if packet.len() > n => packet.split_front(n, pool),

@@ -1,20 +1,20 @@
-//! Both windows of a channel (RFC 4254 section 5.2).
+//! Send and receive window of a channel (RFC 4254 section 5.2).
 
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, PeerMisbehaved};
 
-/// What we may still send.
+/// Send window: bytes that we may still send.
 #[derive(Clone, Debug)]
 pub(super) struct SendWindow {
-    /// Granted less sent. Negative while data have been sent on a prediction.
+    /// Bytes granted less bytes sent. Negative if data was sent on a wrong prediction.
     left: i64,
     sent: i64,
-    /// The longest payload sent so far.
+    /// Longest payload sent so far.
     longest: usize,
-    /// The most that was ever open at once.
+    /// Largest value that `left` has had.
     largest: i64,
-    /// Largest data payload the peer takes.
+    /// Maximum data payload that the peer accepts.
     pub(super) max_packet: usize,
 }
 
@@ -29,7 +29,7 @@ impl SendWindow {
         }
     }
 
-    /// Counts on a window before the peer has said anything.
+    /// Creates a window that is assumed before the peer has granted one.
     pub(super) fn assumed(window: u32, max_packet: usize) -> Self {
         Self {
             left: window.into(),
@@ -40,10 +40,10 @@ impl SendWindow {
         }
     }
 
-    /// The confirmation: what it grants takes the place of what was assumed. False when packets
-    /// were sent that the peer does not take.
+    /// Applies the peer's confirmation, which replaces the assumed window. Returns false if packets
+    /// were sent that the peer does not accept.
     ///
-    /// OpenSSH grants nothing yet (window 0), but does once the program runs.
+    /// OpenSSH confirms with window 0 and grants its window once the program runs.
     pub(super) fn confirm(&mut self, window: u32, max_packet: u32) -> bool {
         self.left = i64::from(window) - self.sent;
         self.largest = self.largest.max(self.left);
@@ -51,7 +51,8 @@ impl SendWindow {
         self.longest <= self.max_packet && (window == 0 || self.left >= 0)
     }
 
-    /// More was sent than the peer has granted, on an assumption that was too high.
+    /// Returns true if more was sent than the peer has granted, because the assumption was too
+    /// high.
     pub(super) fn is_exceeded(&self) -> bool {
         self.left < 0
     }
@@ -59,7 +60,7 @@ impl SendWindow {
     pub(super) fn adjust(&mut self, bytes: u32) -> Result<(), Error> {
         self.left += i64::from(bytes);
         if self.left > i64::from(u32::MAX) {
-            // RFC 4254 section 5.2: the window must not pass 2^32 - 1.
+            // RFC 4254 section 5.2: the window must not exceed 2^32 - 1.
             return Err(PeerMisbehaved::WindowOverflow.into());
         }
         self.largest = self.largest.max(self.left);
@@ -72,9 +73,9 @@ impl SendWindow {
         self.longest = self.longest.max(n);
     }
 
-    /// How much of a packet of `len` bytes may go now; 0 is none.
+    /// Returns the bytes of a packet of `len` bytes that may be sent now; 0 is none.
     ///
-    /// A packet waits for room rather than be cut (a cut copies it), unless the peer's window is
+    /// A packet waits for room instead of being split, which copies it, unless the peer's window is
     /// so small that it may never open far enough.
     pub(super) fn allows(&self, len: usize) -> usize {
         let left = usize::try_from(self.left).unwrap_or(0);
@@ -97,24 +98,24 @@ impl SendWindow {
     }
 }
 
-/// What the peer may still send, and how that follows the path.
+/// Receive window: bytes that the peer may still send, adapted to the path.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveWindow {
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     left: u32,
-    /// Consumed, but not granted again yet.
+    /// Bytes consumed and not yet granted again.
     due: u32,
-    /// The size kept open.
+    /// Current window size in bytes.
     size: u32,
     max: u32,
     since: Option<Instant>,
     in_round: u32,
-    /// What it began with, and what has come in all.
+    /// Initial window size, and total bytes received.
     first: u32,
     taken: u64,
 }
 
-/// Never grant less than three packets at once, as OpenSSH (channels.c): each grant is a packet.
+/// Least grant in bytes: three packets, as in OpenSSH (channels.c), since each grant is a packet.
 const LEAST_GRANT: u32 = 3 * 32 * 1024;
 
 impl ReceiveWindow {
@@ -131,7 +132,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Something of substance has come: half of what it began with.
+    /// Returns true once a substantial amount has arrived: half of the initial window.
     pub(super) fn is_used(&self) -> bool {
         self.taken >= u64::from(self.first / 2)
     }
@@ -140,7 +141,10 @@ impl ReceiveWindow {
         self.size
     }
 
-    /// Data came.
+    /// Accounts for `n` received bytes.
+    ///
+    /// # Errors
+    /// They exceed the window.
     pub(super) fn receive(&mut self, n: usize) -> Result<(), Error> {
         let n = u32::try_from(n).map_err(|_| PeerMisbehaved::WindowExceeded)?;
         self.left = self
@@ -151,10 +155,10 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Data have left memory.
+    /// Reports that `n` bytes were processed.
     ///
-    /// When a whole window was consumed within two round trips, the window may be what holds the
-    /// sender, and is doubled.
+    /// If a whole window is consumed within two round trips, the window may be limiting the sender,
+    /// and is doubled.
     pub(super) fn consume(&mut self, now: Instant, n: usize, rtt: Option<Duration>) {
         let n = u32::try_from(n).unwrap_or(u32::MAX);
         self.due = self.due.saturating_add(n);
@@ -173,9 +177,9 @@ impl ReceiveWindow {
         self.in_round = 0;
     }
 
-    /// The reader has asked for `bytes` that are to come at once: the window must not be what
-    /// holds them, whatever the round trip of the connection says (the path behind a jump host or
-    /// a ProxyCommand is longer than its own).
+    /// Raises the window to `bytes` that were requested at once, so that it does not limit them
+    /// whatever the measured round trip: the path behind a jump host or a ProxyCommand is longer
+    /// than the connection's own.
     pub(super) fn at_least(&mut self, bytes: u32) {
         let grown = bytes.min(self.max);
         if grown > self.size {
@@ -184,13 +188,14 @@ impl ReceiveWindow {
         }
     }
 
-    /// The socket takes so many bytes ahead of its reader: a window that is smaller holds the
-    /// sender before TCP does. What was read is granted in parts, so it is a little larger.
+    /// Raises the window above the socket's receive window of `socket` bytes; a smaller one would
+    /// limit the sender before TCP does. It gets a quarter on top, since consumed bytes are granted
+    /// in parts.
     pub(super) fn follow(&mut self, socket: u32) {
         self.at_least(socket.saturating_add(socket / 4));
     }
 
-    /// The grant that is due, if it is worth a packet.
+    /// Returns the bytes to grant now, if they are worth a packet.
     pub(super) fn take_grant(&mut self) -> Option<u32> {
         let worth = (self.size / 8).max(LEAST_GRANT).min(self.size / 2 + 1);
         if self.due < worth {
@@ -267,7 +272,7 @@ mod tests {
         assert_eq!(window.take_grant(), Some(10 << 20));
     }
 
-    /// As where nobody asks the kernel (`--no-window-poll`).
+    /// The case without kernel measurements (`--no-window-poll`).
     #[test]
     fn without_a_round_trip_the_window_stays_as_it_begins() {
         let (mut window, mut now) = (ReceiveWindow::new(2 << 20, 64 << 20), start());

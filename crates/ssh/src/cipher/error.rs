@@ -1,17 +1,17 @@
 use std::fmt;
 
-/// Why a packet of ours could not be sealed: a mistake in laying it out, never the peer's doing.
+/// Error of sealing one of our packets: a bug in its layout, never the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
-    /// The buffer is no packet of this cipher: too short, too long, not a multiple of the block,
-    /// or its packet_length says otherwise.
+    /// The buffer is not a packet of this cipher: too short, too long, not a multiple of the block
+    /// length, or its packet_length does not match.
     BadLayout {
-        /// Bytes in the buffer.
+        /// Length of the buffer in bytes.
         len: usize,
     },
     /// The key, IV or MAC key has the wrong length for the cipher.
     BadKeyMaterial,
-    /// The cipher library refused.
+    /// The cipher library failed.
     Failed,
 }
 
@@ -29,30 +29,30 @@ impl fmt::Display for SealError {
 
 impl std::error::Error for SealError {}
 
-/// Why a packet from the peer could not be opened. Each ends the connection.
+/// Error of opening a packet from the peer. Each ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// Fewer bytes than the call needs.
+    /// The buffer is shorter than the call needs.
     Short {
         /// Bytes needed.
         needed: usize,
-        /// Bytes there.
+        /// Bytes in the buffer.
         got: usize,
     },
-    /// packet_length is outside of what may be, or no multiple of the cipher's block. After
-    /// enciphering began this is also what a damaged or displaced packet looks like.
+    /// packet_length is out of range or not a multiple of the cipher's block length. Once packets
+    /// are encrypted, a damaged or displaced packet causes this error too.
     BadLength {
-        /// What the packet says.
+        /// The packet_length field.
         packet_length: u32,
     },
-    /// The tag is wrong: damaged, forged or out of order.
+    /// The MAC or tag is wrong: the packet is damaged, forged or out of order.
     BadTag,
-    /// padding_length is below 4 or longer than the packet (RFC 4253 section 6).
+    /// padding_length is below 4 or exceeds the packet (RFC 4253 section 6).
     BadPadding {
-        /// What the packet says.
+        /// The padding_length field.
         padding_length: u8,
     },
-    /// The cipher library refused.
+    /// The cipher library failed.
     Failed,
 }
 

@@ -1,34 +1,35 @@
 use super::{CipherSpec, MacSpec, OpenError, SealError};
 
-/// The longest packet_length accepted and sent: OpenSSH's PACKET_MAX_SIZE (packet.c).
+/// Maximum packet_length accepted and sent, in bytes: OpenSSH's PACKET_MAX_SIZE (packet.c).
 pub const MAX_PACKET_LENGTH: usize = 256 * 1024;
 
-/// Bytes of the packet_length field.
+/// Length of the packet_length field in bytes.
 pub(super) const LENGTH_FIELD: usize = 4;
-/// Bytes in front of the payload.
+/// Bytes in front of the payload: packet_length and padding_length.
 const HEAD: usize = LENGTH_FIELD + 1;
-/// RFC 4253 section 6.
+/// Minimum padding in bytes (RFC 4253 section 6).
 pub(crate) const MIN_PADDING: usize = 4;
 const MIN_PACKET: usize = 16;
 
-/// Where a packet stands in its direction's stream.
+/// Position of a packet in the stream of its direction.
 ///
-/// The connection holds one for the next packet of each direction and moves it on with
-/// [`Framing::advance`]. At NEWKEYS `packets` and `bytes` start again at 0; `sequence` does so
-/// too only under strict KEX.
+/// The connection holds the position of the next packet for each direction and advances it with
+/// [`Framing::advance`]. At NEWKEYS `packets` and `bytes` restart at 0, and `sequence` only under
+/// strict KEX.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// The packet's sequence number; wraps around (RFC 4253 section 6.4).
+    /// Sequence number of the packet; it wraps around (RFC 4253 section 6.4).
     pub sequence: u32,
     /// Packets since NEWKEYS: the invocation counter of AES-GCM.
     pub packets: u64,
-    /// Enciphered bytes since NEWKEYS: the counter of AES-CTR. The tag is not counted, nor is a
-    /// packet_length that travels in the clear.
+    /// Encrypted bytes since NEWKEYS: the counter of AES-CTR. Excludes the tag and an unencrypted
+    /// packet_length.
     pub bytes: u64,
 }
 
 impl Position {
-    /// The position after NEWKEYS: counters at 0, the sequence number too under strict KEX.
+    /// Returns the position after NEWKEYS: counters at 0, and under strict KEX the sequence number
+    /// too.
     #[must_use]
     pub fn rekeyed(self, strict: bool) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl Position {
     }
 }
 
-/// How packets are laid out under a cipher and MAC.
+/// Layout of packets for a cipher and MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     block_len: usize,
@@ -48,8 +49,8 @@ pub struct Framing {
 
 impl Framing {
     pub(super) fn new(cipher: &CipherSpec, mac: Option<&MacSpec>) -> Self {
-        // chacha20-poly1305 enciphers the length, but under a key of its own and apart from
-        // what is aligned (OpenSSH PROTOCOL.chacha20poly1305).
+        // chacha20-poly1305 encrypts the length too, but with a separate key and outside of the
+        // alignment (OpenSSH PROTOCOL.chacha20poly1305).
         let apart = cipher.is_aead() || mac.is_some_and(|m| m.etm);
         Self {
             block_len: cipher.block_len,
@@ -58,24 +59,24 @@ impl Framing {
         }
     }
 
-    /// What the aligned part of a packet is a multiple of, in bytes.
+    /// Returns the block length in bytes to which the aligned part of a packet is padded.
     pub fn block_len(&self) -> usize {
         self.block_len
     }
 
-    /// Bytes of tag behind the padding.
+    /// Returns the length in bytes of the MAC or tag behind the padding.
     pub fn tag_len(&self) -> usize {
         self.tag_len
     }
 
-    /// Leading bytes outside of the alignment: 4 for AEAD and encrypt-then-MAC, where
-    /// packet_length is not enciphered with the rest, 0 otherwise.
+    /// Returns the number of leading bytes outside of the alignment: 4 for AEAD and
+    /// encrypt-then-MAC, which treat packet_length separately, else 0.
     pub fn aligned_from(&self) -> usize {
         self.aligned_from
     }
 
-    /// The least padding that is legal behind `payload_len` bytes: at least 4, to the next
-    /// block, and no packet under 16 bytes. Never more than 31.
+    /// Returns the least padding in bytes behind `payload_len` bytes: at least 4, up to the next
+    /// block boundary, and no packet under 16 bytes. At most 31.
     pub fn padding(&self, payload_len: usize) -> usize {
         let aligned = HEAD - self.aligned_from + payload_len;
         let mut padding = self.block_len - aligned % self.block_len;
@@ -85,25 +86,29 @@ impl Framing {
         padding
     }
 
-    /// Padding beyond [`Framing::padding`] that brings the aligned part to a multiple of
-    /// `multiple` bytes, itself a multiple of every block: hides how long a payload is
-    /// (OpenSSH's sshpkt_add_padding).
+    /// Returns the padding in bytes beyond [`Framing::padding`] that extends the aligned part to a
+    /// multiple of `multiple`, which must be a multiple of the block length. It hides the payload's
+    /// length (OpenSSH's sshpkt_add_padding).
     pub fn more_padding(&self, payload_len: usize, multiple: usize) -> usize {
         let aligned = HEAD - self.aligned_from + payload_len + self.padding(payload_len);
         aligned.next_multiple_of(multiple) - aligned
     }
 
-    /// Bytes on the wire of a packet with `payload_len` bytes: head, payload, padding and tag.
+    /// Returns the bytes on the wire of a packet with `payload_len` payload bytes: header, payload,
+    /// padding and tag.
     pub fn packet_len(&self, payload_len: usize) -> usize {
         HEAD + payload_len + self.padding(payload_len) + self.tag_len
     }
 
-    /// packet_length and padding_length for `payload_len` bytes, to stand in front of them.
+    /// Returns packet_length and padding_length for a payload of `payload_len` bytes.
     pub fn head(&self, payload_len: usize) -> Result<[u8; 5], SealError> {
         self.head_padded(payload_len, 0)
     }
 
-    /// The same with `more` bytes of padding than the least.
+    /// Returns packet_length and padding_length with `more` bytes of padding than the minimum.
+    ///
+    /// # Errors
+    /// The packet or its padding would be too long.
     pub fn head_padded(&self, payload_len: usize, more: usize) -> Result<[u8; 5], SealError> {
         let padding = self.padding(payload_len) + more;
         let packet_length = 1 + payload_len + padding;
@@ -116,8 +121,8 @@ impl Framing {
         }
     }
 
-    /// Moves `at` behind a packet of `packet_len` bytes on the wire, tag included: `sequence`
-    /// and `packets` by one, `bytes` by what the cipher enciphered of it.
+    /// Advances `at` past a packet of `packet_len` bytes on the wire, tag included: `sequence` and
+    /// `packets` by one, `bytes` by the number of encrypted bytes.
     pub fn advance(&self, at: &mut Position, packet_len: usize) {
         at.sequence = at.sequence.wrapping_add(1);
         at.packets = at.packets.wrapping_add(1);
@@ -125,8 +130,8 @@ impl Framing {
         at.bytes = at.bytes.wrapping_add(enciphered as u64);
     }
 
-    /// Bytes on the wire of the packet that says `packet_length`, tag included; the bound on
-    /// what a peer can make us receive.
+    /// Returns the bytes on the wire of a packet with this packet_length, tag included. The check
+    /// bounds what a peer can make us receive.
     pub(super) fn check_length(&self, packet_length: u32) -> Result<usize, OpenError> {
         let bad = OpenError::BadLength { packet_length };
         let length = usize::try_from(packet_length).map_err(|_| bad)?;
@@ -139,12 +144,12 @@ impl Framing {
         }
     }
 
-    /// Checks that `packet` is laid out as [`Framing::head`] says; returns where its tag starts.
+    /// Checks that the layout of `packet` matches [`Framing::head`]; returns the offset of its tag.
     pub(super) fn check_layout(&self, packet: &[u8]) -> Result<usize, SealError> {
         self.tag_at(packet, packet.len())
     }
 
-    /// The same for a packet of `len` bytes that begins like this.
+    /// Checks a packet of `len` bytes that starts with `front`; returns the offset of its tag.
     pub(super) fn tag_at(&self, front: &[u8], len: usize) -> Result<usize, SealError> {
         let bad = SealError::BadLayout { len };
         let head = front.first_chunk::<LENGTH_FIELD>().ok_or(bad)?;

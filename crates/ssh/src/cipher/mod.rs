@@ -1,9 +1,9 @@
-//! Ciphers and MACs: which there are, how a packet is laid out for each, and the keys that seal
+//! Ciphers and MACs: the supported algorithms, the packet layout for each, and the keys that seal
 //! and open packets in place.
 //!
-//! [`SealingKey`] and [`OpeningKey`] never change once made. What a cipher must know about the
-//! stream, the [`Position`], comes with every call. So packets of one connection can be sealed
-//! or opened on any thread and in any order.
+//! [`SealingKey`] and [`OpeningKey`] are immutable. The position in the stream, which a cipher
+//! needs, is the argument [`Position`] of every call, so packets of one connection can be sealed or
+//! opened on any thread and in any order.
 //!
 //! ```text
 //!  | packet_length | padding_length | payload | padding | tag |

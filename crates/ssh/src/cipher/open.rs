@@ -10,16 +10,17 @@ use super::suite::{Ctr, Mac, Suite};
 use super::table::PLAIN;
 use super::{CipherSpec, Framing, KeyMaterial, MacSpec, OpenError, Position, SealError};
 
-/// Opens the packets of one direction between two NEWKEYS.
+/// Key that opens the packets of one direction between two NEWKEYS.
 ///
-/// Never changes, so an `Arc` of it can be on every thread; nothing is allocated for a packet.
+/// The key is immutable, so an `Arc` of it can be used on every thread; opening a packet allocates
+/// nothing.
 pub struct OpeningKey {
     framing: Framing,
     suite: Suite<chacha::OpeningKey>,
 }
 
 impl OpeningKey {
-    /// Before the first NEWKEYS: nothing is enciphered or authenticated.
+    /// Returns the key in use before the first NEWKEYS: no encryption and no MAC.
     pub fn plain() -> Self {
         Self {
             framing: Framing::new(&PLAIN, None),
@@ -27,9 +28,10 @@ impl OpeningKey {
         }
     }
 
-    /// A key for `cipher`, with `mac` exactly when the cipher has no tag of its own.
+    /// Creates a key for `cipher`, with `mac` if and only if the cipher has no tag of its own.
     ///
-    /// Fails when the material has the wrong lengths.
+    /// # Errors
+    /// The key material has wrong lengths.
     pub fn new(
         cipher: &CipherSpec,
         mac: Option<&MacSpec>,
@@ -39,26 +41,25 @@ impl OpeningKey {
         Ok(Self { framing, suite })
     }
 
-    /// Whether opening costs nothing: there is neither cipher nor MAC.
+    /// Returns true if opening costs nothing, because there is neither cipher nor MAC.
     pub fn is_free(&self) -> bool {
         self.suite.is_free()
     }
 
-    /// How packets are laid out; what moves the [`Position`] on.
+    /// Returns the packet layout, which also advances the [`Position`].
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Bytes that [`OpeningKey::peek_length`] needs, the same for every cipher.
+    /// Returns the bytes that [`OpeningKey::peek_length`] needs, the same for every cipher.
     pub fn head_len(&self) -> usize {
         LENGTH_FIELD
     }
 
-    /// How many bytes the packet that starts with `head` takes on the wire, tag included.
+    /// Returns the bytes on the wire, tag included, of the packet that starts with `head`.
     ///
-    /// `head` stays as it is: an enciphered length is deciphered in a copy. The answer is not
-    /// authenticated yet, but is bounded: at most [`super::MAX_PACKET_LENGTH`] with length field
-    /// and tag on top.
+    /// `head` is unchanged: an encrypted length is decrypted in a copy. The result is not
+    /// authenticated but bounded: at most [`super::MAX_PACKET_LENGTH`] plus length field and tag.
     pub fn peek_length(&self, at: Position, head: &[u8]) -> Result<usize, OpenError> {
         let length = self.length(at, head)?;
         self.framing.check_length(u32::from_be_bytes(length))
@@ -80,11 +81,10 @@ impl OpeningKey {
         Ok(length)
     }
 
-    /// Checks the tag of `packet`, deciphers it where it lies, and returns where in it the
-    /// payload is.
+    /// Verifies and decrypts `packet` in place; returns the range of the payload in it.
     ///
-    /// `packet` is exactly the bytes that [`OpeningKey::peek_length`] told. After an error its
-    /// contents are worthless, and so is the connection.
+    /// `packet` has exactly the length that [`OpeningKey::peek_length`] returned. After an error
+    /// its content is undefined, and the connection must be closed.
     pub fn open(&self, at: Position, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
         let expected = self.peek_length(at, packet)?;
         let short = OpenError::Short {
@@ -133,7 +133,7 @@ fn open_with_mac(
     }
 }
 
-/// Where the payload of an opened packet is, without its tag.
+/// Returns the range of the payload in an opened packet without its tag.
 fn payload(body: &[u8]) -> Result<Range<usize>, OpenError> {
     let start = LENGTH_FIELD + 1;
     let padding_length = body.get(LENGTH_FIELD).copied().unwrap_or_default();

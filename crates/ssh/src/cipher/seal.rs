@@ -8,17 +8,18 @@ use super::suite::{Ctr, Mac, Suite};
 use super::table::PLAIN;
 use super::{CipherSpec, Framing, KeyMaterial, MacSpec, Position, SealError};
 
-/// Seals the packets of one direction between two NEWKEYS.
+/// Key that seals the packets of one direction between two NEWKEYS.
 ///
-/// Never changes, so an `Arc` of it can be on every thread; nothing is allocated for a packet.
-/// The caller must not use a [`Position`] twice: that reveals what both packets say.
+/// The key is immutable, so an `Arc` of it can be used on every thread; sealing a packet allocates
+/// nothing. The caller must use each [`Position`] only once: using it twice reveals the plaintext
+/// of both packets.
 pub struct SealingKey {
     framing: Framing,
     suite: Suite<chacha::SealingKey>,
 }
 
 impl SealingKey {
-    /// Before the first NEWKEYS: nothing is enciphered or authenticated.
+    /// Returns the key in use before the first NEWKEYS: no encryption and no MAC.
     pub fn plain() -> Self {
         Self {
             framing: Framing::new(&PLAIN, None),
@@ -26,9 +27,10 @@ impl SealingKey {
         }
     }
 
-    /// A key for `cipher`, with `mac` exactly when the cipher has no tag of its own.
+    /// Creates a key for `cipher`, with `mac` if and only if the cipher has no tag of its own.
     ///
-    /// Fails when the material has the wrong lengths.
+    /// # Errors
+    /// The key material has wrong lengths.
     pub fn new(
         cipher: &CipherSpec,
         mac: Option<&MacSpec>,
@@ -38,23 +40,23 @@ impl SealingKey {
         Ok(Self { framing, suite })
     }
 
-    /// Whether sealing costs nothing: there is neither cipher nor MAC.
+    /// Returns true if sealing costs nothing, because there is neither cipher nor MAC.
     pub fn is_free(&self) -> bool {
         self.suite.is_free()
     }
 
-    /// Whether [`SealingKey::seal_from`] is to be had: AES-GCM reads what it seals once, and need not write to
-    /// where it reads.
+    /// Returns true if [`SealingKey::seal_from`] is available: AES-GCM reads its input once and can
+    /// write its output elsewhere.
     pub fn seals_from_elsewhere(&self) -> bool {
         matches!(self.suite, Suite::Gcm(_))
     }
 
-    /// How to lay packets out for [`SealingKey::seal`].
+    /// Returns the packet layout for [`SealingKey::seal`].
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Enciphers `packet` where it lies and fills in its tag.
+    /// Encrypts `packet` in place and fills in its tag.
     ///
     /// `packet` is one whole packet: [`Framing::head`], payload, padding, and room for the tag.
     pub fn seal(&self, at: Position, packet: &mut [u8]) -> Result<(), SealError> {
@@ -85,12 +87,12 @@ impl SealingKey {
         .map_err(|_| SealError::Failed)
     }
 
-    /// Seals a packet of which the end is elsewhere: `head` is what [`SealingKey::seal`] takes up to somewhere
-    /// in the payload, `from` the rest of that and padding, of which each byte is read once, and `to` is
-    /// for what becomes of it, and for the tag.
+    /// Seals a packet whose end is elsewhere: `head` is the packet up to some point in the payload,
+    /// `from` the rest of the payload and the padding, each byte of which is read once, and `to`
+    /// receives the ciphertext of `from` and the tag.
     ///
     /// # Errors
-    /// The cipher has no such way, or the lengths do not fit each other.
+    /// The cipher does not support it, or the lengths do not match.
     pub fn seal_from(
         &self,
         at: Position,

@@ -7,18 +7,18 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 use super::table::Mode;
 use super::{CipherSpec, Framing, MacSpec, Position, SealError};
 
-/// What one direction's keys are made of (RFC 4253 section 7.2).
+/// Keys of one direction (RFC 4253 section 7.2).
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 pub struct KeyMaterial {
-    /// `CipherSpec::iv_len` bytes.
+    /// Initial IV, `CipherSpec::iv_len` bytes.
     pub iv: Vec<u8>,
-    /// `CipherSpec::key_len` bytes.
+    /// Encryption key, `CipherSpec::key_len` bytes.
     pub key: Vec<u8>,
-    /// `MacSpec::key_len` bytes; empty without a MAC.
+    /// Integrity key, `MacSpec::key_len` bytes; empty without a MAC.
     pub mac_key: Vec<u8>,
 }
 
-/// The state that sealing and opening have in common: AES-GCM and AES-CTR keys work both ways.
+/// AES-GCM state for sealing and opening: the key works both ways.
 pub(super) struct Gcm {
     key: LessSafeKey,
     fixed: [u8; 4],
@@ -39,8 +39,8 @@ impl Gcm {
         })
     }
 
-    /// RFC 5647 section 7.1: four fixed bytes, then an invocation counter that starts where the
-    /// IV says.
+    /// Returns the nonce of a packet (RFC 5647 section 7.1): four fixed bytes, then an invocation
+    /// counter that starts at the value in the IV.
     fn nonce(&self, at: Position) -> Nonce {
         let mut nonce = [0; aead::NONCE_LEN];
         let (fixed, counter) = nonce.split_at_mut(self.fixed.len());
@@ -60,7 +60,7 @@ impl Gcm {
             .seal_in_place_separate_tag(nonce, Aad::from(length), body)
     }
 
-    /// The same for a body that ends elsewhere: `from` is sealed to where `to` begins, before the tag.
+    /// Seals a body whose end is elsewhere: the ciphertext of `from` and then the tag go to `to`.
     pub(super) fn seal_from(
         &self,
         at: Position,
@@ -106,8 +106,8 @@ impl Ctr {
         })
     }
 
-    /// Enciphers or deciphers bytes that start at `at.bytes` of the stream, always a whole
-    /// number of blocks (RFC 4344 section 4).
+    /// Encrypts or decrypts bytes at position `at.bytes` of the stream, which is a whole number of
+    /// blocks (RFC 4344 section 4).
     pub(super) fn apply(&self, at: Position, bytes: &mut [u8]) -> Result<(), Unspecified> {
         let block = self
             .counter
@@ -133,8 +133,8 @@ impl Mac {
         })
     }
 
-    /// Over sequence number and packet (RFC 4253 section 6.4). The context is copied, so the
-    /// key's two hash blocks are not hashed again for each packet.
+    /// Computes the MAC of sequence number and packet (RFC 4253 section 6.4). The HMAC context is
+    /// copied, so the key's two hash blocks are not hashed again for each packet.
     pub(super) fn tag(&self, at: Position, packet: &[u8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&at.sequence.to_be_bytes());
@@ -143,7 +143,7 @@ impl Mac {
     }
 }
 
-/// What a direction seals or opens with; `C` is chacha20-poly1305's key for that direction.
+/// Algorithms and keys of one direction; `C` is the chacha20-poly1305 key for that direction.
 pub(super) enum Suite<C> {
     Plain,
     Clear(Box<Mac>),
@@ -153,7 +153,7 @@ pub(super) enum Suite<C> {
 }
 
 impl<C> Suite<C> {
-    /// Neither cipher nor MAC: a packet costs nothing.
+    /// Returns true if there is neither cipher nor MAC, so that a packet costs nothing.
     pub(super) fn is_free(&self) -> bool {
         matches!(self, Self::Plain)
     }
@@ -189,8 +189,8 @@ fn check(
     mac: Option<&MacSpec>,
     keys: &KeyMaterial,
 ) -> Result<Framing, SealError> {
-    // A cipher without a tag of its own must not go without a MAC, nor one with it have two.
-    // Without any cipher both are whoever renounced the cipher's to choose.
+    // A cipher without a tag of its own needs a MAC, and an AEAD cipher must not have one. If
+    // encryption was disabled, the MAC is optional.
     let right_mac = cipher.is_none() || cipher.is_aead() != mac.is_some();
     if keys.key.len() == cipher.key_len && keys.iv.len() == cipher.iv_len && right_mac {
         Ok(Framing::new(cipher, mac))

@@ -1,20 +1,20 @@
 use aws_lc_rs::{aead, cipher as aes, hmac};
 
-/// A row of [`CIPHERS`].
+/// Parameters of a cipher, an entry of [`CIPHERS`].
 #[derive(Debug)]
 pub struct CipherSpec {
-    /// SSH's name.
+    /// Algorithm name in SSH.
     pub name: &'static str,
-    /// Bytes of key to derive.
+    /// Length of the encryption key in bytes.
     pub key_len: usize,
-    /// Bytes of IV to derive.
+    /// Length of the initial IV in bytes.
     pub iv_len: usize,
-    /// What a packet is padded to a multiple of, in bytes.
+    /// Block length in bytes to which packets are padded.
     pub block_len: usize,
-    /// Bytes of authentication tag; 0 where a MAC from [`MACS`] gives it.
+    /// Length of the authentication tag in bytes; 0 if a MAC from [`MACS`] is used.
     pub tag_len: usize,
-    /// Bytes after which OpenSSH wants new keys: 2^32 blocks of 16 bytes (RFC 4344 section 3.2),
-    /// and 1 GiB for smaller blocks (packet.c `ssh_set_newkeys`).
+    /// Bytes after which OpenSSH rekeys: 2^32 blocks of 16 bytes (RFC 4344 section 3.2), and 1 GiB
+    /// for smaller blocks (packet.c `ssh_set_newkeys`).
     pub rekey_after: u64,
     pub(super) mode: Mode,
 }
@@ -28,35 +28,35 @@ pub(super) enum Mode {
 }
 
 impl CipherSpec {
-    /// Whether it enciphers nothing.
+    /// Returns true if the cipher does not encrypt.
     pub fn is_none(&self) -> bool {
         matches!(self.mode, Mode::Plain)
     }
 
-    /// Whether the cipher authenticates by itself, so that no MAC is negotiated.
+    /// Returns true if the cipher authenticates by itself (AEAD), so that no MAC is negotiated.
     pub fn is_aead(&self) -> bool {
         self.tag_len > 0
     }
 }
 
-/// A row of [`MACS`].
+/// Parameters of a MAC, an entry of [`MACS`].
 #[derive(Debug)]
 pub struct MacSpec {
-    /// SSH's name.
+    /// Algorithm name in SSH.
     pub name: &'static str,
-    /// Bytes of key to derive.
+    /// Length of the integrity key in bytes.
     pub key_len: usize,
-    /// Bytes of authentication tag.
+    /// Length of the MAC in bytes.
     pub tag_len: usize,
-    /// Encrypt-then-MAC: over the enciphered packet, its length in the clear (OpenSSH PROTOCOL
-    /// section 1.5).
+    /// True for encrypt-then-MAC: computed over the encrypted packet with an unencrypted length
+    /// (OpenSSH PROTOCOL section 1.5).
     pub etm: bool,
     pub(super) algorithm: hmac::Algorithm,
 }
 
 const GIB: u64 = 1 << 30;
 
-/// Before the first NEWKEYS (RFC 4253 section 6): blocks of 8, no tag.
+/// Cipher before the first NEWKEYS (RFC 4253 section 6): blocks of 8 bytes, no tag.
 pub(super) static PLAIN: CipherSpec = CipherSpec {
     name: "none",
     key_len: 0,
@@ -67,8 +67,9 @@ pub(super) static PLAIN: CipherSpec = CipherSpec {
     mode: Mode::Plain,
 };
 
-/// None, after authentication, where both ends were told to do without (HPN-SSH's NONE). Not in
-/// [`CIPHERS`]: nobody can name it. Its limit is HPN-SSH's: 2^32 blocks of 8 bytes.
+/// Cipher `none` after authentication, if both ends were told to disable encryption (as HPN-SSH's
+/// NONE). It is not in [`CIPHERS`], so it cannot be selected by name. Its rekey limit is HPN-SSH's:
+/// 2^32 blocks of 8 bytes.
 pub(crate) static NONE: CipherSpec = CipherSpec {
     name: "none",
     key_len: 0,
@@ -79,7 +80,7 @@ pub(crate) static NONE: CipherSpec = CipherSpec {
     mode: Mode::Plain,
 };
 
-/// Every cipher there is, fastest first on a processor with AES instructions.
+/// All supported ciphers, fastest first on a processor with AES instructions.
 pub static CIPHERS: &[CipherSpec] = &[
     CipherSpec {
         name: "aes128-gcm@openssh.com",
@@ -137,7 +138,7 @@ pub static CIPHERS: &[CipherSpec] = &[
     },
 ];
 
-/// Every MAC there is, in our order of preference.
+/// All supported MACs, in our order of preference.
 pub static MACS: &[MacSpec] = &[
     MacSpec {
         name: "hmac-sha2-256-etm@openssh.com",
@@ -169,18 +170,18 @@ pub static MACS: &[MacSpec] = &[
     },
 ];
 
-/// The cipher of that name.
+/// Returns the cipher with this name.
 pub fn cipher(name: &str) -> Option<&'static CipherSpec> {
     CIPHERS.iter().find(|c| c.name == name)
 }
 
-/// The MAC of that name.
+/// Returns the MAC with this name.
 pub fn mac(name: &str) -> Option<&'static MacSpec> {
     MACS.iter().find(|m| m.name == name)
 }
 
-/// Names of [`CIPHERS`] in the order to offer them: AES-GCM first on a processor with AES
-/// instructions (`has_aes`), chacha20-poly1305 first on one without.
+/// Returns the names of [`CIPHERS`] in the order to offer them: AES-GCM first on a processor with
+/// AES instructions (`has_aes`), else chacha20-poly1305 first.
 pub fn preferred_order(has_aes: bool) -> Vec<&'static str> {
     let chacha = |c: &&CipherSpec| matches!(c.mode, Mode::ChaCha);
     let (first, rest): (Vec<_>, Vec<_>) = if has_aes {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Every cipher with every MAC it can have.
+/// Returns every cipher with every MAC that it can have.
 fn suites() -> Vec<(&'static CipherSpec, Option<&'static MacSpec>)> {
     let mut all = Vec::new();
     for cipher in CIPHERS {
@@ -114,8 +114,8 @@ fn a_changed_byte_anywhere_is_refused() {
             for bit in [1, 0x80] {
                 let mut changed = packet.clone();
                 changed[i] ^= bit;
-                // A changed length is found when it is peeked at, or makes the packet another
-                // size, or fails the tag.
+                // A changed length is detected when it is read, or changes the packet's size, or
+                // fails the tag.
                 assert!(opening.open(at, &mut changed).is_err(), "{name} byte {i}");
             }
         }
@@ -267,7 +267,7 @@ fn the_order_of_ciphers_follows_the_processor() {
     assert!(cipher("none").is_none() && mac("none").is_none());
 }
 
-/// Against packets that tests/fixtures/cipher/make.py sealed with another library.
+/// Compares with packets that tests/fixtures/cipher/make.py sealed with another library.
 #[test]
 fn packets_are_sealed_as_another_implementation_seals_them() {
     let at = Position {
@@ -315,7 +315,7 @@ fn what_is_sealed_from_elsewhere_is_what_is_sealed_where_it_lies() {
                     assert!([head, to].concat() == there, "{name} {len} {inside}");
                 }
             }
-            // Lengths that do not fit each other.
+            // Lengths that do not match.
             whole.push(0);
             let (head, rest) = whole.split_at_mut(5);
             let mut to = vec![0; rest.len()];

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, PeerMisbehaved};
 
-/// ServerAliveInterval: silence is measured, not time.
+/// Keepalive timer (ServerAliveInterval), which counts the time since the last received data.
 pub(super) struct KeepAlive {
     interval: Option<Duration>,
     count: u32,

@@ -1,4 +1,4 @@
-//! A connection in either role: transport, authentication and channels as one machine.
+//! An SSH connection in either role: transport, authentication and channels as one state machine.
 
 mod alive;
 mod partial_packet;
@@ -33,108 +33,109 @@ use crate::transport::{
 /// Settings of a [`Connection`].
 #[derive(Clone)]
 pub struct ConnectionConfig {
-    /// Identification, algorithms, rekeying.
+    /// Identification, algorithms and rekeying.
     pub transport: TransportConfig,
-    /// Windows and packets of channels.
+    /// Window and packet sizes of channels.
     pub channels: ChannelsConfig,
-    /// Ask the peer for a sign of life after this long without one (ServerAliveInterval).
+    /// Time without data from the peer after which a keepalive is sent (ServerAliveInterval).
     pub alive_interval: Option<Duration>,
-    /// Give up after this many unanswered in a row (ServerAliveCountMax).
+    /// Unanswered keepalives after which the connection is given up (ServerAliveCountMax).
     pub alive_count: u32,
 }
 
-/// What a [`Connection`] tells its owner.
+/// Event of a [`Connection`] for its owner.
 #[derive(Debug)]
 pub enum Event {
-    /// The transport's.
+    /// Transport event.
     Transport(TransportEvent),
-    /// Authentication's, of a client.
+    /// Authentication event of a client.
     Auth(AuthEvent),
-    /// Authentication's, of a server.
+    /// Authentication event of a server.
     Login(LoginEvent),
-    /// A channel's.
+    /// Channel event.
     Channel(ChannelEvent),
-    /// Authentication was not what the channel that was opened with it had hoped for: there is
-    /// no such channel, and its events were the last.
+    /// Authentication failed at the request with which a channel was opened early
+    /// ([`Early::Opening`]). The channel does not exist, and has no further events.
     Retracted,
 }
 
-/// What leaves before authentication has succeeded. Never anything with compression, whose start
-/// both ends tie to the success.
+/// Messages that a client sends before authentication has succeeded. With compression there are
+/// none, since both ends start it at the success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Early {
-    /// Authentication.
+    /// Authentication messages only.
     #[default]
     Nothing,
-    /// What opens a channel, and so many bytes of its data that they are a greeting and nothing of
-    /// the user's. After a refusal sshd answers each message with UNIMPLEMENTED (auth2.c,
-    /// dispatch_protocol_error), and authentication goes on: [`Event::Retracted`].
+    /// Messages that open a channel, and this number of bytes of its data, which are a greeting and
+    /// no user data. After a refusal sshd answers each of them with UNIMPLEMENTED (auth2.c,
+    /// dispatch_protocol_error), and authentication continues: [`Event::Retracted`].
     Opening(u32),
-    /// Everything. Only for a key that has worked on this host key before: a refusal then ends the
-    /// connection, and the owner connects again without.
+    /// All messages. Only for a key that has worked with this host key before: a refusal ends the
+    /// connection, and the owner connects again without early data.
     Everything,
 }
 
 /// One side of an SSH connection, without I/O and without a clock.
 ///
-/// Contract, in the order a loop does it:
+/// Contract, in the order of an event loop:
 ///
-/// 1. [`Connection::handle_input`] with what was received, [`Connection::handle_timeout`] when
-///    the time of [`Connection::poll_timeout`] has come.
-/// 2. [`Connection::poll_event`] until it is empty, answering as each event asks
+/// 1. Call [`Connection::handle_input`] with received data, and [`Connection::handle_timeout`] at
+///    the time that [`Connection::poll_timeout`] returns.
+/// 2. Call [`Connection::poll_event`] until it returns `None`, and answer each event
 ///    ([`Connection::accept_host_key`], [`Connection::start_auth`], [`Connection::auth`],
-///    [`Connection::decide`], [`Connection::channels`]). After [`Connection::accept_host_key`]
-///    and [`Connection::decide`], go back to 1 with what is left of the input: nothing is read
-///    past an unapproved key.
-/// 3. [`Connection::poll_output`] while the caller wants more: each packet is sealed by the
-///    caller, on any thread, and written in order.
+///    [`Connection::decide`], [`Connection::channels`]). After [`Connection::accept_host_key`] and
+///    [`Connection::decide`], return to 1 with the rest of the input: nothing is read past an
+///    unapproved key.
+/// 3. Call [`Connection::poll_output`] while there is room to write: the caller seals each packet,
+///    on any thread, and writes them in order.
 ///
-/// An error ends the connection; send nothing but what [`Connection::poll_output`] still holds.
+/// An error ends the connection; after it, send only what [`Connection::poll_output`] still
+/// returns.
 pub struct Connection {
     role: Role,
     transport: Transport,
     auth: Authentication,
     channels: Channels,
-    /// A packet of data that was begun, and whose end has not come.
+    /// Data packet whose data is passed on as it arrives, and whose end has not arrived.
     coming: Option<PartialPacket>,
     authenticated: bool,
-    /// A client that does without a cipher has to ask for it.
+    /// True if this client has still to start the rekey that disables encryption.
     asks_for_none: bool,
-    /// Authentication was asked for, ahead of its start.
+    /// True if the service request was sent before authentication started.
     asked_service: bool,
     early: Early,
-    /// Messages of channels that left before authentication had succeeded.
+    /// Number of channel messages sent before authentication succeeded.
     sent_early: u32,
     alive: KeepAlive,
     proofs: Proofs,
     events: VecDeque<Event>,
 }
 
-/// Who proves what.
+/// State of authentication.
 enum Authentication {
-    /// Nothing has been said yet.
+    /// Authentication has not started.
     Unbegun,
-    /// We, to the server.
+    /// We authenticate to the server.
     Ours(UserAuth),
-    /// The client, to us.
+    /// The client authenticates to us.
     Theirs(Login),
-    /// The client has, to another process.
+    /// The client has authenticated to another process.
     Over,
 }
 
 impl Connection {
-    /// A client's connection with identification and KEXINIT ready to be sent.
+    /// Creates a client's connection with identification and KEXINIT queued.
     ///
     /// # Errors
-    /// The settings make no sense.
+    /// The settings are invalid.
     pub fn client(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
         Self::new(Role::Client, config, pool, random)
     }
 
-    /// A server's, the same.
+    /// Creates a server's connection with identification and KEXINIT queued.
     ///
     /// # Errors
-    /// The settings make no sense.
+    /// The settings are invalid.
     pub fn server(config: ConnectionConfig, pool: Pool, random: Random) -> Result<Self, Error> {
         Self::new(Role::Server, config, pool, random)
     }
@@ -162,22 +163,23 @@ impl Connection {
         })
     }
 
-    /// Keeps what keys are made of, for [`Connection::hand_over`].
+    /// Keeps the key material, which [`Connection::hand_over`] needs.
     pub fn keep_keys(&mut self) {
         self.transport.keep_keys();
     }
 
-    /// A server's connection as bytes, right behind [`LoginEvent::Success`] and once
-    /// [`Connection::poll_output`] has nothing more; what was received and not handled goes with
-    /// it. `None` at any other time, and without [`Connection::keep_keys`] at the beginning.
+    /// Serializes a server's connection, unprocessed input included. Call it right after
+    /// [`LoginEvent::Success`], once [`Connection::poll_output`] returns nothing. `None` at any
+    /// other time, and without an early [`Connection::keep_keys`].
     pub fn hand_over(&self, now: Instant) -> Option<Handover> {
         self.transport.hand_over(now)
     }
 
-    /// A server's connection that goes on where another was handed over.
+    /// Continues a server's connection that another process has serialized with
+    /// [`Connection::hand_over`].
     ///
     /// # Errors
-    /// The settings make no sense, or the bytes are no such connection.
+    /// The settings are invalid, or the bytes are malformed.
     pub fn taken_over(
         config: ConnectionConfig,
         pool: Pool,
@@ -204,7 +206,10 @@ impl Connection {
         })
     }
 
-    /// Handles received bytes; takes whole packets from the front of `buf` and leaves the rest.
+    /// Processes received bytes: takes whole packets from the front of `buf` and leaves the rest.
+    ///
+    /// # Errors
+    /// Any violation of the protocol, which ends the connection.
     pub fn handle_input(&mut self, now: Instant, buf: &mut BytesMut) -> Result<(), Error> {
         self.alive.hear(now);
         while self.goes_on(buf)
@@ -218,8 +223,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A key of the client's waits for [`Connection::decide`]: what it sends next may be legal
-    /// only once that is done.
+    /// Returns true while a key of the client waits for [`Connection::decide`]: the decision
+    /// determines which messages are legal next.
     fn waits(&self) -> bool {
         matches!(&self.auth, Authentication::Theirs(login) if login.waits())
     }
@@ -255,10 +260,10 @@ impl Connection {
         }
     }
 
-    /// The answer to [`LoginEvent::Key`]: whether the account may be entered with that key.
+    /// Answers [`LoginEvent::Key`]: true if the key may log in to the account.
     ///
     /// # Errors
-    /// The client has tried too often.
+    /// The client has reached the limit of refused requests.
     pub fn decide(&mut self, allowed: bool) -> Result<(), Error> {
         let Authentication::Theirs(login) = &mut self.auth else {
             return Ok(());
@@ -267,8 +272,8 @@ impl Connection {
         self.drain_login(decided)
     }
 
-    /// Takes over what a login says. Its messages go to the transport at once, where
-    /// compression and the next phase begin right behind its success.
+    /// Moves the login's messages and events to the transport and the owner. Messages go to the
+    /// transport at once, since compression and the next phase start right after USERAUTH_SUCCESS.
     fn drain_login(&mut self, done: Result<(), Error>) -> Result<(), Error> {
         let Authentication::Theirs(login) = &mut self.auth else {
             return done;
@@ -287,9 +292,9 @@ impl Connection {
         done
     }
 
-    /// As OpenSSH (packet.c, ssh_packet_need_rekeying), neither side begins a key exchange before
-    /// authentication is done: a client's KEXINIT could cross the success with which compression
-    /// starts.
+    /// Starts a key exchange if one is due and authentication is done, as OpenSSH does (packet.c,
+    /// ssh_packet_need_rekeying): an earlier KEXINIT of the client could cross the success at which
+    /// compression starts.
     fn rekey_in_time(&mut self, now: Instant) -> Result<(), Error> {
         if !self.authenticated {
             return Ok(());
@@ -300,36 +305,36 @@ impl Connection {
         self.transport.handle_timeout(now)
     }
 
-    /// Does without a cipher, or without cipher and MAC, after authentication, if the peer was told
-    /// the same; [`Connection::negotiated`] tells.
+    /// Disables encryption, or encryption and MAC, after authentication, if the peer was told to do
+    /// so too; [`Connection::negotiated`] shows the result.
     pub fn renounce(&mut self, renounced: DisabledProtection) {
         self.asks_for_none = self.role == Role::Client && renounced != DisabledProtection::Nothing;
         self.transport.renounce(renounced);
     }
 
-    /// All that this server could offer, where it offers less:
-    /// [`crate::PeerIncompatible::NoCommon`] says whether that would have done.
+    /// Sets everything that this server could offer while it offers less, so that
+    /// [`crate::PeerIncompatible::NoCommon`] can tell if that would have sufficed.
     pub fn set_could_offer(&mut self, all: Proposal) {
         self.transport.set_could_offer(all);
     }
 
-    /// Has others help with opening what comes.
+    /// Lets helper threads open received packets.
     pub fn set_helper(&mut self, helper: Helper) {
         self.transport.set_helper(helper);
     }
 
-    /// How long what is sent may stay where it lies: until it is sent where it is neither sealed nor
-    /// compressed.
+    /// Returns how long sent packets may borrow their payload: until they are sent if they are
+    /// neither sealed nor compressed.
     pub fn outlying(&self) -> BorrowPolicy {
         self.transport.outlying()
     }
 
-    /// Whether what is sent needs no sealing.
+    /// Returns true if sent packets need no sealing.
     pub(super) fn sends_clear(&self) -> bool {
         self.transport.sends_clear()
     }
 
-    /// What was sent on the hope that this request would be the last was for nothing.
+    /// Discards the early channel messages after a refused authentication request.
     fn retract(&mut self) {
         if let Early::Opening(_) = self.early {
             self.early = Early::Nothing;
@@ -367,19 +372,19 @@ impl Connection {
         }
     }
 
-    /// Does what takes long while the peer is waited for; see [`Transport::prepare`].
+    /// Does slow computations while waiting for the peer; see [`Transport::prepare`].
     pub fn prepare(&mut self) -> Result<(), Error> {
         self.transport.prepare()
     }
 
-    /// What happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.drain_events();
         self.events.pop_front()
     }
 
-    /// The next packet to seal and write. Call only while there is room for it: what is not
-    /// taken stays with its channel, where a key exchange or a closed window can hold it.
+    /// Returns the next packet to seal and write. Call it only while there is room to write: other
+    /// data stays with its channel, where a key exchange or a closed window can hold it back.
     pub fn poll_output(&mut self) -> Result<Option<Output>, Error> {
         loop {
             if let Some(output) = self.transport.poll_output() {
@@ -410,7 +415,7 @@ impl Connection {
         }
     }
 
-    /// Time has come: keepalives, rekeying by time.
+    /// Handles expired timers: keepalives and rekeying by time.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
         self.rekey_in_time(now)?;
         if self.authenticated && self.alive.due(now)? {
@@ -419,7 +424,7 @@ impl Connection {
         Ok(())
     }
 
-    /// When [`Connection::handle_timeout`] wants to be called.
+    /// Returns the time at which to call [`Connection::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let alive = self.alive.deadline().filter(|_| self.authenticated);
         let rekey = self.transport.poll_timeout().filter(|_| self.authenticated);
@@ -429,30 +434,33 @@ impl Connection {
         }
     }
 
-    /// The owner trusts the key of [`TransportEvent::HostKey`].
+    /// Reports that the owner trusts the key of [`TransportEvent::HostKey`].
     pub fn accept_host_key(&mut self) -> Result<(), Error> {
         self.transport.accept_host_key()
     }
 
-    /// Sends `len` bytes that mean nothing, where that may be: once our authentication has begun,
-    /// in no key exchange, and with zlib@openssh.com only behind the login; returns whether it did.
+    /// Sends IGNORE with `len` bytes if that is permitted: after our authentication has started,
+    /// outside of a key exchange, and with zlib@openssh.com only after login. Returns true if it
+    /// was sent.
     pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
         let known = matches!(self.auth, Authentication::Ours(_));
         Ok(known && self.transport.ignore(len)?)
     }
 
-    /// Asks for authentication ahead of [`Connection::start_auth`], which may be long in coming; no input may be handled
-    /// in between. The host key must have been accepted.
+    /// Requests the ssh-userauth service before [`Connection::start_auth`], which may come much
+    /// later; no input may be processed in between. The host key must have been accepted.
     ///
-    /// sshd leaves Nagle's algorithm on (RFC 9293 section 3.7.4): behind an answer to this that is not acknowledged
-    /// yet, that of authentication waits for a round trip.
+    /// sshd keeps Nagle's algorithm on (RFC 9293 section 3.7.4): while its answer to the service
+    /// request is not acknowledged, its answer to the authentication request waits for a round
+    /// trip.
     pub fn request_service(&mut self) -> Result<(), Error> {
         self.asked_service = true;
         let request = UserAuth::service_request();
         self.transport.send(wire::PacketBuf::from_payload(&request))
     }
 
-    /// Starts authentication; the host key must have been accepted.
+    /// Starts authentication, with the messages of `early` sent before its success; the host key
+    /// must have been accepted.
     pub fn start_auth(&mut self, config: AuthConfig, early: Early) -> Result<(), Error> {
         let mut auth = UserAuth::new(config);
         match self.asked_service {
@@ -474,17 +482,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether everything goes out before authentication has succeeded.
+    /// Returns true if all messages are sent before authentication has succeeded.
     pub fn is_early(&self) -> bool {
         self.early == Early::Everything && !self.authenticated
     }
 
-    /// Whether a channel may be opened before authentication has succeeded, and no more.
+    /// Returns true if opening a channel, and nothing else, is sent before authentication has
+    /// succeeded.
     pub fn is_opening(&self) -> bool {
         matches!(self.early, Early::Opening(_)) && !self.authenticated
     }
 
-    /// A client's authentication, to answer its events.
+    /// Returns a client's authentication, to answer its events.
     pub fn auth(&mut self) -> Option<&mut UserAuth> {
         match &mut self.auth {
             Authentication::Ours(auth) => Some(auth),
@@ -492,27 +501,27 @@ impl Connection {
         }
     }
 
-    /// The channels.
+    /// Returns the channels.
     pub fn channels(&mut self) -> &mut Channels {
         &mut self.channels
     }
 
-    /// Bytes written to a channel that have not been sent.
+    /// Returns the bytes written to a channel and not yet sent.
     pub fn queued(&self, id: ChannelId) -> usize {
         self.channels.queued(id)
     }
 
-    /// Whether authentication has succeeded.
+    /// Returns true if authentication has succeeded.
     pub fn is_authenticated(&self) -> bool {
         self.authenticated
     }
 
-    /// Room the packet that is arriving needs in one piece.
+    /// Returns the contiguous room in bytes that the arriving packet needs.
     pub fn wanted(&self) -> usize {
         self.transport.wanted()
     }
 
-    /// Tells the peer that we leave.
+    /// Sends DISCONNECT to the peer.
     pub fn disconnect(&mut self, reason: u32, text: &str) -> Result<(), Error> {
         self.transport.disconnect(reason, text)
     }
@@ -522,32 +531,33 @@ impl Connection {
         self.transport.rekey().map(|_| ())
     }
 
-    /// What a server has said before its identification: [`crate::transport::Transport::preamble`].
+    /// Returns what the server sent before its identification:
+    /// [`crate::transport::Transport::preamble`].
     pub fn preamble(&self) -> &[u8] {
         self.transport.preamble()
     }
 
-    /// The peer's identification.
+    /// Returns the peer's identification.
     pub fn peer(&self) -> Option<&Ident> {
         self.transport.peer()
     }
 
-    /// The first exchange hash, once there is one.
+    /// Returns the session identifier: the exchange hash of the first key exchange.
     pub fn session_id(&self) -> Option<&Bytes> {
         self.transport.session_id()
     }
 
-    /// What was negotiated last.
+    /// Returns the algorithms of the most recent negotiation.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.transport.negotiated()
     }
 
-    /// What EXT_INFO said so far.
+    /// Returns the content of the peer's EXT_INFO messages so far.
     pub fn extensions(&self) -> &Extensions {
         self.transport.extensions()
     }
 
-    /// Session id, host key and the server's signature over it: what an agent is bound to
+    /// Returns session identifier, host key and the server's signature, to which an agent is bound
     /// (session-bind@openssh.com).
     pub fn binding(&self) -> Option<(Bytes, Bytes, Bytes)> {
         Some((

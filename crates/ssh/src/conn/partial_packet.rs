@@ -1,4 +1,4 @@
-//! Data that are taken as they come, rather than a packet at a time.
+//! Incremental reception of data packets that are neither encrypted nor authenticated.
 
 use std::time::Instant;
 
@@ -9,21 +9,21 @@ use crate::channel::ChannelId;
 use crate::error::Error;
 use crate::transport;
 
-/// What [`Connection::begin_data`] looks at: no packet is shorter.
+/// Bytes that [`Connection::begin_data`] examines; no packet is shorter.
 pub const DATA_HEAD: usize = transport::HEAD;
 
-/// What the front of the input is to [`Connection::begin_data`].
+/// Result of [`Connection::begin_data`] for the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// Not known before it has [`DATA_HEAD`] bytes.
+    /// The input has fewer than [`DATA_HEAD`] bytes.
     Short,
-    /// Something for [`Connection::handle_input`].
+    /// Input for [`Connection::handle_input`].
     Other,
-    /// A packet of data, which is begun now.
+    /// A data packet, whose header was consumed.
     Begun,
 }
 
-/// What is still to come of a packet of data.
+/// Rest of a data packet that is still to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartialPacket {
     channel: u32,
@@ -32,17 +32,18 @@ pub(super) struct PartialPacket {
 }
 
 impl Connection {
-    /// Whether what comes is neither enciphered nor authenticated, so that nobody has to see all of a packet
-    /// before any of it.
+    /// Returns true if received packets are neither encrypted nor authenticated, so that their data
+    /// can be used before the whole packet has arrived.
     pub fn hears_clear(&self) -> bool {
         self.transport.hears_clear()
     }
 
-    /// Begins the packet at the front of `buf`, if it carries data for a channel: they are taken as they come then, by [`Connection::handle_input`], which hands on those that are in
-    /// memory, or by somebody else who says so ([`Connection::passed`]).
+    /// Starts the packet at the front of `buf` if it carries data for a channel. Its data is then
+    /// taken as it arrives, by [`Connection::handle_input`], which passes on what is in memory, or
+    /// by a caller that reads it elsewhere and reports it with [`Connection::passed`].
     ///
     /// # Errors
-    /// The peer sends more than it was granted.
+    /// The peer exceeds its window or the maximum packet.
     pub fn begin_data(&mut self, now: Instant, buf: &mut BytesMut) -> Result<Front, Error> {
         let begun = match self.transport.front(buf) {
             transport::Front::Short => return Ok(Front::Short),
@@ -65,24 +66,24 @@ impl Connection {
         Ok(Front::Begun)
     }
 
-    /// The channel, and how many bytes of data are still to come of the packet that was begun.
+    /// Returns the channel of the started packet and the data bytes still to come.
     pub fn coming(&self) -> Option<(ChannelId, usize)> {
         self.coming.map(|c| (ChannelId(c.channel), c.data))
     }
 
-    /// What is to be received before another packet begins, in bytes.
+    /// Returns the bytes, padding included, to receive before the next packet begins.
     pub fn behind(&self) -> usize {
         self.coming.map_or(0, |c| c.data + c.padding)
     }
 
-    /// `n` bytes of the data that [`Connection::coming`] tells of went elsewhere than to memory.
+    /// Reports that `n` data bytes of [`Connection::coming`] were moved elsewhere than to memory.
     pub fn passed(&mut self, n: usize) {
         if let Some(coming) = &mut self.coming {
             coming.data = coming.data.saturating_sub(n);
         }
     }
 
-    /// Takes what has come of a packet that was begun; whether another one may follow.
+    /// Consumes the received part of a started packet; returns true if another packet may follow.
     pub(super) fn goes_on(&mut self, buf: &mut BytesMut) -> bool {
         let Some(coming) = &mut self.coming else {
             return true;

@@ -1,5 +1,6 @@
-//! All host keys of a server, told to whoever has logged in and proven to whoever asks (OpenSSH's PROTOCOL, section
-//! 2.5). So a client that keeps what it knows of hosts has a new key before the old one goes (UpdateHostKeys).
+//! Host keys of a server: announced to authenticated clients and proven on request (OpenSSH's
+//! PROTOCOL, section 2.5), so that a client that maintains known_hosts has a new key before the old
+//! one is retired (UpdateHostKeys).
 
 use wire::{Field, Reader, Rest};
 
@@ -11,11 +12,11 @@ use crate::transport::Ident;
 
 const ANNOUNCE: &[u8] = b"hostkeys-00@openssh.com";
 const PROVE: &[u8] = b"hostkeys-prove-00@openssh.com";
-/// Requests that a connection has an answer to. A client has one; each signature costs this end a millisecond with
-/// an RSA key, and who asks next to nothing.
+/// Maximum number of proof requests per connection. A client sends one; each RSA signature costs a
+/// millisecond here and the client next to nothing.
 const MOST: u32 = 2;
 
-/// How far it is.
+/// State of announcement and proofs.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     announced: bool,
@@ -23,8 +24,8 @@ pub(super) struct Proofs {
 }
 
 impl Connection {
-    /// Has a server tell its client all of its host keys, once, behind authentication, where that is of use
-    /// ([`Ident::is_told_host_keys`]).
+    /// Announces all host keys to the client, once, after authentication, if the client can use
+    /// that ([`Ident::is_told_host_keys`]).
     pub fn announce_host_keys(&mut self) {
         let due = self.role == Role::Server && self.authenticated && !self.proofs.announced;
         if !due || !self.peer().is_some_and(Ident::is_told_host_keys) {
@@ -43,7 +44,7 @@ impl Connection {
         self.channels.tell(&announce);
     }
 
-    /// The answer to a client that asks for proofs; none to another request.
+    /// Returns the reply to a request for proofs; `None` for another request.
     pub(super) fn answer_about_keys(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let request = GlobalRequest::decode(payload)?;
         if request.name != PROVE || !request.want_reply {
@@ -56,8 +57,8 @@ impl Connection {
         }))
     }
 
-    /// A signature for each of the keys in `asked`, in their order; none where one is not a host key of this server
-    /// or is there twice, or where they were not announced or asked for too often.
+    /// Returns a signature for each of the keys in `asked`, in order. `None` if one is unknown or
+    /// repeated, if the keys were not announced, or after too many requests.
     fn host_key_proofs(&mut self, asked: &[u8]) -> Option<Vec<u8>> {
         if !self.proofs.announced || self.proofs.asked >= MOST {
             return None;
@@ -72,7 +73,8 @@ impl Connection {
             let blob = asked.string().ok()?;
             let at = keys.iter().position(|key| key.public().blob() == blob)?;
             let key = keys.swap_remove(at);
-            // Of an RSA key OpenSSH wants the one that was negotiated, where it was one of those.
+            // For an RSA key OpenSSH expects the negotiated signature algorithm, if that is an RSA
+            // one.
             let algorithms = key.public().algorithms();
             let same = algorithms.iter().find(|name| *name == negotiated);
             let algorithm = same.or_else(|| algorithms.first())?;

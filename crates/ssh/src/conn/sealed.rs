@@ -8,42 +8,41 @@ use crate::crypto_offload::{Batch, Helper, Order};
 use crate::error::{Error, Local};
 use crate::transport::{Output, Sealed};
 
-/// Packets given to one writev: sockets take far less at once.
+/// Maximum number of packets per writev; sockets accept far less at once.
 const PACKETS: usize = 64;
 
-/// What is given to others to be sealed at once, in bytes: to wake somebody costs as much as to seal
-/// two packets.
+/// Bytes in one batch for helpers: waking a thread costs as much as sealing two packets.
 const SHARE: usize = 128 << 10;
-/// Less than this is not worth it.
+/// Least number of bytes for which a helper is woken.
 const WORTH_HELP: usize = 64 << 10;
-/// What is sealed by others lies so far ahead of what is written, in bytes.
+/// Bytes that helpers seal ahead of what is written.
 const AHEAD: usize = 512 << 10;
 
-/// Sealed packets on their way to the socket, in their order.
+/// Sealed packets on their way to the socket, in order.
 #[derive(Default)]
 pub struct SealedQueue {
     packets: VecDeque<Sealed>,
     len: usize,
     helper: Option<Helper>,
-    /// Packets behind those that are being sealed, and which of each is next.
+    /// Batches being sealed by helpers, with the index of the next packet in each.
     ahead: VecDeque<(Arc<Batch<Output>>, usize)>,
-    /// Bytes of them when they were given out.
+    /// Bytes in those batches when they were handed out.
     ahead_len: usize,
-    /// Why nothing is sealed any more.
+    /// Reason why sealing stopped: payload that is no longer available.
     missed: Option<String>,
 }
 
 impl SealedQueue {
-    /// Has others help with sealing.
+    /// Lets helper threads seal packets.
     pub fn set_helper(&mut self, helper: Helper) {
         self.helper = Some(helper);
     }
 
-    /// Seals what the connection has to send until so many bytes wait, or has it sealed.
+    /// Seals packets of the connection, here or by helpers, until `bytes` wait in the queue.
     ///
     /// # Errors
-    /// Those of [`Connection::poll_output`]; what was to be sent is not to be had any more, of which the peer was
-    /// told.
+    /// Errors of [`Connection::poll_output`]; payload that is no longer available, after the peer
+    /// was told.
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
         if let Some(words) = self.missed.as_ref() {
             return match self.packets.is_empty() {
@@ -68,11 +67,11 @@ impl SealedQueue {
         Ok(())
     }
 
-    /// Nothing can be written for now: what waits for that is sealed, or read, if it lies in files that may
-    /// be others by then.
+    /// Seals or copies packets with borrowed payload while the socket accepts nothing, since the
+    /// files may change by the time it does.
     ///
     /// # Errors
-    /// Those of [`SealedQueue::fill`].
+    /// Errors of [`SealedQueue::fill`].
     pub fn settle(&mut self, conn: &mut Connection) -> Result<(), Error> {
         if conn.outlying() != BorrowPolicy::UntilSealed {
             return Ok(());
@@ -88,7 +87,7 @@ impl SealedQueue {
 
     fn push(&mut self, sealed: Sealed) {
         if let Some(words) = sealed.missed() {
-            // Nothing follows it.
+            // No packet follows it.
             self.missed = Some(words.to_owned());
             self.ahead.clear();
             self.ahead_len = 0;
@@ -97,9 +96,9 @@ impl SealedQueue {
         self.packets.push_back(sealed);
     }
 
-    /// The next packet that was given out.
+    /// Returns the next packet of the batches that were handed out.
     fn take_ahead(&mut self) -> Result<Option<Sealed>, Error> {
-        // Whoever helps is at the next one: meanwhile the last ones are sealed here.
+        // While a helper seals the next packet, this thread seals the last ones.
         while let Some((batch, at)) = self.ahead.front()
             && batch.is_busy(*at)
             && self.ahead.iter().rev().any(|(batch, _)| batch.do_last())
@@ -120,7 +119,7 @@ impl SealedQueue {
         Ok(Some(sealed))
     }
 
-    /// Gives out what lies behind the next `bytes`.
+    /// Hands batches out to helpers, beyond the next `bytes`.
     fn give_out(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
         while self.len + self.ahead_len < bytes.saturating_add(AHEAD) {
             let (mut jobs, mut len) = (Vec::new(), 0);
@@ -146,22 +145,22 @@ impl SealedQueue {
         Ok(())
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes in the queue.
     pub fn bytes(&self) -> usize {
         self.len + self.ahead_len
     }
 
-    /// Whether nothing waits.
+    /// Returns true if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty() && self.ahead.is_empty()
     }
 
-    /// What is in front, for one writev.
+    /// Returns the parts at the front for one writev.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         self.packets.iter().take(PACKETS).flat_map(Sealed::parts)
     }
 
-    /// Notes that `n` bytes were written.
+    /// Reports that `n` bytes were written.
     pub fn written(&mut self, mut n: usize) {
         self.len -= n.min(self.len);
         while let Some(front) = self.packets.front_mut() {

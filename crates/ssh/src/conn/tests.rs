@@ -1,4 +1,4 @@
-//! A client and a server of this crate, back to back.
+//! Tests of a client and a server of this crate, back to back.
 
 mod begun;
 mod helped;
@@ -22,19 +22,19 @@ struct Pair {
     key: Arc<PrivateKey>,
     client: Connection,
     server: Connection,
-    /// What the client has sent and the server not read yet.
+    /// Bytes that the client has sent and the server has not read.
     up: BytesMut,
     down: BytesMut,
-    /// The owner of the server lets the key in.
+    /// True if the server's owner accepts the key.
     allowed: bool,
-    /// What the server received on channels.
+    /// Data that the server received on channels.
     received: Vec<u8>,
-    /// What the client received on channels, and what became of its requests.
+    /// Data that the client received on channels; `events` has the results of its requests.
     told: Vec<u8>,
     events: Vec<String>,
-    /// Bytes that mean nothing, which the client sends as soon as it may.
+    /// Bytes of IGNORE that the client sends as soon as it may.
     nothing: usize,
-    /// Of the client, of all kinds.
+    /// Total bytes that the client has sent.
     sent: usize,
 }
 
@@ -109,7 +109,7 @@ fn flush(conn: &mut Connection, to: &mut BytesMut) -> bool {
 }
 
 impl Pair {
-    /// Runs until neither has anything to say.
+    /// Runs until neither side has anything to send.
     fn run(&mut self) -> Result<(), Error> {
         loop {
             let mut moved = flush(&mut self.client, &mut self.up);
@@ -208,7 +208,7 @@ impl Pair {
             signature_algorithms: None,
             max_prompts: 0,
         };
-        // Channels are opened in the flight of the request: early.
+        // Channels are opened together with the request: early.
         self.client.start_auth(config, Early::Everything).unwrap();
     }
 
@@ -238,7 +238,7 @@ fn a_client_logs_in_and_its_data_come_back_through_new_keys() {
         }
         assert!(pair.received == sent && pair.told == sent);
         let keys = pair.events.iter().filter(|e| *e == "keys").count();
-        // What zlib leaves of such data is little.
+        // zlib compresses this data to a small size.
         assert!(keys > 5 || compress, "{keys} key exchanges");
     }
 }
@@ -264,7 +264,7 @@ fn whoever_is_not_allowed_opens_nothing() {
     let mut pair = pair(false, |_| {});
     pair.allowed = false;
     pair.open();
-    // The channel that was opened in the flight of the refused request is out of place.
+    // The channel that was opened together with the refused request is out of place.
     let error = pair.run().unwrap_err();
     assert!(
         error
@@ -295,8 +295,8 @@ fn standard_error_reaches_the_client() {
     );
 }
 
-/// sshd does not begin a key exchange before authentication is done, and a client could not tell
-/// what came across it.
+/// sshd starts no key exchange before authentication is done, and a client could not know which
+/// messages crossed it.
 #[test]
 fn a_server_begins_no_key_exchange_before_authentication() {
     let mut pair = pair(false, |theirs| theirs.transport.rekey_bytes = Some(1));
@@ -344,7 +344,7 @@ fn what_was_let_in_here_is_served_there() {
             let taken = Connection::taken_over(theirs(), pool.clone(), random(), pair.now, cut);
             assert!(taken.is_err());
         }
-        // Whoever hands it over may have been taken over itself: nothing panics.
+        // The process that hands over may itself be compromised: malformed states must not panic.
         for at in 0..state.len() {
             let mut other = state.to_vec();
             other[at] ^= 0xff;

@@ -62,7 +62,7 @@ fn the_older_end_is_named() {
     };
     assert!(text(0).contains("the other end has to be upgraded"));
     assert!(text(2).contains("this end has to be upgraded"));
-    // Whatever a later version has behind it.
+    // A later version may have any fields behind its version number.
     let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
     assert_eq!(Asked::decode(&later).unwrap_err(), OnceError::Version(9));
 }
@@ -74,7 +74,7 @@ fn messages_are_found_behind_what_a_login_says() {
         let mut stream = noise.as_bytes().to_vec();
         stream.extend_from_slice(marker());
         stream.extend_from_slice(&framed(&message));
-        // However it is cut.
+        // However the stream is cut.
         for step in [1, 3, stream.len()] {
             let mut frames = Frames::of_server();
             let mut found = Vec::new();

@@ -5,26 +5,26 @@ use zeroize::Zeroizing;
 use super::{KexMethod, SharedSecret};
 use crate::cipher::{CipherSpec, KeyMaterial, MacSpec};
 
-/// What the exchange hash is over (RFC 5656 section 4), apart from the secret.
+/// Inputs of the exchange hash (RFC 5656 section 4), without the shared secret.
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeInputs<'a> {
-    /// The client's identification line without CR and LF.
+    /// V_C: the client's identification line without CR and LF.
     pub v_c: &'a [u8],
-    /// The server's.
+    /// V_S: the server's identification line without CR and LF.
     pub v_s: &'a [u8],
-    /// The client's KEXINIT, message number included.
+    /// I_C: the client's KEXINIT, message number included.
     pub i_c: &'a [u8],
-    /// The server's.
+    /// I_S: the server's KEXINIT, message number included.
     pub i_s: &'a [u8],
-    /// The server's host key blob.
+    /// K_S: the server's host key blob.
     pub k_s: &'a [u8],
-    /// The client's string in KEX_ECDH_INIT.
+    /// The client's public value in KEX_ECDH_INIT.
     pub init: &'a [u8],
-    /// The server's in KEX_ECDH_REPLY.
+    /// The server's public value in KEX_ECDH_REPLY.
     pub reply: &'a [u8],
 }
 
-/// H: what the host key signs, and of the first exchange the session id.
+/// Computes the exchange hash H, which the host key signs; the first one is the session identifier.
 pub fn exchange_hash(
     method: &KexMethod,
     inputs: ExchangeInputs<'_>,
@@ -49,7 +49,7 @@ pub fn exchange_hash(
     hash.finish().as_ref().to_vec()
 }
 
-/// `len` bytes of key under `letter`, `b'A'` to `b'F'` (RFC 4253 section 7.2).
+/// Derives `len` bytes of key for `letter`, `b'A'` to `b'F'` (RFC 4253 section 7.2).
 pub fn derive(
     method: &KexMethod,
     secret: &SharedSecret,
@@ -59,7 +59,7 @@ pub fn derive(
     len: usize,
 ) -> Zeroizing<Vec<u8>> {
     let step = method.hash.output_len();
-    // Room for the last whole step, so that no reallocation leaves key bytes behind.
+    // Capacity for the last whole step, so that no reallocation leaves key bytes behind.
     let mut key = Zeroizing::new(Vec::with_capacity(len.next_multiple_of(step)));
     while key.len() < len {
         let mut context = digest::Context::new(method.hash);
@@ -77,16 +77,16 @@ pub fn derive(
     key
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From client to server: letters A, C and E.
+    /// Client to server: letters A, C and E.
     ToServer,
-    /// From server to client: B, D and F.
+    /// Server to client: letters B, D and F.
     ToClient,
 }
 
-/// All that `cipher` and `mac` need for one direction.
+/// Derives IV, encryption key and integrity key for one direction.
 pub fn derive_keys(
     method: &KexMethod,
     secret: &SharedSecret,

@@ -5,14 +5,14 @@ use zeroize::Zeroizing;
 use super::KexError;
 use super::table::Curve;
 
-/// An ephemeral key on one curve.
+/// Ephemeral key on one curve.
 pub(super) struct EphemeralKey {
     curve: &'static Curve,
     private: EphemeralPrivateKey,
 }
 
 impl EphemeralKey {
-    /// A new key and its public half as it goes over the wire.
+    /// Generates a key; returns it and its public key as sent on the wire.
     pub(super) fn generate(curve: &'static Curve) -> Result<(Self, Vec<u8>), KexError> {
         let private = EphemeralPrivateKey::generate(curve.algorithm, &SystemRandom::new())
             .map_err(|_| KexError::Local)?;
@@ -21,10 +21,11 @@ impl EphemeralKey {
         Ok((Self { curve, private }, public))
     }
 
-    /// The secret shared with the owner of `peer`, big-endian as the curve has it.
+    /// Computes the secret shared with the owner of the public key `peer`, big-endian as the curve
+    /// defines it.
     ///
-    /// The length and form are checked here since aws-lc-rs would also take other encodings of
-    /// a public key. It refuses points off the curve and the all-zero result of X25519.
+    /// The length and form are checked here, since aws-lc-rs would accept other encodings of a
+    /// public key. aws-lc-rs refuses points off the curve and the all-zero result of X25519.
     pub(super) fn agree(self, peer: &[u8]) -> Result<Zeroizing<Vec<u8>>, KexError> {
         if peer.len() != self.curve.public_len {
             return Err(KexError::WrongLength {

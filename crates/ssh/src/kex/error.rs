@@ -1,22 +1,22 @@
 use std::fmt;
 
-/// Why a key exchange came to nothing.
+/// Error of a key exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KexError {
-    /// The peer's half has the wrong length for the method.
+    /// The peer's public value has the wrong length for the method.
     WrongLength {
-        /// Bytes the method has.
+        /// Expected length in bytes.
         expected: usize,
-        /// Bytes that came.
+        /// Received length in bytes.
         got: usize,
     },
-    /// The peer's public key is no point of the curve, not in the one form allowed, or gives the
-    /// all-zero secret (RFC 8731 section 3).
+    /// The peer's public key is not a point on the curve, not in the permitted encoding, or gives
+    /// the all-zero secret (RFC 8731 section 3).
     BadPoint,
     /// The peer's ML-KEM encapsulation key is not reduced (FIPS 203 section 7.2), or its
     /// ciphertext is malformed.
     BadEncapsulation,
-    /// The cipher library failed on our own half.
+    /// The cipher library failed to generate our key.
     Local,
 }
 

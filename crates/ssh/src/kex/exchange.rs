@@ -7,7 +7,7 @@ use super::hybrid::{self, Hybrid};
 use super::table::Agreement;
 use super::{KexError, KexMethod, SharedSecret};
 
-/// The client's side of a key exchange whose answer is still to come.
+/// Client side of a key exchange that waits for the server's reply.
 pub struct ClientExchange {
     method: &'static KexMethod,
     half: Half,
@@ -19,8 +19,8 @@ enum Half {
 }
 
 impl ClientExchange {
-    /// Makes an ephemeral key, and the string that KEX_ECDH_INIT carries (Q_C, or C_INIT of the
-    /// hybrid methods).
+    /// Generates an ephemeral key; returns the state and the public value for KEX_ECDH_INIT (Q_C,
+    /// or C_INIT of the hybrid methods).
     pub fn start(method: &'static KexMethod) -> Result<(Self, Vec<u8>), KexError> {
         let (half, init) = match &method.agreement {
             Agreement::Ecdh(curve) => {
@@ -35,7 +35,7 @@ impl ClientExchange {
         Ok((Self { method, half }, init))
     }
 
-    /// The same for a method that differs from its own by name alone.
+    /// Changes the method to one that differs only by name; `None` for any other.
     pub fn renamed(self, method: &'static KexMethod) -> Option<Self> {
         let same = match (&self.method.agreement, &method.agreement) {
             (Agreement::Hybrid(kem), Agreement::Hybrid(other)) => kem == other,
@@ -45,12 +45,12 @@ impl ClientExchange {
         (same && self.method.hash == method.hash).then_some(Self { method, half })
     }
 
-    /// The method.
+    /// Returns the method.
     pub fn method(&self) -> &'static KexMethod {
         self.method
     }
 
-    /// The secret, from the server's string in KEX_ECDH_REPLY (Q_S, S_REPLY).
+    /// Computes the secret from the server's public value in KEX_ECDH_REPLY (Q_S, S_REPLY).
     pub fn finish(self, reply: &[u8]) -> Result<SharedSecret, KexError> {
         match self.half {
             Half::Ecdh(ephemeral) => Ok(SharedSecret::from_mpint(&ephemeral.agree(reply)?)),
@@ -59,7 +59,8 @@ impl ClientExchange {
     }
 }
 
-/// The server's side: the string for KEX_ECDH_REPLY and the secret, from the client's `init`.
+/// Server side of a key exchange: returns the public value for KEX_ECDH_REPLY and the secret for
+/// the client's `init`.
 pub fn respond(
     method: &'static KexMethod,
     init: &[u8],
@@ -76,7 +77,7 @@ pub fn respond(
     }
 }
 
-/// K = HASH(K_PQ || K_CL) of the hybrid methods.
+/// Computes K = HASH(K_PQ || K_CL) of the hybrid methods.
 fn hashed(method: &KexMethod, secrets: &[u8]) -> SharedSecret {
     SharedSecret::from_string(digest::digest(method.hash, secrets).as_ref())
 }

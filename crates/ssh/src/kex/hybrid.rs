@@ -6,7 +6,7 @@ use super::KexError;
 use super::ecdh::EphemeralKey;
 use super::table::{Kem, X25519};
 
-/// FIPS 203 section 8, table 3.
+/// Lengths in bytes from FIPS 203 section 8, table 3.
 const ML_KEM_768_PUBLIC: usize = 1184;
 const ML_KEM_768_CIPHERTEXT: usize = 1088;
 
@@ -25,7 +25,7 @@ impl Kem {
         }
     }
 
-    /// Makes a secret that only the owner of `public` can find, and the ciphertext that tells it.
+    /// Encapsulates a new secret for the owner of `public`; returns ciphertext and secret.
     fn encapsulate(self, public: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), KexError> {
         match self {
             Self::MlKem768 => {
@@ -51,8 +51,8 @@ impl Kem {
     }
 }
 
-/// What the sntrup761 crate expands into a key or ciphertext, drawn where all other secrets of
-/// a key exchange are drawn.
+/// Returns the random seed that the sntrup761 crate expands into a key or ciphertext, from the
+/// source of all other key exchange secrets.
 fn seed() -> Result<Zeroizing<[u8; 32]>, KexError> {
     let mut seed = Zeroizing::new([0; 32]);
     rand::fill(&mut *seed).map_err(|_| KexError::Local)?;
@@ -85,8 +85,9 @@ impl Decapsulation {
         }
     }
 
-    /// Both methods answer a forged ciphertext of the right length with a secret that nobody
-    /// else knows, so that the exchange fails at the host's signature.
+    /// Recovers the secret from a ciphertext. For a forged ciphertext of the right length both
+    /// methods return a secret unknown to the peer, so that the exchange fails at the host key
+    /// signature.
     fn decapsulate(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, KexError> {
         match self {
             Self::MlKem768(key) => key
@@ -103,7 +104,7 @@ impl Decapsulation {
     }
 }
 
-/// The client's half of a hybrid exchange.
+/// Client side of a hybrid key exchange.
 pub(super) struct Hybrid {
     kem: Kem,
     decapsulation: Decapsulation,
@@ -123,7 +124,7 @@ impl Hybrid {
         Ok((half, init))
     }
 
-    /// The post-quantum secret, then the classical one: what is hashed into K.
+    /// Returns the post-quantum secret followed by the classical one, which are hashed to K.
     pub(super) fn finish(self, reply: &[u8]) -> Result<Zeroizing<Vec<u8>>, KexError> {
         let (ciphertext, public) = split(reply, self.kem.ciphertext_len())?;
         let secret = self.decapsulation.decapsulate(ciphertext)?;
@@ -132,7 +133,8 @@ impl Hybrid {
     }
 }
 
-/// The server's half: the reply, and the secrets as [`Hybrid::finish`] has them.
+/// Server side of a hybrid key exchange: returns the reply and both secrets in the order of
+/// [`Hybrid::finish`].
 pub(super) fn respond(kem: Kem, init: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u8>>), KexError> {
     let (encapsulation, public) = split(init, kem.public_len())?;
     let (mut reply, secret) = kem.encapsulate(encapsulation)?;
@@ -142,7 +144,7 @@ pub(super) fn respond(kem: Kem, init: &[u8]) -> Result<(Vec<u8>, Zeroizing<Vec<u
     Ok((reply, both(&secret, &classical)))
 }
 
-/// Splits a value into its post-quantum part of `len` bytes and the X25519 key behind it.
+/// Splits a public value into the post-quantum part of `len` bytes and the X25519 key behind it.
 fn split(value: &[u8], len: usize) -> Result<(&[u8], &[u8]), KexError> {
     let expected = len + X25519.public_len;
     let wrong = KexError::WrongLength {

@@ -1,5 +1,5 @@
-//! Key exchange methods: what each side sends, the secret both arrive at, and the keys made of
-//! it. Which method is used, and when, is the transport's matter.
+//! Key exchange methods: the public values of both sides, the shared secret, and the derived keys.
+//! The transport decides which method is used and when.
 //!
 //! ```text
 //!  client                                     server

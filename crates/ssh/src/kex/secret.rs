@@ -3,9 +3,9 @@ use std::fmt;
 use wire::{Field, Mpint};
 use zeroize::Zeroizing;
 
-/// The secret K, as it is encoded in the exchange hash and in key derivation: an mpint for the
-/// elliptic curve methods (RFC 5656, RFC 8731), a string for the hybrid ones
-/// (draft-ietf-sshm-mlkem-hybrid-kex, draft-ietf-sshm-ntruprime-ssh). Wiped when dropped.
+/// Shared secret K in the encoding of the exchange hash and of key derivation: an mpint for
+/// elliptic curve methods (RFC 5656, RFC 8731), a string for hybrid ones
+/// (draft-ietf-sshm-mlkem-hybrid-kex, draft-ietf-sshm-ntruprime-ssh). Zeroed when dropped.
 pub struct SharedSecret {
     encoded: Zeroizing<Vec<u8>>,
 }
@@ -23,7 +23,8 @@ impl SharedSecret {
         Self { encoded }
     }
 
-    /// Enough at once: a vector that grows leaves copies behind that nobody wipes.
+    /// Allocates the full capacity at once: a growing vector leaves copies behind that are not
+    /// zeroed.
     fn room(len: usize) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(Vec::with_capacity(4 + 1 + len))
     }

@@ -1,11 +1,11 @@
 use aws_lc_rs::{agreement, digest};
 
-/// A row of [`KEX_METHODS`].
+/// Parameters of a key exchange method, an entry of [`KEX_METHODS`].
 #[derive(Debug)]
 pub struct KexMethod {
-    /// SSH's name.
+    /// Method name in SSH.
     pub name: &'static str,
-    /// Of the exchange hash and key derivation.
+    /// Hash of the exchange hash and of key derivation.
     pub(super) hash: &'static digest::Algorithm,
     pub(super) agreement: Agreement,
 }
@@ -16,16 +16,16 @@ pub(super) enum Agreement {
     Hybrid(Kem),
 }
 
-/// A curve and the encoding of its public keys, in which only one length is right.
+/// Elliptic curve and the encoding of its public keys, which has a fixed length.
 #[derive(Debug)]
 pub(super) struct Curve {
     pub(super) algorithm: &'static agreement::Algorithm,
     pub(super) public_len: usize,
-    /// First byte of a public key: SEC 1's mark of an uncompressed point.
+    /// First byte of every public key: SEC 1's mark of an uncompressed point.
     pub(super) mark: Option<u8>,
 }
 
-/// The post-quantum half of a hybrid method. The other half is X25519.
+/// Key encapsulation method of a hybrid key exchange; the classical half is X25519.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kem {
     MlKem768,
@@ -33,12 +33,12 @@ pub(super) enum Kem {
 }
 
 impl KexMethod {
-    /// Bytes of the exchange hash.
+    /// Returns the length of the exchange hash in bytes.
     pub fn hash_len(&self) -> usize {
         self.hash.output_len()
     }
 
-    /// Whether the method holds against a recorded session and a later quantum computer.
+    /// Returns true if the method protects recorded sessions from a later quantum computer.
     pub fn is_post_quantum(&self) -> bool {
         matches!(self.agreement, Agreement::Hybrid(_))
     }
@@ -65,7 +65,7 @@ static NISTP521: Curve = Curve {
     mark: Some(4),
 };
 
-/// Every method there is, in our order of preference: OpenSSH 10's.
+/// All supported methods, in our order of preference, which is that of OpenSSH 10.
 pub static KEX_METHODS: &[KexMethod] = &[
     KexMethod {
         name: "mlkem768x25519-sha256",
@@ -109,7 +109,7 @@ pub static KEX_METHODS: &[KexMethod] = &[
     },
 ];
 
-/// The method of that name.
+/// Returns the method with this name.
 pub fn method(name: &str) -> Option<&'static KexMethod> {
     KEX_METHODS.iter().find(|m| m.name == name)
 }

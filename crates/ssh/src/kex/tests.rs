@@ -67,7 +67,7 @@ fn values_of_a_wrong_length_are_refused_by_both_sides() {
     }
 }
 
-/// RFC 7748 section 6.1: small-order points give the all-zero secret.
+/// Points of small order give the all-zero secret (RFC 7748 section 6.1).
 #[test]
 fn x25519_points_of_small_order_are_refused() {
     let mut one = [0; 32];
@@ -119,7 +119,7 @@ fn points_off_the_curve_or_in_another_form_are_refused() {
     }
 }
 
-/// FIPS 203 section 7.2: a coefficient of 3329 or more is refused before encapsulation.
+/// A coefficient of 3329 or more is refused before encapsulation (FIPS 203 section 7.2).
 #[test]
 fn an_ml_kem_key_that_is_not_reduced_is_refused() {
     let method = method("mlkem768x25519-sha256").unwrap();
@@ -167,7 +167,7 @@ fn every_input_changes_the_exchange_hash() {
     assert_eq!(hashes.len(), 9);
 }
 
-/// The hybrid methods' K is a string even where its first bit is set, the others' an mpint.
+/// The hybrid methods' K is a string even if its first bit is set, the others' is an mpint.
 #[test]
 fn the_secret_is_encoded_as_its_method_says() {
     assert_eq!(
@@ -191,7 +191,7 @@ fn the_secret_is_encoded_as_its_method_says() {
     assert_eq!(len("sntrup761x25519-sha512"), 4 + 64);
 }
 
-/// Against hashes and keys that tests/fixtures/cipher/make.py made.
+/// Compares with hashes and keys that tests/fixtures/cipher/make.py made.
 #[test]
 fn keys_are_derived_as_another_implementation_derives_them() {
     let secret: Vec<u8> = (0x81..0x81 + 32).collect();

@@ -3,45 +3,45 @@ use wire::Reader;
 use super::public::{Plain, utf8};
 use super::{CertificateError, KeyError, PublicKey};
 
-/// OpenSSH's SSHKEY_CERT_MAX_PRINCIPALS (sshkey.h).
+/// Maximum number of principals: OpenSSH's SSHKEY_CERT_MAX_PRINCIPALS (sshkey.h).
 const MAX_PRINCIPALS: usize = 256;
 
-/// A certificate in OpenSSH's format (PROTOCOL.certkeys), not yet validated.
+/// Certificate in OpenSSH's format (PROTOCOL.certkeys), not yet validated.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     key: PublicKey,
-    /// The CA's number for it; 0 where it gives none.
+    /// Serial number from the CA; 0 if it assigns none.
     pub serial: u64,
-    /// What it is for.
+    /// Kind of certificate.
     pub kind: CertificateKind,
-    /// The CA's name for it.
+    /// Key identifier that the CA has chosen.
     pub key_id: String,
-    /// Host names or user names.
+    /// Host names or user names that the certificate is valid for.
     pub principals: Vec<String>,
-    /// From when; seconds since 1970.
+    /// Start of validity, in seconds since 1970.
     pub valid_after: u64,
-    /// Until when, itself excluded; seconds since 1970.
+    /// End of validity (exclusive), in seconds since 1970.
     pub valid_before: u64,
-    /// Name and data; who does not know one must refuse the certificate.
+    /// Critical options, name and data; a certificate with an unknown one must be refused.
     pub critical_options: Vec<(String, Vec<u8>)>,
-    /// Name and data; unknown ones are ignored.
+    /// Extensions, name and data; unknown ones are ignored.
     pub extensions: Vec<(String, Vec<u8>)>,
     authority: PublicKey,
     signed: Vec<u8>,
     signature: Vec<u8>,
 }
 
-/// What a certificate is for.
+/// Kind of certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateKind {
-    /// It lets a user in.
+    /// User certificate.
     User,
-    /// It names a host.
+    /// Host certificate.
     Host,
 }
 
 impl Certificate {
-    /// Reads the fields of `blob` from behind its type's name.
+    /// Decodes the fields of `blob` behind the key type.
     pub(super) fn read(
         blob: &[u8],
         r: &mut Reader<'_>,
@@ -89,22 +89,22 @@ impl Certificate {
         })
     }
 
-    /// The key it certifies.
+    /// Returns the certified key.
     pub fn key(&self) -> &PublicKey {
         &self.key
     }
 
-    /// The key that signed it.
+    /// Returns the CA's public key.
     pub fn authority(&self) -> &PublicKey {
         &self.authority
     }
 
-    /// Checks the authority's signature. That says nothing about trust in it.
+    /// Verifies the CA's signature, which says nothing about trust in the CA.
     pub fn verify_signature(&self) -> Result<(), KeyError> {
         verify(&self.authority, &self.signed, &self.signature)
     }
 
-    /// The name of the algorithm that the authority's signature says it is made with.
+    /// Returns the algorithm name in the CA's signature.
     ///
     /// # Errors
     /// The signature has no name.
@@ -112,21 +112,24 @@ impl Certificate {
         utf8(Reader::new(&self.signature).string()?)
     }
 
-    /// How many bytes at the front of its blob the authority has signed.
+    /// Returns the number of bytes at the front of the blob that the CA's signature covers.
     pub fn signed_len(&self) -> usize {
         self.signed.len()
     }
 
-    /// Whether these bytes of its blob are what the authority has signed.
+    /// Returns true if `bytes` are the part of the blob that the CA's signature covers.
     pub(super) fn signed_is(&self, bytes: &[u8]) -> bool {
         self.signed == bytes
     }
 
-    /// Whether the host certificate holds for `hostname` at `now` (seconds since 1970), signed
-    /// by a key that `is_trusted_ca`, which is asked about plain keys only.
+    /// Checks that the host certificate is valid for `hostname` at `now` (seconds since 1970) and
+    /// signed by a CA for which `is_trusted_ca` returns true; the CA's key is always a plain key.
     ///
-    /// Principals may have the wildcards `*` and `?`, as OpenSSH since 10.3 takes them. A
-    /// certificate without principals is refused, as it does too.
+    /// Principals may contain the wildcards `*` and `?`, as in OpenSSH since 10.3. A certificate
+    /// without principals is refused, also as in OpenSSH.
+    ///
+    /// # Errors
+    /// The first check that fails.
     pub fn validate_host(
         &self,
         hostname: &str,
@@ -142,8 +145,8 @@ impl Certificate {
         }
     }
 
-    /// All but its options: whom it is for, who signed it, when it holds and whether it names
-    /// one that `names_it`; that one is told as `name`.
+    /// Checks everything but the options: kind, CA, signature, validity, and that `names_it`
+    /// returns true for a principal. `name` is the wanted name for the error.
     pub(super) fn validate(
         &self,
         kind: CertificateKind,
@@ -187,21 +190,22 @@ impl Certificate {
     }
 }
 
-/// Checks an authority's signature over the front of a certificate.
+/// Verifies a CA's signature over the front of a certificate.
 pub(super) fn verify(
     authority: &PublicKey,
     signed: &[u8],
     signature: &[u8],
 ) -> Result<(), KeyError> {
-    // The name of the algorithm is only in the signature; SHA-1 is in no table, so refused.
+    // The signature alone has the algorithm name; SHA-1 is in no table and therefore refused.
     let name = utf8(Reader::new(signature).string()?)?;
     authority.verify(&name, signed, signature)
 }
 
-/// The CA's key must be a plain one: no chains of certificates (PROTOCOL.certkeys).
+/// Decodes the CA's key, which must be a plain key: certificates cannot be chained
+/// (PROTOCOL.certkeys).
 fn read_authority(blob: &[u8]) -> Result<PublicKey, KeyError> {
     let key_type = utf8(Reader::new(blob).string()?)?;
-    // Looked at before the key is read, or certificates in certificates could go on for long.
+    // The type is checked before the key is decoded, which prevents deeply nested certificates.
     if super::table::certified_type(&key_type).is_some() {
         return Err(KeyError::Malformed("its authority is itself a certificate"));
     }
@@ -220,7 +224,7 @@ fn read_principals(list: &[u8]) -> Result<Vec<String>, KeyError> {
     Ok(principals)
 }
 
-/// Options come in the order of their names, each once (PROTOCOL.certkeys).
+/// Decodes options, which must be in ascending order without duplicates (PROTOCOL.certkeys).
 fn read_options(list: &[u8]) -> Result<Vec<(String, Vec<u8>)>, KeyError> {
     let mut r = Reader::new(list);
     let mut options: Vec<(String, Vec<u8>)> = Vec::new();
@@ -235,7 +239,7 @@ fn read_options(list: &[u8]) -> Result<Vec<(String, Vec<u8>)>, KeyError> {
     Ok(options)
 }
 
-/// Whether `name` matches `pattern` with `*` and `?` (OpenSSH match.c), in time that is at most
+/// Returns true if `name` matches `pattern` with `*` and `?` (OpenSSH match.c), in time bounded by
 /// the product of their lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
@@ -251,7 +255,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
                 n += 1;
             }
             _ => match retry {
-                // The star takes one more byte.
+                // The star consumes one more byte.
                 Some((after_star, taken)) => {
                     p = after_star;
                     n = taken + 1;

@@ -4,13 +4,13 @@ use aws_lc_rs::signature::{
     EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm,
 };
 
-/// A curve of RFC 5656 for signatures, with the hash its size asks for.
+/// Elliptic curve for ECDSA (RFC 5656), with the hash that its size requires.
 #[derive(Debug)]
 pub(super) struct Curve {
-    /// As in the key's second field.
+    /// Curve name in the second field of the key.
     pub(super) name: &'static str,
     pub(super) key_type: &'static str,
-    /// Bytes of a coordinate, and of each half of a signature.
+    /// Length in bytes of a coordinate, and of each half of a signature.
     pub(super) field_len: usize,
     pub(super) verifying: &'static EcdsaVerificationAlgorithm,
     pub(super) signing: &'static EcdsaSigningAlgorithm,
@@ -49,8 +49,8 @@ impl Curve {
         CURVES.into_iter().find(|c| c.name == name)
     }
 
-    /// Whether `point` has the one encoding allowed: uncompressed (OpenSSH's choice of what
-    /// RFC 5656 section 3.1 leaves open). That it is on the curve shows when it is used.
+    /// Returns true if `point` is uncompressed, the only encoding permitted (OpenSSH's choice among
+    /// those of RFC 5656 section 3.1). The point is checked to be on the curve when it is used.
     pub(super) fn accepts(&self, point: &[u8]) -> bool {
         point.len() == 1 + 2 * self.field_len && point.first() == Some(&4)
     }

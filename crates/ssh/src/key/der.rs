@@ -1,13 +1,14 @@
-//! The little of DER (X.690) that RSA keys need: a SEQUENCE of non-negative INTEGERs.
+//! The part of DER (X.690) that RSA keys need: a SEQUENCE of non-negative INTEGERs.
 
 use zeroize::Zeroizing;
 
 const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 
-/// A SEQUENCE of `integers`, each big-endian with or without leading zeros. Wiped when dropped.
+/// Encodes a SEQUENCE of `integers`, each big-endian with or without leading zeros. Zeroed when
+/// dropped.
 pub(super) fn sequence(integers: &[&[u8]]) -> Zeroizing<Vec<u8>> {
-    // Room at once: a vector that grows leaves copies behind that nobody wipes.
+    // Full capacity at once: a growing vector leaves copies behind that are not zeroed.
     let room = integers.iter().map(|i| i.len() + 8).sum();
     let mut body = Zeroizing::new(Vec::with_capacity(room));
     for integer in integers {
@@ -41,7 +42,7 @@ fn header(out: &mut Vec<u8>, tag: u8, len: usize) {
     }
 }
 
-/// The `N` INTEGERs of a SEQUENCE of just those, big-endian.
+/// Decodes a SEQUENCE of exactly `N` INTEGERs; returns them big-endian.
 pub(super) fn read_sequence<const N: usize>(der: &[u8]) -> Option<[&[u8]; N]> {
     let (mut body, rest) = read(der, SEQUENCE)?;
     let mut integers = [&[][..]; N];
@@ -51,7 +52,7 @@ pub(super) fn read_sequence<const N: usize>(der: &[u8]) -> Option<[&[u8]; N]> {
     (rest.is_empty() && body.is_empty()).then_some(integers)
 }
 
-/// The contents of the first element, which must have `tag`, and what follows it.
+/// Returns the content of the first element, which must have `tag`, and the bytes behind it.
 fn read(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let [found, first, rest @ ..] = der else {
         return None;

@@ -4,33 +4,33 @@ use wire::WireError;
 
 use crate::text::escape;
 
-/// Why a key or signature is not taken.
+/// Error of a key or signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The blob cannot be read.
+    /// Decoding of the blob failed.
     Wire(WireError),
-    /// The blob can be read but says what no key of its type can.
+    /// The blob has a value that is invalid for its key type.
     Malformed(&'static str),
-    /// An RSA key whose modulus is too short to be safe or longer than the library takes.
+    /// The RSA modulus is too short to be safe, or longer than the library supports.
     RsaSize {
-        /// Bits of the modulus.
+        /// Length of the modulus in bits.
         bits: usize,
     },
-    /// This type of key can be named and passed on, but not used here.
+    /// The key type can be named and passed on, but not used here.
     Unsupported {
-        /// The type.
+        /// The key type.
         key_type: String,
     },
-    /// The key does not sign with this algorithm, or the signature is of another one.
+    /// The key does not support this algorithm, or the signature has another one.
     WrongAlgorithm {
-        /// What was asked for, or what the signature says.
+        /// Algorithm that was requested, or that the signature names.
         algorithm: String,
     },
-    /// The signature is not this key's over these data.
+    /// The signature does not verify.
     BadSignature,
-    /// The private key is damaged, or does not fit its public half.
+    /// The private key is damaged, or does not match its public key.
     BadPrivateKey,
-    /// The cipher library failed to sign or generate.
+    /// The cipher library failed to sign or to generate a key.
     Local,
 }
 
@@ -72,47 +72,46 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Why a certificate is not accepted. A host may still be known by its plain key.
+/// Reason why a certificate is not accepted. The host may still be known by its plain key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateError {
-    /// It is a user's, where a host's is wanted.
+    /// A user certificate in place of a host certificate.
     NotAHost,
-    /// It is a host's, where a user's is wanted.
+    /// A host certificate in place of a user certificate.
     NotAUser,
-    /// The CA's key is not among those that are trusted here: for a host, in no `@cert-authority`
-    /// line that covers it.
+    /// The CA's key is not trusted: for a host, no `@cert-authority` line covers it.
     UntrustedAuthority {
-        /// The CA key's fingerprint.
+        /// Fingerprint of the CA's key.
         fingerprint: String,
     },
-    /// The CA's signature on it is wrong, or of a kind that is not accepted.
+    /// The CA's signature is wrong, or its algorithm is not accepted.
     BadSignature(KeyError),
-    /// Its time has not come.
+    /// The validity has not started.
     NotYetValid {
-        /// When it comes; seconds since 1970.
+        /// Start of validity, in seconds since 1970.
         valid_after: u64,
     },
-    /// Its time is over.
+    /// The validity has ended.
     Expired {
-        /// When it ended; seconds since 1970.
+        /// End of validity, in seconds since 1970.
         valid_before: u64,
     },
-    /// It names nobody. OpenSSH before 10.3 took that for all hosts, or users, which makes one
-    /// careless signature a key to everything (CVE-2026-35414).
+    /// The certificate has no principals. OpenSSH before 10.3 accepted it for all hosts or users,
+    /// so that one careless signature gave access to everything (CVE-2026-35414).
     NoPrincipals,
-    /// Whom it should name is not among those it names.
+    /// The wanted name is not among the principals.
     OtherPrincipals {
-        /// The host, or the names of users of which one would do.
+        /// Host name, or the accepted user names.
         name: String,
     },
-    /// It demands something not known here, or not to be had; no option is defined for hosts.
+    /// A critical option is unknown or cannot be honored; none is defined for hosts.
     CriticalOption {
-        /// Its name.
+        /// Name of the option.
         name: String,
     },
-    /// An option of it cannot be read.
+    /// An option is malformed.
     MalformedOption {
-        /// Its name.
+        /// Name of the option.
         name: String,
     },
 }

@@ -1,33 +1,34 @@
-//! What a server proves to be itself with.
+//! Host keys of a server.
 
 use wire::Field as _;
 
 use super::{KeyError, PrivateKey, PublicKey};
 
-/// A server's host key: one that is here, or one that another process signs with.
+/// Host key of a server, in this process or in another one that signs for it.
 pub trait HostKey: Send + Sync {
-    /// The public half.
+    /// Returns the public key.
     fn public(&self) -> &PublicKey;
 
     /// Signs an exchange hash with `algorithm`, as [`PrivateKey::sign`].
     ///
     /// # Errors
-    /// It cannot.
+    /// Signing failed.
     fn sign(&self, algorithm: &str, hash: &[u8]) -> Result<Vec<u8>, KeyError>;
 
-    /// Proves to the client of the session with this id, which knows another key of this server, that this one is
-    /// the server's too: signs [`host_key_proof`].
+    /// Signs [`host_key_proof`] for the session `session_id`, to prove this key to a client that
+    /// knows another key of the server.
     ///
     /// # Errors
-    /// It cannot.
+    /// Signing failed.
     fn prove(&self, algorithm: &str, session_id: &[u8]) -> Result<Vec<u8>, KeyError> {
         let proof = host_key_proof(session_id, self.public().blob());
         self.sign(algorithm, &proof)
     }
 }
 
-/// What is signed to prove a host key (OpenSSH's PROTOCOL, section 2.5). It begins with a string as an exchange hash
-/// would, and is longer than any.
+/// Returns the data that is signed to prove a host key (OpenSSH's PROTOCOL, section 2.5). It starts
+/// with a fixed name and is longer than any exchange hash, so neither signature can pass for the
+/// other.
 pub fn host_key_proof(session_id: &[u8], blob: &[u8]) -> Vec<u8> {
     let mut proof = Vec::new();
     for part in [&b"hostkeys-prove-00@openssh.com"[..], session_id, blob] {
@@ -46,8 +47,9 @@ impl HostKey for PrivateKey {
     }
 }
 
-/// What these host keys sign with, for a [`Proposal`](crate::transport::Proposal): the preferred first, and once where
-/// there are several keys of a type.
+/// Returns the signature algorithms of these host keys for a
+/// [`Proposal`](crate::transport::Proposal): preferred first, without duplicates if several keys
+/// have the same type.
 pub fn host_key_algorithms<'k>(keys: impl IntoIterator<Item = &'k PublicKey>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in keys.into_iter().flat_map(PublicKey::algorithms) {

@@ -1,5 +1,5 @@
-//! Public keys, certificates and private keys: their blobs, and the signatures they make and
-//! verify. Where keys are kept (files, agent, known_hosts) is not known here.
+//! Public keys, certificates and private keys: their blobs, and making and verifying signatures.
+//! Storage of keys (files, agent, known_hosts) is not part of this module.
 
 mod certificate;
 mod curve;

@@ -12,7 +12,8 @@ use super::curve::{CURVES, Curve};
 use super::table::{self, ED25519, RSA};
 use super::{KeyError, PublicKey, RsaParts, der};
 
-/// A private key that signs here. Its secret is in aws-lc-rs, which wipes it when dropped.
+/// Private key that signs in this process. The secret is inside aws-lc-rs, which zeroes it when it
+/// is dropped.
 pub struct PrivateKey {
     kind: Kind,
     public: PublicKey,
@@ -25,15 +26,15 @@ enum Kind {
 }
 
 impl PrivateKey {
-    /// From the 32 bytes that an ed25519 key grows from.
+    /// Creates an ed25519 key from its 32-byte seed.
     pub fn from_ed25519_seed(seed: &[u8; 32]) -> Result<Self, KeyError> {
         Ed25519KeyPair::from_seed_unchecked(seed)
             .map_err(|_| KeyError::BadPrivateKey)
             .and_then(Self::ed25519)
     }
 
-    /// From the curve's name (`nistp256`, `nistp384`, `nistp521`), the secret number,
-    /// big-endian with or without leading zeros, and the uncompressed public point.
+    /// Creates an ECDSA key from the curve name (`nistp256`, `nistp384`, `nistp521`), the private
+    /// scalar, big-endian with or without leading zeros, and the uncompressed public point.
     pub fn from_ecdsa(curve: &str, secret: &[u8], point: &[u8]) -> Result<Self, KeyError> {
         let curve = Curve::named(curve).ok_or_else(|| KeyError::Unsupported {
             key_type: curve.to_owned(),
@@ -52,19 +53,19 @@ impl PrivateKey {
             .and_then(|pair| Self::ecdsa(curve, pair))
     }
 
-    /// From the numbers in OpenSSH's private key format.
+    /// Creates an RSA key from the numbers in OpenSSH's private key format.
     pub fn from_rsa(parts: RsaParts<'_>) -> Result<Self, KeyError> {
         Self::from_rsa_pkcs1(&parts.to_pkcs1())
     }
 
-    /// From an RSAPrivateKey (`BEGIN RSA PRIVATE KEY`), in DER.
+    /// Creates an RSA key from an RSAPrivateKey (`BEGIN RSA PRIVATE KEY`) in DER.
     pub fn from_rsa_pkcs1(der: &[u8]) -> Result<Self, KeyError> {
         RsaKeyPair::from_der(der)
             .map_err(|_| KeyError::BadPrivateKey)
             .and_then(Self::rsa)
     }
 
-    /// From an ECPrivateKey (`BEGIN EC PRIVATE KEY`), in DER.
+    /// Creates an ECDSA key from an ECPrivateKey (`BEGIN EC PRIVATE KEY`) in DER.
     pub fn from_ec_der(der: &[u8]) -> Result<Self, KeyError> {
         let mut pairs = CURVES.into_iter().filter_map(|curve| {
             let pair = EcdsaKeyPair::from_private_key_der(curve.signing, der).ok()?;
@@ -74,7 +75,7 @@ impl PrivateKey {
         Self::ecdsa(curve, pair)
     }
 
-    /// From an unencrypted PKCS#8 key (`BEGIN PRIVATE KEY`) of any of the three sorts, in DER.
+    /// Creates a key of any supported kind from unencrypted PKCS#8 (`BEGIN PRIVATE KEY`) in DER.
     pub fn from_pkcs8(der: &[u8]) -> Result<Self, KeyError> {
         if let Ok(pair) = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der) {
             return Self::ed25519(pair);
@@ -90,14 +91,14 @@ impl PrivateKey {
         Err(KeyError::BadPrivateKey)
     }
 
-    /// A new ed25519 key.
+    /// Generates an ed25519 key.
     pub fn generate_ed25519() -> Result<Self, KeyError> {
         Ed25519KeyPair::generate()
             .map_err(|_| KeyError::Local)
             .and_then(Self::ed25519)
     }
 
-    /// A new key on the curve of that name, as in [`PrivateKey::from_ecdsa`].
+    /// Generates an ECDSA key on the curve with this name, as in [`PrivateKey::from_ecdsa`].
     pub fn generate_ecdsa(curve: &str) -> Result<Self, KeyError> {
         let curve = Curve::named(curve).ok_or_else(|| KeyError::Unsupported {
             key_type: curve.to_owned(),
@@ -107,25 +108,25 @@ impl PrivateKey {
             .and_then(|pair| Self::ecdsa(curve, pair))
     }
 
-    /// A new RSA key of 3072 bits, ssh-keygen's default.
+    /// Generates an RSA key of 3072 bits, ssh-keygen's default.
     pub fn generate_rsa() -> Result<Self, KeyError> {
         RsaKeyPair::generate(KeySize::Rsa3072)
             .map_err(|_| KeyError::Local)
             .and_then(Self::rsa)
     }
 
-    /// The public half.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
-    /// The public half's blob.
+    /// Returns the blob of the public key.
     pub fn public_blob(&self) -> &[u8] {
         self.public.blob()
     }
 
     /// Signs `data` with `algorithm`, one of [`PublicKey::algorithms`] of this key or of a
-    /// certificate of it. The answer is a signature blob: the algorithm's name, the signature.
+    /// certificate for it. Returns a signature blob: the algorithm name and the signature.
     pub fn sign(&self, algorithm: &str, data: &[u8]) -> Result<Vec<u8>, KeyError> {
         let row = table::algorithm(algorithm)
             .filter(|row| row.plain_type == self.public.key_type())
@@ -181,7 +182,7 @@ impl PrivateKey {
     }
 
     fn rsa(pair: RsaKeyPair) -> Result<Self, KeyError> {
-        // RSAPublicKey of RFC 8017: modulus, exponent; SSH has them the other way around.
+        // RSAPublicKey of RFC 8017 has modulus and exponent, SSH has them in reverse order.
         let [n, e] =
             der::read_sequence(pair.public_key().as_ref()).ok_or(KeyError::BadPrivateKey)?;
         let public = public_blob(RSA, &[e, n])?;
@@ -192,7 +193,8 @@ impl PrivateKey {
     }
 }
 
-/// DER's INTEGERs have the same form as mpints, so all fields are written as strings.
+/// Encodes a public key. DER INTEGERs have the same form as mpints, so all fields are written as
+/// strings.
 fn public_blob(key_type: &str, fields: &[&[u8]]) -> Result<PublicKey, KeyError> {
     let mut blob = Vec::new();
     key_type.as_bytes().write(&mut blob);

@@ -9,11 +9,11 @@ use super::curve::{Curve, NISTP256};
 use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
 use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, SecurityKeyTouch, certificate, signature};
 
-/// Sizes of RSA modulus that are used, in bits: OpenSSH's `RequiredRSASize` is 1024, ours what
-/// NIST SP 800-131A asks for; aws-lc-rs verifies up to 8192.
+/// Permitted RSA modulus lengths in bits: at least what NIST SP 800-131A requires (OpenSSH's
+/// `RequiredRSASize` defaults to 1024), and at most what aws-lc-rs verifies.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// A public key or certificate, with the blob it came in.
+/// Public key or certificate, with its blob.
 #[derive(Clone)]
 pub struct PublicKey {
     blob: Vec<u8>,
@@ -25,11 +25,11 @@ pub struct PublicKey {
 enum Kind {
     Plain(Plain),
     Certificate(Box<Certificate>),
-    /// A type not known here. An agent may hold and use such keys all the same.
+    /// Key of an unknown type, which an agent may still hold and use.
     Opaque,
 }
 
-/// A key that can verify.
+/// Public key that can verify signatures.
 #[derive(Clone)]
 pub(super) enum Plain {
     Ed25519([u8; 32]),
@@ -48,7 +48,7 @@ pub(super) enum Plain {
     },
 }
 
-/// Keys are the same when their blobs are; of most types there is only one blob for a key.
+/// Keys are equal if their blobs are; most key types have only one encoding for a key.
 impl PartialEq for PublicKey {
     fn eq(&self, other: &Self) -> bool {
         self.blob == other.blob
@@ -57,9 +57,9 @@ impl PartialEq for PublicKey {
 impl Eq for PublicKey {}
 
 impl PublicKey {
-    /// Reads a blob, as in KEX_ECDH_REPLY, an agent's list or a line of known_hosts.
+    /// Decodes a blob, as in KEX_ECDH_REPLY, an agent's list or a line of known_hosts.
     ///
-    /// A type not known here is no error; see [`PublicKey::is_usable`].
+    /// An unknown key type is not an error; see [`PublicKey::is_usable`].
     pub fn from_blob(blob: &[u8]) -> Result<Self, KeyError> {
         let mut r = Reader::new(blob);
         let key_type = utf8(r.string()?)?;
@@ -80,11 +80,11 @@ impl PublicKey {
         })
     }
 
-    /// Reads a certificate once it is known that `authority` has signed it, so that nothing but what
-    /// that key's owner wrote is read: `covered` bytes at the front of `blob` are what it signed.
+    /// Decodes a certificate after verifying that `authority` has signed the first `covered` bytes
+    /// of `blob`, so that only data from the CA is decoded.
     ///
     /// # Errors
-    /// It has not signed them, or there is more, less or something else in the blob.
+    /// The signature is wrong, or the blob is not exactly the certificate that was signed.
     pub fn from_signed_blob(
         blob: &[u8],
         covered: usize,
@@ -105,22 +105,22 @@ impl PublicKey {
         }
     }
 
-    /// The blob it was read from.
+    /// Returns the blob.
     pub fn blob(&self) -> &[u8] {
         &self.blob
     }
 
-    /// The name at the front of the blob, such as `ssh-ed25519`.
+    /// Returns the key type at the front of the blob, such as `ssh-ed25519`.
     pub fn key_type(&self) -> &str {
         &self.key_type
     }
 
-    /// Whether the type is known, so that [`PublicKey::verify`] can work.
+    /// Returns true if the key type is known, so that [`PublicKey::verify`] can work.
     pub fn is_usable(&self) -> bool {
         !matches!(self.kind, Kind::Opaque)
     }
 
-    /// The certificate, if it is one.
+    /// Returns the certificate, if this is one.
     pub fn certificate(&self) -> Option<&Certificate> {
         match &self.kind {
             Kind::Certificate(certificate) => Some(certificate),
@@ -128,12 +128,12 @@ impl PublicKey {
         }
     }
 
-    /// The key itself: what a certificate certifies, otherwise this key.
+    /// Returns the plain key: the certified key of a certificate, else this key.
     pub fn plain(&self) -> &Self {
         self.certificate().map_or(self, Certificate::key)
     }
 
-    /// Bits of the modulus, of a key that is RSA's.
+    /// Returns the length of an RSA modulus in bits; `None` for other keys.
     pub fn rsa_bits(&self) -> Option<usize> {
         match &self.plain().kind {
             Kind::Plain(Plain::Rsa { n, .. }) => Some(bits(n)),
@@ -141,8 +141,9 @@ impl PublicKey {
         }
     }
 
-    /// Names of the algorithms it signs with, best first: for `server-sig-algs`, USERAUTH_REQUEST
-    /// and the list of host key algorithms. Of a type not known here, the type's own name.
+    /// Returns the signature algorithms of the key, best first, for `server-sig-algs`,
+    /// USERAUTH_REQUEST and the list of host key algorithms. For an unknown key type that is the
+    /// type itself.
     pub fn algorithms(&self) -> Vec<&str> {
         if !self.is_usable() {
             return vec![&self.key_type];
@@ -154,13 +155,14 @@ impl PublicKey {
             .collect()
     }
 
-    /// Checks that `signature` (algorithm name and signature proper) over `data` was made by
-    /// this key with the algorithm negotiated under the name `algorithm`.
+    /// Verifies that this key made `signature` (algorithm name and signature) over `data`, with the
+    /// negotiated `algorithm`.
     pub fn verify(&self, algorithm: &str, data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
         self.verify_touch(algorithm, data, signature).map(drop)
     }
 
-    /// The same, and what a security key says of who was there; nothing for other keys.
+    /// Verifies a signature like [`PublicKey::verify`]; returns a security key's report of touch
+    /// and user verification, `None` for other keys.
     pub fn verify_touch(
         &self,
         algorithm: &str,
@@ -182,7 +184,8 @@ impl PublicKey {
         }
     }
 
-    /// `SHA256:` and the hash as OpenSSH prints it; for a certificate that of the key inside.
+    /// Returns the fingerprint in OpenSSH's form, `SHA256:` and the hash; for a certificate that of
+    /// the certified key.
     pub fn fingerprint(&self) -> String {
         let hash = digest::digest(&digest::SHA256, &self.plain().blob);
         format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
@@ -201,7 +204,7 @@ impl PublicKey {
 }
 
 impl Plain {
-    /// Reads the fields behind the type's name; `None` for a type not known here.
+    /// Decodes the fields behind the key type; `None` for an unknown type.
     pub(super) fn read(r: &mut Reader<'_>, plain_type: &str) -> Result<Option<Self>, KeyError> {
         if let Some(curve) = Curve::of_type(plain_type) {
             return Ok(Some(Self::Ecdsa(curve, read_point(r, curve)?)));
@@ -246,7 +249,7 @@ fn read_point(r: &mut Reader<'_>, curve: &Curve) -> Result<Vec<u8>, KeyError> {
     }
 }
 
-/// Of a number without leading zero bytes.
+/// Returns the length in bits of a number without leading zero bytes.
 fn bits(n: &[u8]) -> usize {
     n.first()
         .map_or(0, |first| n.len() * 8 - first.leading_zeros() as usize)
@@ -257,7 +260,7 @@ fn check_rsa(e: &[u8], n: &[u8]) -> Result<(), KeyError> {
     if !RSA_BITS.contains(&bits) {
         return Err(KeyError::RsaSize { bits });
     }
-    // Beyond 64 bits an exponent only serves to make us calculate.
+    // A larger exponent than 64 bits only costs us computation.
     let exponent_ok = e.len() <= 8 && e != [1] && e.last().is_some_and(|b| b % 2 == 1);
     if exponent_ok {
         Ok(())

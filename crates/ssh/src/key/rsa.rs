@@ -2,8 +2,8 @@ use zeroize::Zeroizing;
 
 use super::der;
 
-/// The numbers of an RSA key as OpenSSH's private key format holds them, big-endian, with or
-/// without leading zeros.
+/// Numbers of an RSA key as in OpenSSH's private key format, big-endian, with or without leading
+/// zeros.
 #[derive(Clone, Copy)]
 pub struct RsaParts<'a> {
     /// Modulus.
@@ -12,7 +12,7 @@ pub struct RsaParts<'a> {
     pub e: &'a [u8],
     /// Private exponent.
     pub d: &'a [u8],
-    /// The inverse of `q` modulo `p`.
+    /// Inverse of `q` modulo `p`.
     pub iqmp: &'a [u8],
     /// First prime.
     pub p: &'a [u8],
@@ -21,8 +21,8 @@ pub struct RsaParts<'a> {
 }
 
 impl RsaParts<'_> {
-    /// As an RSAPrivateKey (RFC 8017 appendix A.1.2), which also has `d` modulo `p - 1` and
-    /// `q - 1`. Whether the numbers belong together is for who reads it to check.
+    /// Encodes the key as an RSAPrivateKey (RFC 8017 appendix A.1.2), which also has `d` modulo `p
+    /// - 1` and `q - 1`. The decoder has to check that the numbers match.
     pub(super) fn to_pkcs1(self) -> Zeroizing<Vec<u8>> {
         let dp = remainder(self.d, self.p);
         let dq = remainder(self.d, self.q);
@@ -38,11 +38,11 @@ impl RsaParts<'_> {
     }
 }
 
-/// `d` modulo `prime - 1` for an odd `prime`, by long division bit by bit. What it does and
-/// takes depends on the lengths only, not on the secret numbers.
+/// Computes `d` modulo `prime - 1` for an odd `prime`, by binary long division. Time and memory
+/// accesses depend only on the lengths, not on the secret numbers.
 fn remainder(d: &[u8], prime: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut divisor = Zeroizing::new(Vec::with_capacity(prime.len() + 1));
-    // A byte more, since twice the remainder may need another bit.
+    // One more byte, since twice the remainder may need another bit.
     divisor.push(0);
     divisor.extend_from_slice(prime);
     if let Some(last) = divisor.last_mut() {
@@ -65,7 +65,7 @@ fn remainder(d: &[u8], prime: &[u8]) -> Zeroizing<Vec<u8>> {
             *out = difference as u8;
             borrow = difference >> 15;
         }
-        // All ones where the divisor was too large: then the remainder stays.
+        // All ones if the divisor was larger, which keeps the remainder.
         let keep = 0_u8.wrapping_sub(borrow as u8);
         for (byte, less) in remainder.iter_mut().zip(less.iter()) {
             *byte = (*byte & keep) | (*less & !keep);

@@ -9,20 +9,20 @@ use super::KeyError;
 use super::curve::{Curve, NISTP256};
 use super::public::Plain;
 
-/// What a security key says of the moment it signed (OpenSSH PROTOCOL.u2f).
+/// Report of a security key about the moment of signing (OpenSSH PROTOCOL.u2f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecurityKeyTouch {
-    /// Somebody touched it.
+    /// True if a user touched the key.
     pub present: bool,
-    /// It knew, by a PIN or a finger, who that was.
+    /// True if the key verified the user by a PIN or a fingerprint.
     pub verified: bool,
 }
 
-/// SSH_SK_USER_PRESENCE_REQD and SSH_SK_USER_VERIFICATION_REQD (sk-api.h).
+/// Flags SSH_SK_USER_PRESENCE_REQD and SSH_SK_USER_VERIFICATION_REQD (sk-api.h).
 const PRESENT: u8 = 1;
 const VERIFIED: u8 = 4;
 
-/// Checks `signature`, which must say that it is of kind `name`, over `data`.
+/// Verifies `signature`, which must name the algorithm `name`, over `data`.
 pub(super) fn verify(
     key: &Plain,
     name: &str,
@@ -71,7 +71,8 @@ fn ed25519(key: &[u8; 32], data: &[u8], signature: &[u8]) -> Result<(), KeyError
         .map_err(|_| KeyError::BadSignature)
 }
 
-/// RFC 5656 section 3.1.2: r and s as mpints, where the library wants both at full length.
+/// Verifies an ECDSA signature, whose r and s are mpints (RFC 5656 section 3.1.2); the library
+/// expects both at full length.
 fn ecdsa(curve: &Curve, point: &[u8], data: &[u8], signature: &[u8]) -> Result<(), KeyError> {
     let mut r = Reader::new(signature);
     let halves = [Mpint::read(&mut r)?, Mpint::read(&mut r)?];
@@ -95,7 +96,7 @@ fn rsa(e: &[u8], n: &[u8], name: &str, data: &[u8], signature: &[u8]) -> Result<
             });
         }
     };
-    // Some implementations drop leading zeros, and OpenSSH takes that (ssh-rsa.c).
+    // Some implementations drop leading zeros, which OpenSSH accepts (ssh-rsa.c).
     let mut whole = Vec::with_capacity(n.len());
     pad(&mut whole, signature, n.len())?;
     RsaPublicKeyComponents { n, e }
@@ -103,7 +104,7 @@ fn rsa(e: &[u8], n: &[u8], name: &str, data: &[u8], signature: &[u8]) -> Result<
         .map_err(|_| KeyError::BadSignature)
 }
 
-/// Appends `number` with zeros in front to make `len` bytes.
+/// Appends `number`, padded in front with zeros to `len` bytes.
 fn pad(out: &mut Vec<u8>, number: &[u8], len: usize) -> Result<(), KeyError> {
     let zeros = len
         .checked_sub(number.len())
@@ -113,8 +114,8 @@ fn pad(out: &mut Vec<u8>, number: &[u8], len: usize) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// What a security key signs in place of `data` (OpenSSH PROTOCOL.u2f), and what it says with it;
-/// its flags and counter follow the signature proper.
+/// Returns the data that a security key signs in place of `data` (OpenSSH PROTOCOL.u2f), and its
+/// report; flags and counter follow the signature.
 fn touched(
     r: &mut Reader<'_>,
     application: &[u8],

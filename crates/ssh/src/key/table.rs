@@ -1,18 +1,18 @@
-/// A row of [`HOST_KEY_ALGORITHMS`].
+/// Parameters of a signature algorithm, an entry of [`HOST_KEY_ALGORITHMS`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeyAlgorithm {
-    /// The name negotiated, and named in USERAUTH_REQUEST.
+    /// Algorithm name for negotiation and USERAUTH_REQUEST.
     pub name: &'static str,
-    /// The name at the front of the key's blob.
+    /// Key type at the front of the key's blob.
     pub key_type: &'static str,
-    /// That of the key inside, if the blob is a certificate; the same otherwise.
+    /// Type of the certified key if the blob is a certificate, else the key type.
     pub plain_type: &'static str,
-    /// The name at the front of a signature.
+    /// Algorithm name at the front of a signature.
     pub signature: &'static str,
 }
 
 impl KeyAlgorithm {
-    /// Whether the blob is a certificate.
+    /// Returns true if the key blob is a certificate.
     pub fn is_certificate(&self) -> bool {
         self.key_type != self.plain_type
     }
@@ -35,7 +35,7 @@ impl KeyAlgorithm {
         }
     }
 
-    /// RFC 8332: one type of key, two of signature.
+    /// Creates an entry for RSA, which has one key type and two signature algorithms (RFC 8332).
     const fn rsa(signature: &'static str) -> Self {
         Self {
             name: signature,
@@ -60,8 +60,8 @@ pub(super) const RSA: &str = "ssh-rsa";
 pub(super) const SK_ED25519: &str = "sk-ssh-ed25519@openssh.com";
 pub(super) const SK_ECDSA: &str = "sk-ecdsa-sha2-nistp256@openssh.com";
 
-/// Every algorithm that a host or user key can sign with, in our order of preference, which is
-/// OpenSSH's (myproposal.h). `ssh-rsa` is not among them: its signatures are SHA-1.
+/// All supported signature algorithms of host and user keys, in our order of preference, which is
+/// OpenSSH's (myproposal.h). `ssh-rsa` is not supported, since its signatures use SHA-1.
 pub static HOST_KEY_ALGORITHMS: &[KeyAlgorithm] = &[
     KeyAlgorithm::certificate("ssh-ed25519-cert-v01@openssh.com", ED25519),
     KeyAlgorithm::certificate(
@@ -90,12 +90,12 @@ pub static HOST_KEY_ALGORITHMS: &[KeyAlgorithm] = &[
     KeyAlgorithm::rsa("rsa-sha2-256"),
 ];
 
-/// The algorithm of that name.
+/// Returns the algorithm with this name.
 pub fn algorithm(name: &str) -> Option<&'static KeyAlgorithm> {
     HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name)
 }
 
-/// The type of the key inside certificates of that type.
+/// Returns the type of the certified key for a certificate type.
 pub(super) fn certified_type(key_type: &str) -> Option<&'static str> {
     HOST_KEY_ALGORITHMS
         .iter()

@@ -1,27 +1,31 @@
-//! Certificates of users (OpenSSH PROTOCOL.certkeys), as a server takes them.
+//! User certificates (OpenSSH PROTOCOL.certkeys), as a server validates them.
 
 use wire::Reader;
 
 use super::{Certificate, CertificateError, CertificateKind, PublicKey};
 
-/// What a user certificate demands and allows of whoever shows it.
+/// Conditions of a user certificate for its holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserTerms {
-    /// Addresses and networks it may be shown from; from everywhere without.
+    /// Addresses and networks that the certificate may be used from; `None` for all.
     pub source_address: Option<String>,
-    /// The security key must have known who touched it.
+    /// True if a security key must have verified the user.
     pub verify_required: bool,
-    /// Nobody need have touched the security key.
+    /// True if the security key need not have been touched.
     pub no_touch_required: bool,
 }
 
 impl Certificate {
-    /// Whether the user certificate holds at `now` (seconds since 1970) for one of `names`, signed
-    /// by a key that `is_trusted_ca`, and under which terms.
+    /// Checks that the user certificate is valid at `now` (seconds since 1970) for one of `names`,
+    /// and signed by a CA for which `is_trusted_ca` returns true; returns its conditions.
     ///
-    /// A certificate without principals is refused, as OpenSSH does since 10.3, and names are compared
-    /// as they are: users have no wildcards. Of critical options those of [`UserTerms`] are known.
-    /// `force-command` is not: who forces a command must not have files served instead.
+    /// A certificate without principals is refused, as in OpenSSH since 10.3. Names are compared
+    /// exactly: user principals have no wildcards. The supported critical options are those of
+    /// [`UserTerms`]. `force-command` is refused, since a CA that forces a command must not have
+    /// files served instead.
+    ///
+    /// # Errors
+    /// The first check that fails.
     pub fn validate_user(
         &self,
         names: &[&str],
@@ -51,7 +55,7 @@ impl Certificate {
     }
 }
 
-/// The string that is the data of an option.
+/// Decodes the string in the data of an option.
 fn text(data: &[u8]) -> Option<String> {
     let mut r = Reader::new(data);
     let text = r.string().ok()?;

@@ -1,88 +1,90 @@
-//! Messages of authentication (RFC 4252, RFC 4256).
+//! Messages of the authentication protocol (RFC 4252, RFC 4256).
 
 use wire::{NameList, Rest, message};
 
 message! {
-    /// RFC 4252 section 5.
+    /// SSH_MSG_USERAUTH_REQUEST (RFC 4252 section 5).
     pub struct UserauthRequest<'a> = 50 {
-        /// The account.
+        /// Account name.
         pub user: &'a [u8],
-        /// `ssh-connection`.
+        /// Service to start, `ssh-connection`.
         pub service: &'a [u8],
-        /// The method.
+        /// Method name.
         pub method: &'a [u8],
-        /// By method.
+        /// Data specific to the method.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4252 section 5.1.
+    /// SSH_MSG_USERAUTH_FAILURE (RFC 4252 section 5.1).
     pub struct UserauthFailure<'a> = 51 {
-        /// What may still be tried.
+        /// Methods that may still be tried.
         pub methods: NameList<'a>,
-        /// The request was right, but more is needed.
+        /// True if the request succeeded but more is required.
         pub partial_success: bool,
     }
 }
 
 message! {
-    /// RFC 4252 section 5.1.
+    /// SSH_MSG_USERAUTH_SUCCESS (RFC 4252 section 5.1).
     pub struct UserauthSuccess = 52 {}
 }
 
 message! {
-    /// RFC 4252 section 5.4.
+    /// SSH_MSG_USERAUTH_BANNER (RFC 4252 section 5.4).
     pub struct UserauthBanner<'a> = 53 {
-        /// For people; escape before showing.
+        /// Text for the user; escape it before display.
         pub text: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4252 section 7: this key would do. The number means something else in each method.
+    /// SSH_MSG_USERAUTH_PK_OK: the key would be accepted (RFC 4252 section 7). Number 60 has
+    /// another meaning in each method.
     pub struct UserauthPkOk<'a> = 60 {
-        /// As in the request.
+        /// Algorithm of the request.
         pub algorithm: &'a [u8],
-        /// As in the request.
+        /// Key blob of the request.
         pub blob: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4252 section 8: the password is right but has expired.
+    /// SSH_MSG_USERAUTH_PASSWD_CHANGEREQ: the password is correct but has expired (RFC 4252 section
+    /// 8).
     pub struct UserauthPasswdChangereq<'a> = 60 {
-        /// For people; escape before showing.
+        /// Text for the user; escape it before display.
         pub prompt: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4256 section 3.2.
+    /// SSH_MSG_USERAUTH_INFO_REQUEST (RFC 4256 section 3.2).
     pub struct UserauthInfoRequest<'a> = 60 {
-        /// For people; escape before showing.
+        /// Heading for the user; escape it before display.
         pub name: &'a [u8],
-        /// For people; escape before showing.
+        /// Text for the user; escape it before display.
         pub instruction: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
-        /// How many prompts follow.
+        /// Number of prompts.
         pub count: u32,
-        /// Each a string and whether to show what is typed.
+        /// Prompts, each a string and a boolean that permits showing the answer.
         pub prompts: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4256 section 3.4.
+    /// SSH_MSG_USERAUTH_INFO_RESPONSE (RFC 4256 section 3.4).
     pub struct UserauthInfoResponse<'a> = 61 {
-        /// How many answers follow.
+        /// Number of answers.
         pub count: u32,
-        /// Each a string.
+        /// Answers, each a string.
         pub answers: Rest<'a>,
     }
 }

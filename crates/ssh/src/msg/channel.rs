@@ -3,150 +3,150 @@
 use wire::{Rest, message};
 
 message! {
-    /// RFC 4254 section 4.
+    /// SSH_MSG_GLOBAL_REQUEST (RFC 4254 section 4).
     pub struct GlobalRequest<'a> = 80 {
-        /// Which.
+        /// Request name.
         pub name: &'a [u8],
-        /// Whether an answer is wanted.
+        /// True if a reply is wanted.
         pub want_reply: bool,
-        /// By name.
+        /// Data specific to the request.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4254 section 4.
+    /// SSH_MSG_REQUEST_SUCCESS (RFC 4254 section 4).
     pub struct RequestSuccess<'a> = 81 {
-        /// By request.
+        /// Data specific to the request.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4254 section 4.
+    /// SSH_MSG_REQUEST_FAILURE (RFC 4254 section 4).
     pub struct RequestFailure = 82 {}
 }
 
 message! {
-    /// RFC 4254 section 5.1.
+    /// SSH_MSG_CHANNEL_OPEN (RFC 4254 section 5.1).
     pub struct ChannelOpen<'a> = 90 {
         /// Channel type.
         pub kind: &'a [u8],
-        /// The sender's number for it.
+        /// The sender's channel number.
         pub sender: u32,
-        /// Bytes the receiver of this may send.
+        /// Initial window in bytes that the sender of this message grants.
         pub window: u32,
-        /// Largest data payload.
+        /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
-        /// By type.
+        /// Data specific to the channel type.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.1.
+    /// SSH_MSG_CHANNEL_OPEN_CONFIRMATION (RFC 4254 section 5.1).
     pub struct ChannelOpenConfirmation<'a> = 91 {
-        /// The opener's number.
+        /// Channel number of the side that opened the channel.
         pub recipient: u32,
-        /// The sender's number.
+        /// Channel number of the sender of this message.
         pub sender: u32,
-        /// Bytes the receiver of this may send.
+        /// Initial window in bytes that the sender of this message grants.
         pub window: u32,
-        /// Largest data payload.
+        /// Maximum data payload in bytes that the sender of this message accepts.
         pub max_packet: u32,
-        /// By type.
+        /// Data specific to the channel type.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.1.
+    /// SSH_MSG_CHANNEL_OPEN_FAILURE (RFC 4254 section 5.1).
     pub struct ChannelOpenFailure<'a> = 92 {
-        /// The opener's number.
+        /// Channel number of the side that opened the channel.
         pub recipient: u32,
-        /// One of the codes of section 5.1.
+        /// Reason code (RFC 4254 section 5.1).
         pub reason: u32,
-        /// For people; escape before showing.
+        /// Text for the user; escape it before display.
         pub description: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4254 section 5.2.
+    /// SSH_MSG_CHANNEL_WINDOW_ADJUST (RFC 4254 section 5.2).
     pub struct ChannelWindowAdjust = 93 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
-        /// Bytes more that it may send.
+        /// Bytes that the recipient may send in addition.
         pub bytes: u32,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.2.
+    /// SSH_MSG_CHANNEL_DATA (RFC 4254 section 5.2).
     pub struct ChannelData<'a> = 94 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
-        /// The data.
+        /// Channel data.
         pub data: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4254 section 5.2.
+    /// SSH_MSG_CHANNEL_EXTENDED_DATA (RFC 4254 section 5.2).
     pub struct ChannelExtendedData<'a> = 95 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
-        /// 1 is standard error.
+        /// Data type; 1 is standard error.
         pub code: u32,
-        /// The data.
+        /// Channel data.
         pub data: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4254 section 5.3.
+    /// SSH_MSG_CHANNEL_EOF (RFC 4254 section 5.3).
     pub struct ChannelEof = 96 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.3.
+    /// SSH_MSG_CHANNEL_CLOSE (RFC 4254 section 5.3).
     pub struct ChannelClose = 97 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.4.
+    /// SSH_MSG_CHANNEL_REQUEST (RFC 4254 section 5.4).
     pub struct ChannelRequest<'a> = 98 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
-        /// Which.
+        /// Request type.
         pub name: &'a [u8],
-        /// Whether an answer is wanted.
+        /// True if a reply is wanted.
         pub want_reply: bool,
-        /// By name.
+        /// Data specific to the request.
         pub data: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.4.
+    /// SSH_MSG_CHANNEL_SUCCESS (RFC 4254 section 5.4).
     pub struct ChannelSuccess = 99 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
     }
 }
 
 message! {
-    /// RFC 4254 section 5.4.
+    /// SSH_MSG_CHANNEL_FAILURE (RFC 4254 section 5.4).
     pub struct ChannelFailure = 100 {
-        /// The receiver's number.
+        /// Channel number of the recipient.
         pub recipient: u32,
     }
 }

@@ -1,7 +1,8 @@
-//! Every SSH message: its number, its type, when it is legal and who may send it.
+//! All SSH messages: number, type, the phases in which each is legal, and the side that may send
+//! it.
 //!
-//! [`TABLE`] is the only place that knows; the transport asks [`legal`] for each packet before
-//! anything else looks at it, so that no state machine behind it has to.
+//! [`TABLE`] is the single source: the transport calls [`legal`] for each packet before any other
+//! code sees it, so the state machines need no such checks.
 
 mod auth;
 mod channel;
@@ -16,67 +17,68 @@ use std::fmt;
 use crate::Role;
 use crate::error::{Error, PeerMisbehaved};
 
-/// Where a connection is, as seen in the messages of one direction.
+/// Phase of a connection for the messages of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Before the sender's first NEWKEYS.
     KeyExchange,
-    /// The same, both sides having offered strict KEX (OpenSSH PROTOCOL section 1.10).
+    /// Before the sender's first NEWKEYS, if both sides have offered strict KEX (OpenSSH PROTOCOL
+    /// section 1.10).
     StrictKeyExchange,
     /// Between the sender's KEXINIT and its NEWKEYS in a later exchange.
     Rekey,
-    /// Keys are in use, authentication has not succeeded.
+    /// With keys in use, before authentication has succeeded.
     Auth,
     /// After USERAUTH_SUCCESS.
     Connection,
 }
 
-/// When a message is legal; a column of [`TABLE`].
+/// Phases in which a message is legal; a column of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At any time, even in a strict first key exchange.
+    /// Legal at any time, even in a strict first key exchange.
     Always,
-    /// At any time but in a strict first key exchange (Terrapin, CVE-2023-48795).
+    /// Legal at any time except in a strict first key exchange (Terrapin, CVE-2023-48795).
     NotInStrict,
-    /// KEXINIT: in the first exchange, or to begin another.
+    /// Legal in the first key exchange or to start another: KEXINIT.
     Exchange,
-    /// The other messages of a key exchange, while there is one.
+    /// Legal during a key exchange: its other messages.
     KeyExchange,
-    /// Whenever keys are in use and no exchange is going on.
+    /// Legal with keys in use and outside of a key exchange.
     Keyed,
-    /// Until authentication has succeeded.
+    /// Legal until authentication has succeeded.
     Auth,
-    /// After authentication has succeeded.
+    /// Legal after authentication has succeeded.
     Connection,
 }
 
-/// Who may send a message; a column of [`TABLE`].
+/// Side that may send a message; a column of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// Client only.
+    /// The client only.
     Client,
-    /// Server only.
+    /// The server only.
     Server,
-    /// Either side.
+    /// Both sides.
     Both,
 }
 
-/// A row of [`TABLE`].
+/// Properties of a message, an entry of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The message number, the first byte of the payload.
     pub number: u8,
-    /// The name without `SSH_MSG_`.
+    /// Name of the message without `SSH_MSG_`.
     pub name: &'static str,
-    /// When it is legal.
+    /// Phases in which the message is legal.
     pub when: When,
-    /// Who may send it.
+    /// Side that may send the message.
     pub from: Sender,
 }
 
 macro_rules! table {
     ($($number:literal $name:ident $when:ident $from:ident : $ty:ident;)*) => {
-        /// Every message there is, by number.
+        /// All messages by number.
         pub const TABLE: &[Entry] = &[$(Entry {
             number: $number,
             name: stringify!($name),
@@ -88,8 +90,8 @@ macro_rules! table {
 }
 
 table! {
-    // RFC 4253 sections 11 and 10, RFC 8308. There are servers that send EXT_INFO after every
-    // NEWKEYS and not only after the first, so it may come whenever keys are in use.
+    // RFC 4253 sections 11 and 10, RFC 8308. Some servers send EXT_INFO after every NEWKEYS, not
+    // only after the first, so it is legal whenever keys are in use.
     1 DISCONNECT Always Both: Disconnect;
     2 IGNORE NotInStrict Both: Ignore;
     3 UNIMPLEMENTED NotInStrict Both: Unimplemented;
@@ -102,8 +104,8 @@ table! {
     21 NEWKEYS KeyExchange Both: NewKeys;
     30 KEX_ECDH_INIT KeyExchange Client: KexEcdhInit;
     31 KEX_ECDH_REPLY KeyExchange Server: KexEcdhReply;
-    // RFC 4252, RFC 4256. 60 means what the method of the pending request says: USERAUTH_PK_OK,
-    // USERAUTH_PASSWD_CHANGEREQ or USERAUTH_INFO_REQUEST.
+    // RFC 4252, RFC 4256. The meaning of 60 depends on the method of the pending request:
+    // USERAUTH_PK_OK, USERAUTH_PASSWD_CHANGEREQ or USERAUTH_INFO_REQUEST.
     50 USERAUTH_REQUEST Auth Client: UserauthRequest;
     51 USERAUTH_FAILURE Auth Server: UserauthFailure;
     52 USERAUTH_SUCCESS Auth Server: UserauthSuccess;
@@ -130,7 +132,7 @@ table! {
     193 PONG Keyed Both: Pong;
 }
 
-/// The row of a message number.
+/// Returns the table entry of a message number.
 pub fn lookup(number: u8) -> Option<&'static Entry> {
     TABLE
         .binary_search_by_key(&number, |entry| entry.number)
@@ -150,7 +152,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A number with its name, for errors and logs.
+/// Message number that is displayed by name, for errors and logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number(pub u8);
 
@@ -163,10 +165,10 @@ impl fmt::Display for Number {
     }
 }
 
-/// Whether `from` may send message `number` now.
+/// Checks that `from` may send message `number` in this phase.
 ///
 /// A number that [`lookup`] does not know is legal, to be answered with UNIMPLEMENTED (RFC 4253
-/// section 11.4), but not in a strict or later key exchange.
+/// section 11.4), except in a strict or later key exchange.
 ///
 /// # Errors
 /// [`PeerMisbehaved::OutOfPhase`] and [`PeerMisbehaved::WrongSide`].
@@ -174,7 +176,7 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
     let out_of_phase = || Error::from(PeerMisbehaved::OutOfPhase { number, phase });
     let Some(entry) = lookup(number) else {
         return match phase {
-            // RFC 4250 section 4.1.2: no message has this number.
+            // No message has number 0 (RFC 4250 section 4.1.2).
             _ if number == 0 => Err(out_of_phase()),
             Phase::StrictKeyExchange | Phase::Rekey => Err(out_of_phase()),
             _ => Ok(()),
@@ -183,7 +185,8 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
     let now = match entry.when {
         When::Always => true,
         When::NotInStrict => phase != Phase::StrictKeyExchange,
-        // A second KEXINIT inside an exchange is illegal; in the first one the transport counts.
+        // A second KEXINIT within an exchange is illegal; in the first exchange the transport
+        // counts.
         When::Exchange => phase != Phase::Rekey,
         When::KeyExchange => matches!(
             phase,
@@ -229,7 +232,7 @@ mod tests {
         assert_eq!(lookup(0), None);
     }
 
-    /// Terrapin: nothing but the exchange itself and DISCONNECT.
+    /// Terrapin: a strict first exchange permits only its own messages and DISCONNECT.
     #[test]
     fn a_strict_first_exchange_allows_nothing_else() {
         let phase = Phase::StrictKeyExchange;

@@ -1,29 +1,29 @@
-//! Transport messages (RFC 4253, RFC 8308, RFC 5656).
+//! Messages of the transport protocol (RFC 4253, RFC 8308, RFC 5656).
 
 use wire::{NameList, Rest, message};
 
 message! {
-    /// RFC 4253 section 11.1.
+    /// SSH_MSG_DISCONNECT (RFC 4253 section 11.1).
     pub struct Disconnect<'a> = 1 {
-        /// One of the codes of section 11.1.
+        /// Reason code (RFC 4253 section 11.1).
         pub reason: u32,
-        /// For people; from the peer, so escape before showing.
+        /// Text for the user; from the peer, so escape it before display.
         pub description: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4253 section 11.2.
+    /// SSH_MSG_IGNORE (RFC 4253 section 11.2).
     pub struct Ignore<'a> = 2 {
-        /// Anything.
+        /// Arbitrary bytes.
         pub data: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4253 section 11.4.
+    /// SSH_MSG_UNIMPLEMENTED (RFC 4253 section 11.4).
     pub struct Unimplemented = 3 {
         /// Sequence number of the packet that was not understood.
         pub sequence: u32,
@@ -31,47 +31,47 @@ message! {
 }
 
 message! {
-    /// RFC 4253 section 11.3.
+    /// SSH_MSG_DEBUG (RFC 4253 section 11.3).
     pub struct Debug<'a> = 4 {
-        /// Whether the sender wants it shown.
+        /// True if the sender wants the text to be shown.
         pub always_display: bool,
-        /// For people; escape before showing.
+        /// Text for the user; escape it before display.
         pub text: &'a [u8],
-        /// RFC 3066 tag, unused.
+        /// Language tag (RFC 3066), unused.
         pub language: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4253 section 10.
+    /// SSH_MSG_SERVICE_REQUEST (RFC 4253 section 10).
     pub struct ServiceRequest<'a> = 5 {
-        /// `ssh-userauth` or `ssh-connection`.
+        /// Service name, `ssh-userauth` or `ssh-connection`.
         pub name: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 4253 section 10.
+    /// SSH_MSG_SERVICE_ACCEPT (RFC 4253 section 10).
     pub struct ServiceAccept<'a> = 6 {
-        /// As requested.
+        /// Service name of the request.
         pub name: &'a [u8],
     }
 }
 
 message! {
-    /// RFC 8308 section 2.3.
+    /// SSH_MSG_EXT_INFO (RFC 8308 section 2.3).
     pub struct ExtInfo<'a> = 7 {
-        /// How many name/value pairs follow.
+        /// Number of name/value pairs.
         pub count: u32,
-        /// The pairs, each two strings.
+        /// Pairs of two strings each.
         pub pairs: Rest<'a>,
     }
 }
 
 message! {
-    /// RFC 4253 section 7.1.
+    /// SSH_MSG_KEXINIT (RFC 4253 section 7.1).
     pub struct KexInit<'a> = 20 {
-        /// Random bytes.
+        /// Random cookie.
         pub cookie: [u8; 16],
         /// Key exchange methods and indicators.
         pub kex: NameList<'a>,
@@ -93,20 +93,21 @@ message! {
         pub language_c2s: NameList<'a>,
         /// Languages, unused.
         pub language_s2c: NameList<'a>,
-        /// A guessed key exchange packet follows (RFC 4253 section 7).
+        /// True if a guessed key exchange packet follows (RFC 4253 section 7).
         pub first_kex_packet_follows: bool,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 }
 
 message! {
-    /// RFC 4253 section 7.3.
+    /// SSH_MSG_NEWKEYS (RFC 4253 section 7.3).
     pub struct NewKeys = 21 {}
 }
 
 message! {
-    /// RFC 5656 section 4; the hybrid methods put their own public value here.
+    /// SSH_MSG_KEX_ECDH_INIT (RFC 5656 section 4); hybrid methods use it for their own public
+    /// value.
     pub struct KexEcdhInit<'a> = 30 {
         /// The client's ephemeral public value.
         pub public: &'a [u8],
@@ -114,9 +115,9 @@ message! {
 }
 
 message! {
-    /// RFC 5656 section 4.
+    /// SSH_MSG_KEX_ECDH_REPLY (RFC 5656 section 4).
     pub struct KexEcdhReply<'a> = 31 {
-        /// The host key blob K_S.
+        /// Host key blob K_S.
         pub host_key: &'a [u8],
         /// The server's ephemeral public value.
         pub public: &'a [u8],
@@ -126,17 +127,17 @@ message! {
 }
 
 message! {
-    /// ping@openssh.com (OpenSSH PROTOCOL section 1.9).
+    /// SSH2_MSG_PING of ping@openssh.com (OpenSSH PROTOCOL section 1.9).
     pub struct Ping<'a> = 192 {
-        /// Sent back as it is.
+        /// Data that the reply returns unchanged.
         pub data: &'a [u8],
     }
 }
 
 message! {
-    /// The answer of [`Ping`].
+    /// SSH2_MSG_PONG, the reply to [`Ping`].
     pub struct Pong<'a> = 193 {
-        /// What the ping held.
+        /// Data of the ping.
         pub data: &'a [u8],
     }
 }

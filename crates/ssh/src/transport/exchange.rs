@@ -14,19 +14,19 @@ use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod};
 use crate::key::PublicKey;
 use crate::msg::{KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
 
-/// How far a key exchange has come. Each state holds what the next message needs and no more.
+/// State of a key exchange. Each state holds only what the next message needs.
 pub(super) enum Exchange {
-    /// None is under way.
+    /// No key exchange is in progress.
     Idle,
-    /// Our KEXINIT is out.
+    /// Our KEXINIT was sent.
     InitSent(InitSent),
-    /// Client: our public value is out, KEX_ECDH_REPLY is awaited.
+    /// Client: our public value was sent, and KEX_ECDH_REPLY is expected.
     AwaitReply(AwaitReply),
-    /// Server: KEX_ECDH_INIT is awaited.
+    /// Server: KEX_ECDH_INIT is expected.
     AwaitInit(AwaitInit),
-    /// Client: the reply is verified, the owner has to approve the host key.
+    /// Client: the reply is verified, and the owner has to approve the host key.
     AwaitApproval(KeySet),
-    /// Our NEWKEYS is out; what the peer sends after its own opens with this.
+    /// Our NEWKEYS was sent; packets after the peer's NEWKEYS are opened with this key.
     AwaitNewKeys(OpeningKey),
 }
 
@@ -35,20 +35,20 @@ pub(super) struct InitSent {
     guess: Option<Started>,
 }
 
-/// A client's exchange whose public value has been sent.
+/// Client side of an exchange whose public value was sent.
 struct Started {
     method: &'static KexMethod,
     exchange: ClientExchange,
     public: Vec<u8>,
 }
 
-/// A client's ephemeral key that has not been used.
+/// Unused ephemeral key of a client, generated in advance.
 pub(super) struct Prepared {
     exchange: ClientExchange,
     public: Vec<u8>,
 }
 
-/// The method whose ephemeral key takes long.
+/// Prefix of the methods whose ephemeral key takes long to generate.
 const SLOW: &str = "sntrup761x25519-sha512";
 
 pub(super) struct AwaitReply {
@@ -62,7 +62,7 @@ pub(super) struct AwaitInit {
     chosen: Negotiated,
     ours: Vec<u8>,
     theirs: Bytes,
-    /// The peer guessed wrong: its next packet is to be ignored.
+    /// True if the peer guessed wrong, so that its next packet must be ignored.
     skip: bool,
 }
 
@@ -75,20 +75,20 @@ impl Exchange {
         matches!(self, Self::AwaitApproval(_))
     }
 
-    /// Once our NEWKEYS is out, the layers above may send again, under the new keys.
+    /// Returns true if the layers above may send, which they may again after our NEWKEYS.
     pub(super) fn app_may_send(&self) -> bool {
         matches!(self, Self::Idle | Self::AwaitNewKeys(_))
     }
 
-    /// The peer has sent its KEXINIT and may send nothing but key exchange until its NEWKEYS
-    /// (RFC 4253 section 7.1).
+    /// Returns true if the peer has sent its KEXINIT and may send only key exchange messages until
+    /// its NEWKEYS (RFC 4253 section 7.1).
     pub(super) fn peer_bound(&self) -> bool {
         !matches!(self, Self::Idle | Self::InitSent(_))
     }
 }
 
 impl Transport {
-    /// Sends KEXINIT, and a guessed KEX_ECDH_INIT behind the first one when told to.
+    /// Sends KEXINIT, followed by a guessed KEX_ECDH_INIT in the first exchange if configured.
     pub(super) fn start_exchange(&mut self) -> Result<(), Error> {
         let first = self.session_id.is_none();
         let usual = self.theirs.as_ref().and_then(Ident::usual_kex);
@@ -158,7 +158,7 @@ impl Transport {
         })
     }
 
-    /// Handles messages 20 to 49.
+    /// Processes messages 20 to 49.
     pub(super) fn handle_exchange(
         &mut self,
         now: Instant,
@@ -199,8 +199,8 @@ impl Transport {
                 .kex
                 .contains(if client { STRICT_S } else { STRICT_C });
             self.peer_takes_ext_info = theirs.kex.contains(EXT_INFO_C);
-            // Packets that came before KEXINIT were legal until the peer said it was strict
-            // (OpenSSH PROTOCOL 1.10): the KEXINIT must have been the first.
+            // Messages before KEXINIT were legal until the peer announced strict KEX (OpenSSH
+            // PROTOCOL 1.10): then its KEXINIT must have been the first packet.
             if self.strict && self.inbound.since_keys().1 != 1 {
                 return Err(PeerMisbehaved::StrictKex(KexInit::NUMBER).into());
             }
@@ -231,7 +231,7 @@ impl Transport {
             }));
         }
         if skip {
-            // No server guesses; one that did would send a packet only a server may send.
+            // No server guesses; a wrong guess would be a packet that only a server may send.
             return Err(PeerMisbehaved::Unexpected(KexEcdhReply::NUMBER).into());
         }
         let started = match state.guess {
@@ -294,7 +294,8 @@ impl Transport {
         Ok(Exchange::AwaitApproval(keys))
     }
 
-    /// The owner trusts the host key: NEWKEYS goes out, and what follows it is sealed.
+    /// Reports that the owner trusts the host key: sends NEWKEYS and switches to the new sealing
+    /// key.
     pub fn accept_host_key(&mut self) -> Result<(), Error> {
         match std::mem::replace(&mut self.exchange, Exchange::Idle) {
             Exchange::AwaitApproval(keys) => {
@@ -361,8 +362,8 @@ impl Transport {
     }
 }
 
-/// Says of a client that nothing was found for whether there is something among all that could be
-/// offered.
+/// Sets `could_be` in a negotiation error if everything that this server could offer would suit the
+/// client.
 fn could_have_been(mut e: Error, all: Option<&Proposal>, client: &KexInit<'_>) -> Error {
     if let Error::PeerIncompatible(PeerIncompatible::NoCommon { could_be, .. }) = &mut e {
         *could_be = all.is_some_and(|all| all.suits(client));

@@ -1,5 +1,5 @@
-//! A server's connection goes from the process that let somebody in to the one that serves them:
-//! keys and where they stand, as bytes.
+//! Handover of a server's connection from the process that authenticates a client to the one that
+//! serves it: keys and stream positions in serialized form.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::cipher::{self, KeyMaterial, OpeningKey, Position, SealingKey};
 use crate::error::{Error, Local};
 use crate::kex;
 
-/// A [`Transport`] as bytes, which hold its keys: they are wiped when dropped.
+/// Serialized [`Transport`] with its keys, zeroed when dropped.
 pub type Handover = Zeroizing<Vec<u8>>;
 
-/// More than any has.
+/// Capacity in bytes that exceeds every serialized transport.
 const ROOM: usize = 8 << 10;
 
-/// What the keys in use were made of.
+/// Key material of the keys in use.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) sealing: KeyMaterial,
@@ -41,7 +41,7 @@ message! {
     }
 }
 
-/// One direction.
+/// State of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Half<'a> {
     cipher: &'a [u8],
@@ -52,7 +52,7 @@ struct Half<'a> {
     since_keys: u64,
 }
 
-/// Never shown.
+/// Key material that `Debug` does not print.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Secret<'a> {
     iv: &'a [u8],
@@ -138,13 +138,13 @@ impl<'a> Half<'a> {
 }
 
 impl Transport {
-    /// Keeps what keys are made of from now on, for [`Transport::hand_over`].
+    /// Keeps the key material from now on, for [`Transport::hand_over`].
     pub fn keep_keys(&mut self) {
         self.kept = Some(Kept::default());
     }
 
-    /// A server's transport as it stands right behind the success of authentication, with nothing
-    /// left to be sent. `None` at any other time, and without [`Transport::keep_keys`].
+    /// Serializes a server's transport right after authentication has succeeded, with nothing left
+    /// to send. `None` at any other time, and without [`Transport::keep_keys`].
     pub fn hand_over(&self, now: Instant) -> Option<Handover> {
         let still = self.exchange.is_idle() && self.ready.is_empty() && self.authenticated;
         let kept = self.kept.as_ref().filter(|_| still)?;
@@ -172,17 +172,17 @@ impl Transport {
                 self.inbound.since_keys().0,
             ),
         };
-        // Enough at once: a vector that grows leaves copies behind that nobody wipes.
+        // Full capacity at once: a growing vector leaves copies behind that are not zeroed.
         let mut bytes = Zeroizing::new(Vec::with_capacity(ROOM));
         state.encode(&mut bytes);
         Some(bytes)
     }
 
-    /// A server's transport that goes on where another was handed over: authenticated, with the
-    /// compression that begins there.
+    /// Continues a server's transport from [`Transport::hand_over`]: authenticated, with the
+    /// compression that starts at that point.
     ///
     /// # Errors
-    /// The bytes are not those of [`Transport::hand_over`].
+    /// The bytes are not the output of [`Transport::hand_over`].
     pub fn taken_over(
         config: TransportConfig,
         random: Random,
@@ -204,7 +204,7 @@ impl Transport {
         let open = OpeningKey::new(inn.cipher, inn.mac, &incoming.keys()).map_err(Local::Seal)?;
 
         let mut transport = Self::new(Role::Server, config, random)?;
-        // Those of the beginning, which is over.
+        // `new` has queued the messages of a new connection.
         transport.ready.clear();
         transport.exchange = super::Exchange::Idle;
         transport.theirs = theirs;

@@ -1,4 +1,4 @@
-//! What packets of the transport layer do, once they are opened.
+//! Processing of transport messages after their packets were opened.
 
 use std::time::Instant;
 
@@ -9,11 +9,11 @@ use super::{Opened, Output, Transport, TransportEvent};
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
 
-/// Packets that may wait to be written while the peer causes more.
+/// Maximum number of queued packets while the peer causes further replies.
 const MAX_ANSWERS: usize = 1024;
-/// Bytes of them; one PONG can have 256 KiB (CVE-2025-26466).
+/// Maximum bytes of queued replies; one PONG can have 256 KiB (CVE-2025-26466).
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// Most name/value pairs read from an EXT_INFO; OpenSSH sends three.
+/// Maximum number of name/value pairs read from an EXT_INFO; OpenSSH sends three.
 const MAX_EXTENSIONS: u32 = 64;
 
 impl Transport {
@@ -28,7 +28,7 @@ impl Transport {
             return Err(PeerMisbehaved::SequenceWrapped.into());
         }
         let phase = self.phase();
-        // A client that hopes to be let in says more than it may.
+        // A client with early data sends messages of the connection protocol before it may.
         let hopeful = phase == Phase::Auth && (80..=127).contains(&number);
         if !(hopeful && self.hears_early) {
             msg::legal(number, phase, self.role.other())?;
@@ -81,10 +81,10 @@ impl Transport {
         Ok(None)
     }
 
-    /// Where the peer is in the protocol, for the message table.
+    /// Returns the phase of the peer's messages for the table of messages.
     pub(super) fn phase(&self) -> Phase {
-        // The first exchange lasts until the peer's NEWKEYS: behind its KEX_ECDH_REPLY there is a
-        // session id already, but what comes is still in the clear.
+        // The first exchange ends with the peer's NEWKEYS: after its KEX_ECDH_REPLY there is a
+        // session identifier, but its packets are still unencrypted.
         match (self.keys_since, self.exchange.peer_bound()) {
             (None, _) if self.strict => Phase::StrictKeyExchange,
             (None, _) => Phase::KeyExchange,
@@ -98,8 +98,8 @@ impl Transport {
         self.strict && self.keys_since.is_none()
     }
 
-    /// As OpenSSH (packet.c, ssh_packet_read_poll2): no answer before authentication is done nor
-    /// during a key exchange, and none later to what was asked then.
+    /// Answers a PING, as OpenSSH does (packet.c, ssh_packet_read_poll2): not before authentication
+    /// nor during a key exchange, and also not afterwards for PINGs from that time.
     fn ping_answer(&mut self, pong: &[u8]) -> Result<(), Error> {
         self.bound_answers()?;
         if self.authenticated && self.may_send() {
@@ -108,7 +108,8 @@ impl Transport {
         Ok(())
     }
 
-    /// A peer that makes us answer without reading the answers would fill our memory.
+    /// Fails if too many replies are queued: a peer that causes replies without reading them would
+    /// fill our memory.
     fn bound_answers(&self) -> Result<(), Error> {
         let bytes: usize = self.ready.iter().map(Output::len).sum();
         match self.ready.len() > MAX_ANSWERS || bytes > MAX_ANSWER_BYTES {

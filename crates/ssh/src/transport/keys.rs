@@ -1,5 +1,5 @@
-//! New keys: derived at the end of a key exchange, taken into use at NEWKEYS (RFC 4253 sections
-//! 7.2 and 7.3).
+//! New keys: derived at the end of a key exchange, used from NEWKEYS on (RFC 4253 sections 7.2 and
+//! 7.3).
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::kex::{self, SharedSecret};
 use crate::key::HOST_KEY_ALGORITHMS;
 use crate::msg::{ExtInfo, NewKeys};
 
-/// The keys of one exchange.
+/// Keys of both directions from one key exchange.
 pub(super) struct KeySet {
     pub(super) seal: SealingKey,
     pub(super) open: OpeningKey,
@@ -48,21 +48,21 @@ impl Transport {
         if let Some(kept) = &mut self.kept {
             *kept = Kept { sealing, opening };
         }
-        // The owner must not see a session id before the host key is approved, but the next
-        // derivation needs it: it is only ever used together with the keys made here.
+        // The owner gets the session identifier only after it has approved the host key, but the
+        // next derivation needs it; until then it is used only with the keys made here.
         self.session_id = Some(session_id);
         self.rekey_limit = self.limit_of(out, inn);
         self.negotiated = Some(chosen.clone());
         Ok(KeySet { seal, open })
     }
 
-    /// Bytes after which the keys of these ciphers have done enough.
+    /// Returns the bytes after which to rekey with these ciphers.
     pub(super) fn limit_of(&self, out: Direction, inn: Direction) -> u64 {
         let ciphers = out.cipher.rekey_after.min(inn.cipher.rekey_after);
         ciphers.min(self.config.rekey_bytes.unwrap_or(u64::MAX))
     }
 
-    /// Sends NEWKEYS and takes the outgoing keys into use.
+    /// Sends NEWKEYS and switches to the new outgoing key.
     pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<Exchange, Error> {
         let first = self.keys_since.is_none();
         let job = self.outbound.job(
@@ -72,7 +72,7 @@ impl Transport {
         self.ready.push_back(super::Output::Packet(job));
         self.outbound.rekey(keys.seal, self.strict);
         if !first {
-            // RFC 4253 section 6.2: compression starts anew with each key exchange.
+            // RFC 4253 section 6.2: compression restarts after each key exchange.
             self.outbound.stop_compression();
             if self.authenticated
                 && self
@@ -88,7 +88,7 @@ impl Transport {
         Ok(Exchange::AwaitNewKeys(keys.open))
     }
 
-    /// A server's EXT_INFO, right behind its first NEWKEYS (RFC 8308 section 2.4).
+    /// Sends a server's EXT_INFO right after its first NEWKEYS (RFC 8308 section 2.4).
     fn send_ext_info(&mut self) -> Result<(), Error> {
         let plain = HOST_KEY_ALGORITHMS.iter().filter(|a| !a.is_certificate());
         let signatures: Vec<_> = plain.map(|a| a.name).collect();
@@ -116,7 +116,7 @@ impl Transport {
         open: OpeningKey,
     ) -> Result<Exchange, Error> {
         if self.inbound.is_ahead() {
-            // See next_payload: no honest peer's.
+            // No honest peer does this, see `next_payload`.
             return Err(PeerMisbehaved::Unexpected(NewKeys::NUMBER).into());
         }
         self.inbound.rekey(open, self.strict);

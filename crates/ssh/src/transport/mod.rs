@@ -1,5 +1,5 @@
-//! The transport layer (RFC 4253), for either role: identification, key exchange and rekey,
-//! sealed packets. Authentication and channels sit on top of it, in [`crate::Connection`].
+//! Transport layer (RFC 4253) for either role: identification, key exchange and rekey, sealed
+//! packets. Authentication and channels are on top of it, in [`crate::Connection`].
 //!
 //! ```text
 //!            handle_input          next_payload
@@ -45,100 +45,104 @@ use handover::Kept;
 use open::Inbound;
 use seal::Outbound;
 
-/// Packets per key at most, as OpenSSH's MAX_PACKETS (packet.c): 2^31.
+/// Maximum number of packets per key: OpenSSH's MAX_PACKETS (packet.c), 2^31.
 const MAX_PACKETS: u64 = 1 << 31;
 
-/// Fills a slice with unpredictable bytes.
+/// Function that fills a slice with unpredictable bytes.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
 /// Settings of a [`Transport`].
 #[derive(Clone)]
 pub struct TransportConfig {
-    /// softwareversion of our identification.
+    /// The softwareversion of our identification.
     pub software: String,
-    /// What we offer.
+    /// Algorithms that we offer.
     pub proposal: Proposal,
-    /// A client's.
+    /// Policy of a client for a guessed key exchange packet.
     pub guess: Guess,
     /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
     /// cipher's own limit.
     pub rekey_bytes: Option<u64>,
-    /// Rekey after this long.
+    /// Rekey after this time (RekeyLimit).
     pub rekey_time: Option<Duration>,
     /// A server's host keys.
     pub host_keys: Vec<Arc<dyn HostKey>>,
 }
 
-/// Whether a key exchange packet follows the first KEXINIT before the peer's has come (RFC 4253
-/// section 7). It counts where both sides name the same key exchange and host key first.
+/// Policy for a key exchange packet that follows the first KEXINIT before the peer's has arrived
+/// (RFC 4253 section 7). The guess is right if both sides list the same key exchange and host key
+/// algorithm first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guess {
-    /// None does.
+    /// No guessed packet.
     #[default]
     Never,
-    /// Both leave at once: the peer preferred our first choices when it was last seen.
+    /// KEXINIT and the guessed packet are sent at once: the peer preferred our first choices in an
+    /// earlier connection.
     Remembered,
-    /// KEXINIT waits for the peer's identification, and where that is OpenSSH's, the key exchange
-    /// that its version prefers goes with it. Neither waits longer for that: sshd's KEXINIT
-    /// is held by Nagle's algorithm until its identification is acknowledged, so that it comes a
-    /// round trip after it, and what a wrong guess costs is a packet.
+    /// KEXINIT waits for the peer's identification; for an OpenSSH version the key exchange that
+    /// this version prefers is sent with it. Waiting costs nothing: Nagle's algorithm holds sshd's
+    /// KEXINIT back until its identification is acknowledged, so it arrives a round trip later
+    /// anyway. A wrong guess costs one packet.
     ByVersion,
 }
 
-/// What the transport tells its owner.
+/// Event of the transport for its owner.
 #[derive(Clone, Debug)]
 pub enum TransportEvent {
-    /// The peer's identification came.
+    /// The peer's identification arrived.
     Identified(Ident),
-    /// The peer's KEXINIT came and both sides have algorithms in common.
+    /// The peer's KEXINIT arrived, and there is a common algorithm of each kind.
     Negotiated {
-        /// The choice.
+        /// Chosen algorithms.
         chosen: Negotiated,
-        /// The first key exchange and host key name of the peer's list: what a guess must meet.
+        /// First key exchange and first host key algorithm in the peer's lists, which a guess must
+        /// match.
         favourites: (String, String),
-        /// What else the peer offers.
+        /// Further algorithms that the peer offers.
         offers: Offers,
     },
-    /// Client: the server proved to own this key; nothing more is sent until
+    /// Client only: the server has proven that it owns this key. Nothing more is sent until
     /// [`Transport::accept_host_key`].
     HostKey(Bytes),
     /// New keys are in use in both directions.
     Keys {
-        /// The first time.
+        /// True after the first key exchange.
         first: bool,
     },
-    /// The peer's EXT_INFO came.
+    /// The peer's EXT_INFO arrived.
     Extensions,
-    /// DEBUG that wants to be shown, escaped.
+    /// DEBUG with always_display, its text escaped.
     Debug(String),
-    /// The answer to a PING.
+    /// The reply to a PING arrived.
     Pong,
 }
 
-/// What the peer's KEXINIT offers for what the client sends, each list as it came: joined by commas.
+/// Name-lists of the peer's KEXINIT for the direction from client to server, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// Ciphers.
+    /// List of ciphers.
     pub ciphers: String,
-    /// MACs.
+    /// List of MACs.
     pub macs: String,
-    /// Compression.
+    /// List of compression methods.
     pub compression: String,
 }
 
-/// What EXT_INFO said (RFC 8308).
+/// Content of the peer's EXT_INFO (RFC 8308).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// server-sig-algs.
+    /// Signature algorithms from server-sig-algs.
     pub sig_algs: Option<Vec<String>>,
-    /// publickey-hostbound@openssh.com version 0.
+    /// True if publickey-hostbound@openssh.com version 0 is supported.
     pub hostbound: bool,
-    /// ping@openssh.com version 0.
+    /// True if ping@openssh.com version 0 is supported.
     pub ping: bool,
 }
 
-/// The transport layer's state machine. No I/O and no clock: [`Transport::next_payload`] takes
-/// bytes in, [`Transport::poll_output`] gives packets out, [`Transport::poll_event`] tells.
+/// State machine of the transport layer, without I/O and clock: [`Transport::next_payload`] takes
+/// received bytes, [`Transport::poll_output`] returns packets to send, [`Transport::poll_event`]
+/// returns events.
 pub struct Transport {
     role: Role,
     config: TransportConfig,
@@ -149,13 +153,13 @@ pub struct Transport {
     outbound: Outbound,
     inbound: Inbound,
     exchange: Exchange,
-    /// Of the first KEXINIT.
+    /// Cookie of the first KEXINIT.
     cookie: [u8; 16],
-    /// The part of a guess that takes long, made while the peer is waited for.
+    /// Ephemeral key for the guess, generated while waiting for the peer.
     prepared: Option<Prepared>,
-    /// The exchange hash of the first key exchange.
+    /// Session identifier: the exchange hash of the first key exchange.
     session_id: Option<Bytes>,
-    /// Signature over the first exchange hash, for the agent's session-bind.
+    /// Server's signature over the first exchange hash, for the agent's session-bind.
     host_signature: Option<Bytes>,
     host_key: Option<Bytes>,
     strict: bool,
@@ -163,25 +167,28 @@ pub struct Transport {
     extensions: Extensions,
     authenticated: bool,
     renounced: DisabledProtection,
-    /// A server's, where it offers less than it could.
+    /// Everything that a server could offer, if it offers less.
     could_offer: Option<Proposal>,
-    /// Messages that came too early for the peer, and of which it will say so.
+    /// Number of expected UNIMPLEMENTED replies, for messages that were sent too early.
     forgiven: u32,
     hears_early: bool,
     keys_since: Option<Instant>,
     rekey_limit: u64,
     negotiated: Option<Negotiated>,
-    /// What the keys in use were made of, where they are to be handed over.
+    /// Key material of the keys in use, if the transport is to be handed over.
     kept: Option<Kept>,
     ready: VecDeque<Output>,
     events: VecDeque<TransportEvent>,
 }
 
 impl Transport {
-    /// A transport that has its identification and, but for [`Guess::ByVersion`], KEXINIT ready
-    /// to be sent.
+    /// Creates a transport with its identification and, except for [`Guess::ByVersion`], KEXINIT
+    /// queued.
     ///
-    /// `random` fills a slice with unpredictable bytes: KEXINIT's cookie and padding.
+    /// `random` fills a slice with unpredictable bytes, for KEXINIT's cookie and padding.
+    ///
+    /// # Errors
+    /// The proposal is empty or has an unknown algorithm.
     pub fn new(role: Role, config: TransportConfig, random: Random) -> Result<Self, Error> {
         config.proposal.check()?;
         let ours = Ident::ours(&config.software);
@@ -215,8 +222,8 @@ impl Transport {
             ready: VecDeque::new(),
             events: VecDeque::new(),
         };
-        // The first random bytes may take long (the system's entropy is gathered), and there is
-        // time for it now.
+        // The first random bytes may take long while the system gathers entropy, and there is time
+        // for it now.
         (transport.random)(&mut transport.cookie);
         let line = format!("{}\r\n", transport.ours.as_str());
         transport.ready.push_back(Output::Raw(line.into_bytes()));
@@ -226,9 +233,9 @@ impl Transport {
         Ok(transport)
     }
 
-    /// Takes packets from the front of `buf` and handles those of the transport layer; returns
-    /// the first payload that belongs to a layer above. `None`: more bytes are needed, or the
-    /// host key waits for [`Transport::accept_host_key`].
+    /// Takes packets from the front of `buf` and processes those of the transport layer; returns
+    /// the first payload for a layer above. Returns `None` if more bytes are needed, or if the host
+    /// key waits for [`Transport::accept_host_key`].
     pub fn next_payload(
         &mut self,
         now: Instant,
@@ -250,8 +257,8 @@ impl Transport {
             }
         }
         while !self.exchange.waits_for_approval() {
-            // What is opened ahead has the present keys. A peer that has not begun a key exchange
-            // cannot end one before it hears from us, so its NEWKEYS is not among that.
+            // Packets opened ahead use the present keys. A peer that has not started a key exchange
+            // cannot finish one before it receives our KEXINIT, so its NEWKEYS is not among them.
             if self.authenticated && !self.exchange.peer_bound() {
                 self.inbound.look_ahead(buf);
             }
@@ -265,8 +272,8 @@ impl Transport {
         Ok(None)
     }
 
-    /// Does what takes long and will probably be needed, while the peer's identification is on its
-    /// way: the ephemeral key of sntrup761, which takes 12 ms and is what OpenSSH 9 prefers.
+    /// Does a slow computation that will probably be needed, while the peer's identification is on
+    /// its way: the ephemeral key of sntrup761, which takes 12 ms and is preferred by OpenSSH 9.
     pub fn prepare(&mut self) -> Result<(), Error> {
         let waits = self.theirs.is_none() && self.guess() == Guess::ByVersion;
         if waits && self.prepared.is_none() {
@@ -282,7 +289,8 @@ impl Transport {
         }
     }
 
-    /// All that is offered is good enough, so what the server prefers may as well stand first.
+    /// Moves the server's preferred key exchange to the front of our list, if it is on it: all
+    /// methods that are offered are acceptable.
     fn prefer_kex(&mut self, name: Option<&'static str>) {
         let kex = &mut self.config.proposal.kex;
         if self.config.guess == Guess::ByVersion
@@ -292,24 +300,26 @@ impl Transport {
         }
     }
 
-    /// Bytes that the packet arriving needs in all, so that the caller can make room for it in
-    /// one piece.
+    /// Returns the total length in bytes of the arriving packet, so that the caller can provide
+    /// contiguous room; 0 if unknown.
     pub fn wanted(&self) -> usize {
         self.inbound.wanted().unwrap_or(0)
     }
 
-    /// Whether messages of the layers above may be sent now: keys are in use and no key exchange
-    /// is under way. OpenSSH 10.4 disconnects on anything between our KEXINIT and our NEWKEYS.
+    /// Returns true if messages of the layers above may be sent: keys are in use and no key
+    /// exchange is in progress. OpenSSH 10.4 disconnects on any other message between our KEXINIT
+    /// and our NEWKEYS.
     pub fn may_send(&self) -> bool {
         self.session_id.is_some() && self.exchange.app_may_send()
     }
 
-    /// Whether a message may be sent that is no step of the login.
+    /// Returns true if a message that is not part of authentication may be sent.
     ///
-    /// zlib@openssh.com starts behind USERAUTH_SUCCESS in both directions (OpenSSH, packet.c,
-    /// ssh_packet_enable_delayed_compress). While a client waits for that message, it cannot know
-    /// if the server will read its next packet before or behind the start, so it sends none:
-    /// IGNOREs that were sent then, uncompressed, ended every upload with zlib from 20 ms on.
+    /// zlib@openssh.com starts after USERAUTH_SUCCESS in both directions (OpenSSH, packet.c,
+    /// ssh_packet_enable_delayed_compress). A client that waits for that message cannot know if the
+    /// server will read its next packet before or after the start, so it must not send one:
+    /// uncompressed IGNOREs at that time ended every upload with zlib from a round trip of 20 ms
+    /// on.
     pub(super) fn may_send_unasked(&self) -> bool {
         let waits_for_start = self.role == Role::Client
             && !self.authenticated
@@ -317,14 +327,14 @@ impl Transport {
         self.may_send() && !waits_for_start
     }
 
-    /// Sends a message of a layer above; only while [`Transport::may_send`].
+    /// Queues a message of a layer above; only while [`Transport::may_send`] is true.
     pub fn send(&mut self, packet: PacketBuf) -> Result<(), Error> {
         let job = self.outbound.job(packet, &mut *self.random)?;
         self.ready.push_back(Output::Packet(job));
         Ok(())
     }
 
-    /// Sends a message that holds a secret, padded so that its length tells little of it.
+    /// Queues a message with a secret, padded so that its length reveals little about the secret's.
     pub fn send_hidden(&mut self, payload: &[u8]) -> Result<(), Error> {
         let job = self.outbound.hidden_job(payload, &mut *self.random)?;
         self.ready.push_back(Output::Packet(job));
@@ -335,32 +345,32 @@ impl Transport {
         self.send(PacketBuf::from_payload(payload))
     }
 
-    /// Has others help with opening.
+    /// Lets helper threads open received packets.
     pub fn set_helper(&mut self, helper: Helper) {
         self.inbound.set_helper(helper);
     }
 
-    /// How long what is sent may stay where it lies.
+    /// Returns how long sent packets may borrow their payload.
     pub(crate) fn outlying(&self) -> BorrowPolicy {
         self.outbound.outlying()
     }
 
-    /// Whether what is sent needs no sealing: there is neither cipher nor MAC.
+    /// Returns true if sent packets need no sealing, because there is neither cipher nor MAC.
     pub(crate) fn sends_clear(&self) -> bool {
         self.outbound.is_free()
     }
 
-    /// What to write next; seal it, then write in this order.
+    /// Returns the next output; the caller seals it and writes the results in this order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.ready.pop_front()
     }
 
-    /// What happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<TransportEvent> {
         self.events.pop_front()
     }
 
-    /// Starts a new key exchange if the keys have done enough work.
+    /// Starts a key exchange if the limits of the current keys are reached.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
         let (out, inn) = (self.outbound.since_keys(), self.inbound.since_keys());
         let old = match (self.config.rekey_time, self.keys_since) {
@@ -374,7 +384,7 @@ impl Transport {
         Ok(())
     }
 
-    /// When [`Transport::handle_timeout`] wants to be called.
+    /// Returns the time at which to call [`Transport::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let since = self.keys_since.filter(|_| self.exchange.is_idle())?;
         self.config
@@ -382,7 +392,7 @@ impl Transport {
             .and_then(|limit| since.checked_add(limit))
     }
 
-    /// Starts a key exchange now; false where there is one already.
+    /// Starts a key exchange now; returns false if one is in progress or the first is not done.
     pub fn rekey(&mut self) -> Result<bool, Error> {
         let may = self.session_id.is_some() && self.exchange.is_idle();
         if may {
@@ -391,7 +401,7 @@ impl Transport {
         Ok(may)
     }
 
-    /// Tells the peer why we leave (RFC 4253 section 11.1).
+    /// Queues DISCONNECT with a reason (RFC 4253 section 11.1).
     pub fn disconnect(&mut self, reason: u32, description: &str) -> Result<(), Error> {
         let m = Disconnect {
             reason,
@@ -401,7 +411,8 @@ impl Transport {
         self.send_message(&m.to_bytes())
     }
 
-    /// Sends a PING (ping@openssh.com) if the peer takes it and one may be sent.
+    /// Queues a PING (ping@openssh.com) if the peer supports it and it is permitted now; returns
+    /// true if it was queued.
     pub fn ping(&mut self, data: &[u8]) -> Result<bool, Error> {
         let may = self.extensions.ping && self.may_send_unasked();
         if may {
@@ -410,8 +421,8 @@ impl Transport {
         Ok(may)
     }
 
-    /// Sends `len` bytes that mean nothing (IGNORE), if they may be sent: under keys only, since
-    /// strict key exchange allows none before.
+    /// Queues an IGNORE with `len` bytes if it is permitted now, which requires keys: strict key
+    /// exchange forbids it before. Returns true if it was queued.
     pub fn ignore(&mut self, len: usize) -> Result<bool, Error> {
         let may = self.may_send_unasked();
         if may {
@@ -421,26 +432,26 @@ impl Transport {
         Ok(may)
     }
 
-    /// Authentication is done: messages of the connection layer become legal, and
+    /// Marks authentication as done: messages of the connection protocol become legal, and
     /// zlib@openssh.com starts.
     pub fn set_authenticated(&mut self) {
         self.authenticated = true;
         self.apply_compression();
     }
 
-    /// Does without these from the next key exchange on that begins after authentication, if the
-    /// peer was told the same.
+    /// Disables encryption, or encryption and MAC, from the first key exchange after authentication
+    /// on, if the peer was told to do so too.
     pub fn renounce(&mut self, renounced: DisabledProtection) {
         self.renounced = renounced;
     }
 
-    /// All that this server could offer and does not: whoever has nothing in common with what it
-    /// offers is told whether that would do.
+    /// Sets everything that this server could offer while it offers less, so that a failed
+    /// negotiation can tell if that would have sufficed.
     pub fn set_could_offer(&mut self, all: Proposal) {
         self.could_offer = Some(all);
     }
 
-    /// What is renounced in a key exchange that begins now.
+    /// Returns the protection to disable in a key exchange that starts now.
     fn renounces(&self) -> DisabledProtection {
         match self.authenticated {
             true => self.renounced,
@@ -448,15 +459,14 @@ impl Transport {
         }
     }
 
-    /// Hands out what a client says of channels before it has authenticated, to be refused as
-    /// OpenSSH does (auth2.c, dispatch_protocol_error). Only for whoever carries none of it out:
-    /// CVE-2018-10933 and CVE-2025-32433 were servers that did.
+    /// Returns connection protocol messages of a client that has not authenticated yet, to be
+    /// refused as OpenSSH does (auth2.c, dispatch_protocol_error). The caller must execute none of
+    /// them: CVE-2018-10933 and CVE-2025-32433 are servers that did.
     pub fn hear_early(&mut self) {
         self.hears_early = self.role == Role::Server;
     }
 
-    /// So many of the messages that were sent will be answered with UNIMPLEMENTED, and that is
-    /// no harm.
+    /// Tolerates UNIMPLEMENTED for this number of sent messages.
     pub fn forgive_unimplemented(&mut self, messages: u32) {
         self.forgiven += messages;
     }
@@ -474,7 +484,7 @@ impl Transport {
         }
     }
 
-    /// Outgoing and incoming direction for our role.
+    /// Returns the outgoing and the incoming direction for our role.
     fn directions(&self, n: &Negotiated) -> (Direction, Direction) {
         match self.role {
             Role::Client => (n.c2s, n.s2c),
@@ -482,43 +492,43 @@ impl Transport {
         }
     }
 
-    /// The first exchange hash, once there is one.
+    /// Returns the session identifier: the exchange hash of the first key exchange.
     pub fn session_id(&self) -> Option<&Bytes> {
         self.session_id.as_ref()
     }
 
-    /// Of a server: all that it has.
+    /// Returns all host keys of this server.
     pub(crate) fn host_keys(&self) -> &[Arc<dyn HostKey>] {
         &self.config.host_keys
     }
 
-    /// The server's host key blob.
+    /// Returns the blob of the server's host key.
     pub fn host_key(&self) -> Option<&Bytes> {
         self.host_key.as_ref()
     }
 
-    /// The server's signature over the first exchange hash.
+    /// Returns the server's signature over the first exchange hash.
     pub fn host_signature(&self) -> Option<&Bytes> {
         self.host_signature.as_ref()
     }
 
-    /// What a server has said before its identification, or instead of it: not escaped, and no more
-    /// than the first KiB.
+    /// Returns what the server sent before or instead of its identification: at most the first KiB,
+    /// not escaped.
     pub fn preamble(&self) -> &[u8] {
         self.preamble.said()
     }
 
-    /// The peer's identification.
+    /// Returns the peer's identification.
     pub fn peer(&self) -> Option<&Ident> {
         self.theirs.as_ref()
     }
 
-    /// What EXT_INFO said so far.
+    /// Returns the content of the peer's EXT_INFO messages so far.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
 
-    /// What was negotiated last.
+    /// Returns the algorithms of the most recent negotiation.
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.negotiated.as_ref()
     }

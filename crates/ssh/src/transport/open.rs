@@ -1,4 +1,4 @@
-//! The incoming direction: framing, keys, and the jobs that open.
+//! Incoming direction: framing, keys, and jobs that open packets.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::compress::Inflate;
 use crate::crypto_offload::{Batch, Helper, Job, Order};
 use crate::error::{Error, Local, PeerMisbehaved};
 
-/// A whole packet that still has to be opened: may be done on any thread.
+/// Job to open a whole packet, on any thread.
 #[derive(Debug)]
 pub struct OpenJob {
     key: Arc<OpeningKey>,
@@ -18,7 +18,10 @@ pub struct OpenJob {
 }
 
 impl OpenJob {
-    /// Verifies and decrypts in place; the payload is a slice of the segment it came in.
+    /// Verifies and decrypts the packet in place; the payload is a slice of its receive segment.
+    ///
+    /// # Errors
+    /// The packet is damaged, forged or malformed.
     pub fn open(mut self) -> Result<Opened, Error> {
         let payload = self
             .key
@@ -39,15 +42,15 @@ impl Job for OpenJob {
     }
 }
 
-/// With less than this received there is nothing to be gained by help.
+/// Received bytes below which helpers gain nothing.
 const WORTH_HELP: usize = 128 << 10;
 
 /// An opened packet.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// Its sequence number.
+    /// Sequence number of the packet.
     pub sequence: u32,
-    /// Message number and fields; compressed if compression is on.
+    /// Message number and fields; still compressed if compression is on.
     pub payload: Bytes,
 }
 
@@ -56,13 +59,13 @@ pub(crate) struct Inbound {
     key: Arc<OpeningKey>,
     at: Position,
     since_keys: u64,
-    /// Bytes of the packet that is arriving, so that its length is deciphered once.
+    /// Length on the wire of the arriving packet, kept so that its length field is decrypted once.
     whole: Option<usize>,
     inflate: Option<Inflate>,
     helper: Option<Helper>,
-    /// Packets that are being opened, and which of them is next.
+    /// Packets being opened ahead, and the index of the next one.
     ahead: Option<(Arc<Batch<OpenJob>>, usize)>,
-    /// What was found wrong behind them.
+    /// Error found behind the packets being opened ahead.
     wrong: Option<Error>,
 }
 
@@ -84,8 +87,8 @@ impl Inbound {
         self.helper = Some(helper);
     }
 
-    /// Where there is help and much to be opened, gives all packets in `buf` to be opened, from the
-    /// last one on while we open and handle the first.
+    /// Hands all whole packets in `buf` to helpers if enough is received and a helper is idle.
+    /// Helpers start with the last packet while this thread opens and processes the first.
     pub(crate) fn look_ahead(&mut self, buf: &mut BytesMut) {
         if buf.len() < WORTH_HELP || self.is_ahead() || self.inflate.is_some() {
             return;
@@ -107,7 +110,7 @@ impl Inbound {
                 }
             }
         }
-        // One large packet may still be arriving, and one alone is ours.
+        // Perhaps only part of one large packet has arrived; a single packet needs no helper.
         let (none, several) = (jobs.is_empty(), jobs.len() > 1);
         if none {
             return;
@@ -119,12 +122,12 @@ impl Inbound {
         self.ahead = Some((batch, 0));
     }
 
-    /// Whether packets are opened ahead.
+    /// Returns true while packets are opened ahead.
     pub(crate) fn is_ahead(&self) -> bool {
         self.ahead.is_some() || self.wrong.is_some()
     }
 
-    /// The next packet, opened.
+    /// Returns the next packet, opened.
     pub(crate) fn next_opened(&mut self, buf: &mut BytesMut) -> Result<Option<Opened>, Error> {
         if let Some((batch, at)) = &mut self.ahead {
             let opened = batch.take(*at);
@@ -142,7 +145,7 @@ impl Inbound {
         self.next_job(buf)?.map(OpenJob::open).transpose()
     }
 
-    /// Takes the next packet from the front of `buf` if all of it is there.
+    /// Takes the next packet from the front of `buf` if it is complete.
     pub(crate) fn next_job(&mut self, buf: &mut BytesMut) -> Result<Option<OpenJob>, Error> {
         let whole = match self.whole {
             Some(whole) => whole,
@@ -167,30 +170,30 @@ impl Inbound {
         }))
     }
 
-    /// The packet at the front, of so many bytes, is taken: the next one is behind it.
+    /// Advances the position past a packet of `whole` bytes at the front.
     pub(super) fn pass(&mut self, whole: usize) {
         self.whole = None;
         self.key.framing().advance(&mut self.at, whole);
         self.since_keys += whole as u64;
     }
 
-    /// Whether what comes is what was meant as it is: neither enciphered, authenticated nor compressed, and not
-    /// being opened yet.
+    /// Returns true if received bytes need no processing: neither cipher, MAC nor compression, and
+    /// no packets being opened.
     pub(super) fn opens_free(&self) -> bool {
         self.key.is_free() && self.inflate.is_none() && !self.is_ahead()
     }
 
-    /// Bytes of the packet that begins like this, all told.
+    /// Returns the length on the wire of the packet that starts with `head`.
     pub(super) fn whole_len(&self, head: &[u8]) -> Result<usize, OpenError> {
         self.key.peek_length(self.at, head)
     }
 
-    /// How many bytes the packet at the front of the buffer needs in all, when that is known.
+    /// Returns the length on the wire of the packet at the front of the buffer, if it is known.
     pub(crate) fn wanted(&self) -> Option<usize> {
         self.whole
     }
 
-    /// Undoes compression.
+    /// Decompresses a payload if compression is on.
     pub(crate) fn inflate(&mut self, payload: Bytes) -> Result<Bytes, Error> {
         let Some(inflate) = &mut self.inflate else {
             return Ok(payload);
@@ -202,19 +205,19 @@ impl Inbound {
         Ok(Bytes::from(whole))
     }
 
-    /// Takes new keys into use: what follows the peer's NEWKEYS.
+    /// Switches to the new key after the peer's NEWKEYS.
     pub(crate) fn rekey(&mut self, key: OpeningKey, strict: bool) {
         self.key = Arc::new(key);
         self.at = self.at.rekeyed(strict);
         self.since_keys = 0;
     }
 
-    /// Where the next packet stands.
+    /// Returns the position of the next packet.
     pub(super) fn position(&self) -> Position {
         self.at
     }
 
-    /// Goes on where another has stopped.
+    /// Continues at the key and position of a handed-over transport.
     pub(super) fn go_on(&mut self, key: OpeningKey, at: Position, since_keys: u64) {
         self.key = Arc::new(key);
         self.at = at;
@@ -231,7 +234,7 @@ impl Inbound {
         self.inflate = None;
     }
 
-    /// As if so many packets had come.
+    /// Sets the sequence number of the next packet.
     #[cfg(test)]
     pub(super) fn skip_to(&mut self, sequence: u32) {
         self.at.sequence = sequence;

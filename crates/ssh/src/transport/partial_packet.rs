@@ -1,4 +1,4 @@
-//! A packet of channel data whose end nobody has to wait for.
+//! Data packets that are processed before their end has arrived.
 
 use bytes::{Buf as _, BytesMut};
 
@@ -7,34 +7,35 @@ use super::open::Inbound;
 use crate::cipher::MIN_PADDING;
 use crate::msg::{ChannelData, Phase};
 
-/// packet_length, padding_length, message number, recipient and length of the data.
+/// Bytes in front of the data: packet_length, padding_length, message number, recipient and data
+/// length.
 pub(crate) const HEAD: usize = 14;
 
-/// What the front of the input is.
+/// Kind of the input's front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Front {
-    /// Not known before it has [`HEAD`] bytes.
+    /// The input has fewer than [`HEAD`] bytes.
     Short,
-    /// Nothing that may be begun.
+    /// A packet that must be received as a whole.
     Other,
-    /// Channel data.
+    /// A CHANNEL_DATA packet.
     Data(StartedPacket),
 }
 
-/// A packet of channel data.
+/// Header of a CHANNEL_DATA packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StartedPacket {
-    /// The channel's number here.
+    /// Our channel number.
     pub(crate) recipient: u32,
-    /// Bytes of data.
+    /// Data length in bytes.
     pub(crate) len: usize,
-    /// Bytes of padding.
+    /// Padding length in bytes.
     pub(crate) padding: usize,
 }
 
 impl Inbound {
-    /// What comes next, as far as it may be looked at before all of it is there: where it is
-    /// authenticated it may not.
+    /// Examines the packet at the front of `buf`. An authenticated packet must be complete before
+    /// any of it is used, so it is [`Front::Other`].
     pub(crate) fn front(&self, buf: &BytesMut) -> Front {
         if !self.opens_free() {
             return Front::Other;
@@ -69,12 +70,12 @@ impl Inbound {
         let fits = HEAD.checked_add(begun.len + begun.padding) == Some(whole);
         match fits && number == ChannelData::NUMBER && begun.padding >= MIN_PADDING {
             true => Front::Data(begun),
-            // Whatever is wrong with it is found out once it is whole.
+            // Errors are reported once the packet is complete.
             false => Front::Other,
         }
     }
 
-    /// The packet at the front is begun: its head is taken from `buf`.
+    /// Starts the packet at the front: removes its header from `buf`.
     pub(crate) fn begin(&mut self, begun: StartedPacket, buf: &mut BytesMut) {
         buf.advance(HEAD);
         self.pass(HEAD + begun.len + begun.padding);
@@ -82,7 +83,7 @@ impl Inbound {
 }
 
 impl Transport {
-    /// What the front of the input is, of a peer that is logged in and in no key exchange.
+    /// Examines the front of the input of an authenticated peer outside of a key exchange.
     pub(crate) fn front(&self, buf: &BytesMut) -> Front {
         match self.authenticated && self.phase() == Phase::Connection {
             true => self.inbound.front(buf),
@@ -90,12 +91,12 @@ impl Transport {
         }
     }
 
-    /// [`Inbound::begin`].
+    /// Starts the packet at the front, see [`Inbound::begin`].
     pub(crate) fn begin(&mut self, begun: StartedPacket, buf: &mut BytesMut) {
         self.inbound.begin(begun, buf);
     }
 
-    /// Whether packets are neither enciphered nor authenticated.
+    /// Returns true if received packets are neither encrypted nor authenticated.
     pub(crate) fn hears_clear(&self) -> bool {
         self.authenticated && self.inbound.opens_free()
     }

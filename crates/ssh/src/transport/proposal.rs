@@ -1,4 +1,4 @@
-//! KEXINIT: what each side offers and what comes of it (RFC 4253 section 7.1).
+//! KEXINIT: the algorithms that each side offers, and the negotiation (RFC 4253 section 7.1).
 
 use wire::NameList;
 
@@ -8,14 +8,14 @@ use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 use crate::kex::{KEX_METHODS, KexMethod};
 use crate::msg::KexInit;
 
-/// RFC 8308 section 2.1.
+/// Indicator of a client that accepts EXT_INFO (RFC 8308 section 2.1).
 pub(crate) const EXT_INFO_C: &str = "ext-info-c";
-/// Strict KEX (OpenSSH PROTOCOL section 1.10), the answer to CVE-2023-48795.
+/// Client's indicator of strict KEX (OpenSSH PROTOCOL section 1.10), the fix of CVE-2023-48795.
 pub(crate) const STRICT_C: &str = "kex-strict-c-v00@openssh.com";
-/// The server's half of it.
+/// Server's indicator of strict KEX.
 pub(crate) const STRICT_S: &str = "kex-strict-s-v00@openssh.com";
 
-/// The algorithms one side offers, best first. Names not in our tables are an error.
+/// Algorithms that one side offers, best first. Names not in our tables are an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Key exchange methods.
@@ -26,26 +26,26 @@ pub struct Proposal {
     pub ciphers: Vec<String>,
     /// MACs, for both directions; unused with an AEAD cipher.
     pub macs: Vec<String>,
-    /// Offer zlib@openssh.com before none.
+    /// True to offer zlib@openssh.com before none.
     pub compress: bool,
 }
 
-/// What is done without after authentication, as HPN-SSH has it (NoneEnabled, NoneMacEnabled).
-/// Only where both sides were told: a client names it first and a server last, in no key exchange
-/// before authentication, and neither takes what it has not named.
+/// Protection to disable after authentication, as in HPN-SSH (NoneEnabled, NoneMacEnabled). Both
+/// sides must be configured for it: a client then offers `none` first and a server last, in no key
+/// exchange before authentication, and neither accepts it without having offered it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DisabledProtection {
-    /// Nothing.
+    /// Cipher and MAC stay in use.
     #[default]
     Nothing,
-    /// Whoever is on the path reads everything, and can change nothing.
+    /// No encryption: an attacker on the path can read all data but not change it.
     Cipher,
-    /// Whoever is on the path reads everything and can change it.
+    /// Neither encryption nor MAC: an attacker on the path can read and change all data.
     CipherAndMac,
 }
 
 impl Proposal {
-    /// Checks that there is something of each kind and that we have all of it.
+    /// Checks that each list is nonempty and has only supported algorithms.
     pub fn check(&self) -> Result<(), Error> {
         let known_cipher = |n: &str| CIPHERS.iter().any(|c| c.name == n);
         let known_mac = |n: &str| MACS.iter().any(|m| m.name == n);
@@ -73,7 +73,8 @@ impl Proposal {
         Ok(())
     }
 
-    /// Whether this server and a client with that KEXINIT would have something of each kind in common.
+    /// Returns true if this server has a common algorithm of each kind with a client that sent this
+    /// KEXINIT.
     pub(crate) fn suits(&self, client: &KexInit<'_>) -> bool {
         let ours = self.encode(
             Role::Server,
@@ -87,7 +88,7 @@ impl Proposal {
         })
     }
 
-    /// The KEXINIT payload. `first` adds the indicators that only the first one carries.
+    /// Encodes the KEXINIT payload. `first` adds the indicators that only the first one has.
     pub(crate) fn encode(
         &self,
         role: Role,
@@ -121,8 +122,7 @@ impl Proposal {
         } else {
             "none,zlib@openssh.com"
         };
-        // Offering zlib second would let a server choose... the client's order decides, so a
-        // client that does not want it offers none alone.
+        // The client's order decides, so a client without compression must offer `none` alone.
         let compression = match (self.compress, role) {
             (false, Role::Client) => "none",
             _ => compression,
@@ -151,35 +151,38 @@ fn empty() -> NameList<'static> {
     NameList::new("").expect("an empty list is a list")
 }
 
-/// What both sides settled on, for one direction.
+/// Negotiated algorithms of one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Direction {
-    /// The cipher.
+    /// Chosen cipher.
     pub cipher: &'static CipherSpec,
-    /// The MAC; `None` with an AEAD cipher, and where it is renounced with the cipher.
+    /// Chosen MAC; `None` with an AEAD cipher, and if it is disabled together with the cipher.
     pub mac: Option<&'static MacSpec>,
-    /// Whether zlib@openssh.com starts after authentication.
+    /// True if zlib@openssh.com starts after authentication.
     pub compress: bool,
 }
 
-/// What both sides settled on.
+/// Negotiated algorithms.
 #[derive(Clone, Debug)]
 pub struct Negotiated {
-    /// The key exchange method.
+    /// Key exchange method.
     pub kex: &'static KexMethod,
-    /// The host key algorithm.
+    /// Host key algorithm.
     pub host_key: String,
-    /// Client to server.
+    /// Algorithms from client to server.
     pub c2s: Direction,
-    /// Server to client.
+    /// Algorithms from server to client.
     pub s2c: Direction,
-    /// Both sides prefer the same key exchange and host key, so that a guessed packet counts
-    /// (RFC 4253 section 7).
+    /// True if both sides list the same key exchange and host key algorithm first, so that a
+    /// guessed packet is valid (RFC 4253 section 7).
     pub guess_right: bool,
 }
 
-/// Chooses: the first name on the client's list that the server has too (RFC 4253 section 7.1).
-/// `role` is ours.
+/// Negotiates algorithms: of each kind the first name on the client's list that the server has too
+/// (RFC 4253 section 7.1). `role` is ours.
+///
+/// # Errors
+/// There is no common algorithm of some kind, or the peer wants `none` without agreement.
 pub(crate) fn negotiate(
     role: Role,
     client: &KexInit<'_>,
@@ -209,14 +212,15 @@ pub(crate) fn negotiate(
         let name = choose("cipher", cipher.0, cipher.1)?;
         let cipher = match name == NONE.name {
             true if renounced != DisabledProtection::Nothing => &NONE,
-            // It is on neither of our lists then.
+            // Our list does not have it in this case.
             true => return Err(PeerMisbehaved::NotRenounced.into()),
             false => find(CIPHERS, "cipher", &name, |c| c.name)?,
         };
         let mac = match cipher.is_aead() {
             true => None,
             false => match choose("MAC", mac.0, mac.1)? {
-                // Never with a cipher: what is not authenticated is as good as not enciphered.
+                // No MAC is never accepted with a cipher: encryption without authentication
+                // protects nothing.
                 name if name == NONE.name => {
                     match cipher.is_none() && renounced == DisabledProtection::CipherAndMac {
                         true => None,
@@ -257,7 +261,7 @@ fn find<T>(
     name: &str,
     name_of: impl Fn(&T) -> &str,
 ) -> Result<&'static T, Error> {
-    // Indicators such as ext-info-c can be on both lists and must never be chosen.
+    // Indicators such as ext-info-c may be on both lists and must never be chosen.
     table
         .iter()
         .find(|row| name_of(row) == name)
@@ -279,7 +283,7 @@ fn choose(client: NameList<'_>, server: NameList<'_>) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Says something of its sender, and is no method.
+/// Returns true for a name that announces a feature and is not an algorithm.
 fn is_indicator(name: &str) -> bool {
     name.starts_with("ext-info-") || name.starts_with("kex-strict-")
 }

@@ -1,4 +1,4 @@
-//! The outgoing direction: sequence numbers, padding, keys, and the jobs that seal.
+//! Outgoing direction: sequence numbers, padding, keys, and jobs that seal packets.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::crypto_offload::Job;
 use crate::error::{Error, Local};
 use crate::msg::Disconnect;
 
-/// packet_length and padding_length (RFC 4253 section 6).
+/// Bytes in front of the payload: packet_length and padding_length (RFC 4253 section 6).
 const HEAD: usize = 5;
 
 /// SSH_DISCONNECT_CONNECTION_LOST (RFC 4253 section 11.1).
@@ -18,24 +18,27 @@ const CONNECTION_LOST: u32 = 10;
 
 const MISSED: &str = "a file became shorter, or could not be read any more, while it was sent";
 
-/// What the length of a packet with a secret is rounded up to (OpenSSH's sshconnect2.c).
+/// Multiple in bytes to which a packet with a secret is padded (OpenSSH's sshconnect2.c).
 const HIDDEN_MULTIPLE: usize = 64;
 
-/// A packet that still has to be sealed: may be done on any thread, in any order; what comes out
-/// must be written in the order the jobs were made.
+/// Job to seal a packet, on any thread and in any order; the results must be written in the order
+/// in which the jobs were created.
 #[derive(Debug)]
 pub struct SealJob {
     key: Arc<SealingKey>,
     at: Position,
     packet: PacketBuf,
     padding: [u8; 32],
-    /// Padding beyond the least; empty but for secrets.
+    /// Padding beyond the minimum; empty except for secrets.
     more: Vec<u8>,
 }
 
 impl SealJob {
-    /// Builds the packet around its payload and seals it where it lies. Where some of that is not to be had
-    /// any more, it says so instead, and is the last one.
+    /// Builds the packet around its payload and seals it in place. If borrowed payload is no longer
+    /// available, the result is a DISCONNECT instead, and the last packet.
+    ///
+    /// # Errors
+    /// The layout does not suit the key.
     pub fn seal(mut self) -> Result<Sealed, Error> {
         let framing = self.key.framing();
         let mut missed = None;
@@ -46,7 +49,7 @@ impl SealJob {
             if let Err(words) = self.packet.gather() {
                 let farewell = Disconnect {
                     reason: CONNECTION_LOST,
-                    // Where it was is nothing to the peer.
+                    // The peer need not know the name of the file.
                     description: MISSED.as_bytes(),
                     language: b"",
                 };
@@ -68,10 +71,10 @@ impl SealJob {
         Ok(self.sealed(missed))
     }
 
-    /// Seals what lies outside from where it lies; false where it has to be in the packet for that. What
-    /// follows it there is the padding, which may be anything.
+    /// Seals borrowed payload straight from its source; returns false if it has to be copied into
+    /// the packet first. The bytes behind it in the source become the padding, which is arbitrary.
     ///
-    /// What is sealed and found to be of no use has not left, so that its place may be taken by another.
+    /// A result that turns out to be invalid was not sent, so another packet may take its position.
     fn seal_from_outside(&mut self) -> Result<bool, Error> {
         if !self.key.seals_from_elsewhere() || !self.more.is_empty() {
             return Ok(false);
@@ -115,7 +118,7 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Bytes as they are, for the identification line.
+    /// Returns unsealed bytes, for the identification line.
     pub(crate) fn raw(bytes: &[u8]) -> Self {
         Self {
             packet: PacketBuf::from_payload(bytes),
@@ -126,12 +129,13 @@ impl Sealed {
         }
     }
 
-    /// Why nothing may follow it: what it was to carry is not to be had any more, as it says.
+    /// Returns a sentence for the user if borrowed payload was no longer available; no packet may
+    /// follow this one.
     pub fn missed(&self) -> Option<&str> {
         self.missed.as_deref()
     }
 
-    /// What is still to be written, in order.
+    /// Returns the parts that are still to be written, in order.
     pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
         let mut written = self.written;
         let parts = self.packet.parts(self.front, self.back).into_iter();
@@ -143,13 +147,14 @@ impl Sealed {
         left.filter(|part| !part.is_empty())
     }
 
-    /// How many bytes that are.
+    /// Returns the number of bytes still to be written.
     pub fn remaining(&self) -> usize {
         let whole = self.front + self.packet.len() + self.back;
         whole - self.written
     }
 
-    /// A copy of them; `None` where they are not to be had any more.
+    /// Returns a copy of the bytes still to be written; `None` if borrowed payload is no longer
+    /// available.
     pub fn to_vec(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(self.remaining());
         for part in self.parts() {
@@ -158,7 +163,7 @@ impl Sealed {
         Some(bytes)
     }
 
-    /// Notes that `n` bytes were written; returns how many of them belonged to this packet.
+    /// Reports that `n` bytes were written; returns how many of them belong to this packet.
     pub fn advance(&mut self, n: usize) -> usize {
         let n = n.min(self.remaining());
         self.written += n;
@@ -166,7 +171,7 @@ impl Sealed {
     }
 }
 
-/// What the transport wants written next.
+/// Output of the transport.
 #[derive(Debug)]
 pub enum Output {
     /// A packet to seal.
@@ -176,7 +181,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Bytes of it that are held.
+    /// Returns the number of payload bytes.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Packet(job) => job.packet.len(),
@@ -184,10 +189,10 @@ impl Output {
         }
     }
 
-    /// Seals here and now.
+    /// Seals the output on this thread.
     ///
     /// # Errors
-    /// The layout is not what the key wants.
+    /// The layout does not suit the key.
     pub fn seal(self) -> Result<Sealed, Error> {
         match self {
             Self::Packet(job) => job.seal(),
@@ -213,8 +218,8 @@ pub(crate) struct Outbound {
     random: Padding,
 }
 
-/// Random bytes for padding, drawn in bulk: a system call per packet would cost more than
-/// sealing small ones.
+/// Random bytes for padding, drawn in bulk: one system call per packet would cost more than sealing
+/// a small one.
 struct Padding {
     bytes: [u8; 512],
     used: usize,
@@ -234,7 +239,10 @@ impl Outbound {
         }
     }
 
-    /// Gives the packet its place in the stream.
+    /// Assigns the next position in the stream to a packet.
+    ///
+    /// # Errors
+    /// Borrowed payload is no longer available, or compression fails.
     pub(crate) fn job(
         &mut self,
         mut packet: PacketBuf,
@@ -254,14 +262,15 @@ impl Outbound {
         Ok(self.place(packet, Vec::new(), fill))
     }
 
-    /// The same for a secret: the packet's length tells only roughly how long it is.
+    /// Assigns the next position to a secret and pads it, so that the packet's length reveals only
+    /// roughly the secret's.
     pub(crate) fn hidden_job(
         &mut self,
         secret: &[u8],
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<SealJob, Error> {
         if self.deflate.is_some() {
-            // Secrets are of authentication, and zlib@openssh.com starts behind it.
+            // Only authentication sends secrets, and zlib@openssh.com starts after it.
             return self.job(PacketBuf::from_payload(secret), fill);
         }
         let framing = self.key.framing();
@@ -294,19 +303,19 @@ impl Outbound {
         }
     }
 
-    /// Takes new keys into use: what follows our NEWKEYS.
+    /// Switches to the new key after our NEWKEYS.
     pub(crate) fn rekey(&mut self, key: SealingKey, strict: bool) {
         self.key = Arc::new(key);
         self.at = self.at.rekeyed(strict);
         self.since_keys = 0;
     }
 
-    /// Where the next packet stands.
+    /// Returns the position of the next packet.
     pub(super) fn position(&self) -> Position {
         self.at
     }
 
-    /// Goes on where another has stopped.
+    /// Continues at the key and position of a handed-over transport.
     pub(super) fn go_on(&mut self, key: SealingKey, at: Position, since_keys: u64) {
         self.key = Arc::new(key);
         self.at = at;
@@ -323,12 +332,12 @@ impl Outbound {
         self.deflate = None;
     }
 
-    /// Whether sealing costs nothing.
+    /// Returns true if sealing costs nothing.
     pub(crate) fn is_free(&self) -> bool {
         self.key.is_free()
     }
 
-    /// How long what is sent may stay where it lies.
+    /// Returns how long sent packets may borrow their payload.
     pub(crate) fn outlying(&self) -> BorrowPolicy {
         match self.deflate {
             Some(_) => BorrowPolicy::Never,
@@ -338,7 +347,7 @@ impl Outbound {
         }
     }
 
-    /// Bytes sealed, packets sealed since the keys were new.
+    /// Returns the bytes and the packets sealed since NEWKEYS.
     pub(crate) fn since_keys(&self) -> (u64, u64) {
         (self.since_keys, self.at.packets)
     }

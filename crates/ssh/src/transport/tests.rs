@@ -20,7 +20,7 @@ struct Pair {
     to_client: BytesMut,
     to_server: BytesMut,
     now: Instant,
-    /// Most bytes handed over at once.
+    /// Maximum bytes delivered at once.
     step: usize,
     approve: bool,
     client_events: Vec<TransportEvent>,
@@ -86,7 +86,7 @@ impl Pair {
         Self::new(config(proposal.clone()), config(proposal))
     }
 
-    /// Runs until nothing moves.
+    /// Runs until nothing changes.
     fn run(&mut self) -> Result<(), Error> {
         loop {
             let up = drain(&mut self.client)?;
@@ -173,7 +173,7 @@ fn deliver(
     Ok(())
 }
 
-/// A message of the connection layer with `len` bytes.
+/// Returns a message of the connection protocol with `len` bytes.
 fn data(len: usize) -> Vec<u8> {
     let mut payload = vec![94];
     payload.extend((1..len).map(|i| i as u8));
@@ -283,7 +283,7 @@ fn either_side_rekeys_under_load_and_holds_data_back() {
         if server_starts {
             pair.server.rekey().unwrap();
         }
-        // What the peer had sent before it saw our KEXINIT still arrives.
+        // Messages that the peer sent before it saw our KEXINIT still arrive.
         if !server_starts {
             pair.server
                 .send(PacketBuf::from_payload(&data(100)))
@@ -375,8 +375,7 @@ fn no_common_cipher_names_both_lists() {
     );
 }
 
-/// CVE-2023-48795 (Terrapin): a packet slipped in before the keys, so that one after them can be
-/// cut out.
+/// CVE-2023-48795 (Terrapin): a packet inserted before the keys lets one after them be removed.
 #[test]
 fn an_ignore_slipped_into_the_first_exchange_is_refused() {
     let plain = |payload: &[u8]| {
@@ -387,7 +386,7 @@ fn an_ignore_slipped_into_the_first_exchange_is_refused() {
         job.seal().unwrap().to_vec().unwrap()
     };
     let ignore = plain(&Ignore { data: b"" }.to_bytes());
-    // Before KEXINIT.
+    // Inserted before KEXINIT.
     let mut pair = Pair::same(proposal());
     let mut down = drain(&mut pair.server).unwrap();
     let line = down.iter().position(|b| *b == b'\n').unwrap() + 1;
@@ -401,7 +400,7 @@ fn an_ignore_slipped_into_the_first_exchange_is_refused() {
         &mut vec![],
     );
     assert_eq!(result, Err(PeerMisbehaved::StrictKex(20).into()));
-    // Behind KEXINIT.
+    // Inserted after KEXINIT.
     let mut pair = Pair::same(proposal());
     let mut down = drain(&mut pair.server).unwrap();
     down.extend_from_slice(&ignore);
@@ -433,14 +432,14 @@ fn key_exchange_messages_out_of_turn_are_refused() {
 fn a_message_nobody_knows_is_answered_with_its_sequence_number() {
     let mut pair = Pair::authenticated(proposal());
     pair.server.send(PacketBuf::from_payload(&[200])).unwrap();
-    // The server takes the answer for what it is: its packet was not understood.
+    // The server reads the reply correctly: its packet was not understood.
     assert!(matches!(
         pair.run(),
         Err(Error::PeerMisbehaved(PeerMisbehaved::Unimplemented(_)))
     ));
 }
 
-/// As OpenSSH, which answers neither before authentication nor during a key exchange.
+/// Like OpenSSH, which answers neither before authentication nor during a key exchange.
 #[test]
 fn pings_are_answered_once_authenticated_and_outside_of_key_exchanges() {
     let pongs = |pair: &mut Pair| {
@@ -461,7 +460,7 @@ fn pings_are_answered_once_authenticated_and_outside_of_key_exchanges() {
     assert_eq!(pongs(&mut pair), 1, "our KEXINIT and nothing behind it");
 }
 
-/// As OpenSSH's sshpkt_add_padding(64).
+/// OpenSSH pads secrets in this way too: sshpkt_add_padding(64).
 #[test]
 fn the_length_of_a_secret_is_hidden() {
     for cipher in CIPHERS {
@@ -550,8 +549,8 @@ fn a_changed_bit_ends_the_connection() {
     }
 }
 
-/// CVE-2023-48795, OpenSSH PROTOCOL 1.10: with 2^32 packets before the keys the numbers would be
-/// as if none had been slipped in.
+/// CVE-2023-48795, OpenSSH PROTOCOL 1.10: with 2^32 packets before the keys the sequence numbers
+/// would hide an inserted packet.
 #[test]
 fn sequence_numbers_may_not_wrap_before_the_first_keys() {
     for strict in [true, false] {
@@ -591,8 +590,8 @@ fn another_host_key_at_a_rekey_is_refused() {
     }
 }
 
-/// RFC 4250 section 4.1.2: there is none. It came through to the layers above before there
-/// were keys, from a peer without strict KEX.
+/// No message has number 0 (RFC 4250 section 4.1.2). Regression: it reached the layers above before
+/// there were keys, from a peer without strict KEX.
 #[test]
 fn message_number_0_is_refused_in_every_phase() {
     use crate::msg::{Phase, legal};

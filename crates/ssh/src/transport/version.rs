@@ -4,12 +4,12 @@ use bytes::{Buf, BytesMut};
 
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 
-/// Longest identification line, CR LF included (RFC 4253 section 4.2).
+/// Maximum length of the identification line in bytes, CR LF included (RFC 4253 section 4.2).
 const MAX_LINE: usize = 255;
-/// Bytes of other lines a server may send first; OpenSSH allows 1,024 lines of 8 KiB, real
-/// greetings are a few lines.
+/// Maximum bytes of other lines that a server may send first; OpenSSH permits 1,024 lines of 8 KiB,
+/// while real greetings have a few lines.
 const MAX_PREAMBLE: usize = 64 * 1024;
-/// So much of them is kept.
+/// Maximum bytes kept of the lines before the identification.
 const MOST_KEPT: usize = 1024;
 
 /// Lines that a server has sent before its identification.
@@ -20,7 +20,7 @@ pub(crate) struct Preamble {
 }
 
 impl Preamble {
-    /// The first of them.
+    /// Returns the kept beginning of the lines.
     pub(crate) fn said(&self) -> &[u8] {
         &self.kept
     }
@@ -33,39 +33,40 @@ impl Preamble {
     }
 }
 
-/// A peer's identification string, without the line ending.
+/// Identification string without the line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ident(String);
 
 impl Ident {
-    /// Our own, from `SSH-2.0-` and `software`.
+    /// Returns our identification: `SSH-2.0-` and `software`.
     pub fn ours(software: &str) -> Self {
         Self(format!("SSH-2.0-{software}"))
     }
 
-    /// As it was sent.
+    /// Returns the string as it was sent.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// softwareversion and comments: what follows `SSH-2.0-`.
+    /// Returns softwareversion and comments, which follow `SSH-2.0-`.
     pub fn software(&self) -> &str {
         self.0.splitn(3, '-').nth(2).unwrap_or_default()
     }
 
-    /// Whether the peer is of our own kind.
+    /// Returns true if the peer is longhaul.
     pub fn is_longhaul(&self) -> bool {
         self.software().starts_with("longhaul_")
     }
 
-    /// Whether its channels take a window of any size: OpenSSH since 8.4 moves its whole buffer for
-    /// each packet once a window is beyond 16 MiB; HPN-SSH has cured that.
+    /// Returns true if the peer's channels accept windows of any size. OpenSSH since 8.4 moves its
+    /// whole buffer for each packet once a window exceeds 16 MiB; HPN-SSH has fixed that.
     pub fn takes_large_windows(&self) -> bool {
         self.is_longhaul() || self.software().contains("hpn")
     }
 
-    /// Whether to tell it host keys (hostkeys-00@openssh.com): not our own, which leaves known_hosts to ssh
-    /// (docs/out-of-scope.md), nor those that do not bear it, which compat.c of OpenSSH has as SSH_BUG_HOSTKEYS.
+    /// Returns true if host keys should be announced to the peer (hostkeys-00@openssh.com).
+    /// Excluded are longhaul, which leaves known_hosts to ssh (docs/out-of-scope.md), and clients
+    /// that fail on it, which OpenSSH's compat.c marks with SSH_BUG_HOSTKEYS.
     pub fn is_told_host_keys(&self) -> bool {
         const FRAIL: [&str; 12] = [
             "Cisco-1.",
@@ -84,7 +85,7 @@ impl Ident {
         !self.is_longhaul() && !FRAIL.iter().any(|front| self.software().starts_with(front))
     }
 
-    /// OpenSSH's major and minor version; `None` for other software.
+    /// Returns OpenSSH's major and minor version; `None` for other software.
     pub fn openssh(&self) -> Option<(u32, u32)> {
         let version = self.software().strip_prefix("OpenSSH_")?;
         let version = version.strip_prefix("for_Windows_").unwrap_or(version);
@@ -98,13 +99,13 @@ impl Ident {
         ))
     }
 
-    /// The key exchange that an OpenSSH server of this version names first, if nobody has changed
-    /// that (myproposal.h, KEX_SERVER); `None` for other software.
+    /// Returns the key exchange method that an OpenSSH server of this version lists first by
+    /// default (myproposal.h, KEX_SERVER); `None` for other software.
     pub fn usual_kex(&self) -> Option<&'static str> {
         Some(match self.openssh()? {
             (10.., _) => "mlkem768x25519-sha256",
             (9, 9..) => "sntrup761x25519-sha512",
-            // Debian 12 has named it first since 1:9.2p1-2+deb12u4.
+            // Debian 12 lists it first since 1:9.2p1-2+deb12u4.
             (9, _) if self.debian_12_update().is_some_and(|n| n >= 4) => "sntrup761x25519-sha512",
             (9, _) => "sntrup761x25519-sha512@openssh.com",
             (7.., _) => "curve25519-sha256",
@@ -117,8 +118,11 @@ impl Ident {
     }
 }
 
-/// Takes the peer's identification from the front of `buf` once it is all there; lines before it
-/// go to `said` (only a server may send such, so `preamble` is false for a server's own reading).
+/// Takes the peer's identification from the front of `buf` once it is complete. Lines before it go
+/// to `said`, which only a server may send: `preamble` is false when a server reads.
+///
+/// # Errors
+/// The peer does not identify itself as SSH 2.
 pub(crate) fn take_ident(
     buf: &mut BytesMut,
     said: &mut Preamble,
@@ -151,8 +155,8 @@ pub(crate) fn take_ident(
 fn parse(line: &[u8]) -> Result<Ident, Error> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let text = text.strip_suffix(b"\r").unwrap_or(text);
-    // Comments in the wild hold Latin-1; only NUL is forbidden outright. Keep what can be hashed
-    // as it came: printable ASCII.
+    // Some comments contain Latin-1, and only NUL is forbidden by the RFC. Accept printable ASCII
+    // alone, which can be hashed as it was received.
     let printable = text.iter().all(|b| (0x20..0x7f).contains(b));
     let text = match std::str::from_utf8(text) {
         Ok(text) if printable && line.len() <= MAX_LINE => text,

@@ -1,4 +1,5 @@
-//! Addresses that are not this machine's, and who of several that listen is come to.
+//! Foreign addresses (IP_TRANSPARENT, SO_ORIGINAL_DST, SO_MARK) and the choice among listeners that
+//! share an address.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use socket2::{Domain, Type};
 use socket2::{SockRef, Socket};
 
-/// Lets a socket have addresses that are not this machine's.
+/// Permits a socket to use addresses that are not this machine's (IP_TRANSPARENT).
 #[cfg(target_os = "linux")]
 pub(super) fn make_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     let set = match address {
@@ -34,10 +35,11 @@ pub(super) fn make_transparent(_: &Socket, _: SocketAddr) -> io::Result<()> {
     ))
 }
 
-/// Where a connection was to go that a rule of the kernel has redirected (SO_ORIGINAL_DST).
+/// Returns the original destination of a connection that a firewall rule redirected
+/// (SO_ORIGINAL_DST).
 ///
 /// # Errors
-/// No rule has, or the kernel keeps no account of connections.
+/// No rule redirected the connection, or the kernel has no connection tracking.
 pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
     #[cfg(target_os = "linux")]
     {
@@ -57,7 +59,7 @@ pub fn original_destination(socket: impl AsFd) -> io::Result<SocketAddr> {
     }
 }
 
-/// Whether what we send can be marked (SO_MARK).
+/// Returns true if this process may set a firewall mark on its packets (SO_MARK).
 pub fn may_mark() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -68,16 +70,17 @@ pub fn may_mark() -> bool {
     false
 }
 
-/// Of the sockets that listen at one address (SO_REUSEPORT) has the `nth` be who newcomers come to,
-/// in the order in which they began to listen (`socket` is any of them); the last one takes the place of one that is closed.
-/// Where there is no `nth`, the kernel spreads them over all.
+/// Directs new connections to the `nth` of the sockets that share one address (SO_REUSEPORT), in
+/// the order in which they began to listen; `socket` is any of them. If one closes, the last takes
+/// its index. Without an `nth` socket the kernel distributes connections over all.
 ///
 /// # Errors
-/// The socket is none of such, or the system has no such choice.
+/// The socket does not share its address, or the system has no SO_ATTACH_REUSEPORT_CBPF.
 pub fn steer_newcomers(socket: impl AsFd, nth: u32) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
-        // socket(7), SO_ATTACH_REUSEPORT_CBPF: what the program returns is which.
+        // The program's return value is the index of the listener (socket(7),
+        // SO_ATTACH_REUSEPORT_CBPF).
         let program = [libc::sock_filter {
             code: (libc::BPF_RET | libc::BPF_K) as u16,
             jt: 0,
@@ -100,9 +103,9 @@ fn attach_choice(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Resul
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut(),
     };
-    // SAFETY: the descriptor is open while it is borrowed; the pointer and the length are those of
-    // a local, which points to as many instructions as it says, and the kernel copies them and
-    // writes nothing.
+    // SAFETY: the descriptor is open while it is borrowed; pointer and length are those of a local
+    // that points to as many instructions as it claims, and the kernel copies them and writes
+    // nothing.
     let done = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Single options, most of them best effort: a system that has not got one goes without.
+//! Single socket options, most of them best effort: missing support is ignored.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,11 +9,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::UNPACED;
 
-/// A limit below what the kernel would send makes it spread what it sends. Best effort.
+/// Limits the send rate to `rate` bytes per second (SO_MAX_PACING_RATE); the kernel then paces its
+/// packets. Best effort.
 pub(super) fn limit_pacing(socket: &Socket, rate: u64) {
     #[cfg(target_os = "linux")]
     {
-        // Two of the largest have meanings of their own (see `pace`).
+        // The two largest values have meanings of their own (see `pace`).
         let rate = u32::try_from(rate).unwrap_or(u32::MAX).min(u32::MAX - 2);
         set_int(
             socket,
@@ -26,8 +27,8 @@ pub(super) fn limit_pacing(socket: &Socket, rate: u64) {
     let _ = (socket, rate);
 }
 
-/// Has connect() send nothing until there is data to send with it (tcp(7), TCP_FASTOPEN_CONNECT):
-/// only for whoever speaks first. Best effort.
+/// Makes connect(2) defer the SYN until there is data to send with it (tcp(7),
+/// TCP_FASTOPEN_CONNECT). Only for the side that speaks first. Best effort.
 pub fn connect_with_data(socket: impl AsFd) {
     #[cfg(target_os = "linux")]
     set_int(&socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 1);
@@ -35,12 +36,11 @@ pub fn connect_with_data(socket: impl AsFd) {
     let _ = socket;
 }
 
-/// Has the kernel spread a window over its round trip instead of sending what the acknowledgements
-/// of a burst allow as a burst: CUBIC's slow start takes the queue that a burst makes for a full
-/// path (HyStart, RFC 9406, leaves it 16 ms above the lowest round trip) and grows for twenty
-/// seconds more where it could have doubled. Any limit switches pacing on (socket(7),
-/// SO_MAX_PACING_RATE); the largest but one of an unsigned int is beyond all that a connection
-/// moves, and the largest is no limit. Best effort.
+/// Makes the kernel pace a window over its round trip instead of sending bursts. CUBIC's slow start
+/// takes the queue caused by a burst for a full path (HyStart, RFC 9406, ends it 16 ms above the
+/// lowest round trip) and then grows linearly for twenty seconds instead of doubling. Any limit
+/// enables pacing (socket(7), SO_MAX_PACING_RATE); the second largest unsigned int exceeds every
+/// real rate, and the largest means no limit. Best effort.
 pub(super) fn pace(socket: &impl AsFd) {
     #[cfg(target_os = "linux")]
     set_int(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, -2);
@@ -48,18 +48,18 @@ pub(super) fn pace(socket: &impl AsFd) {
     let _ = socket;
 }
 
-/// Whether this process may give its sockets this congestion control, asked of a socket that
-/// connects to nothing: what root may is in no list.
+/// Checks on an unconnected socket that this process may set the congestion control `name`. The
+/// list of permitted ones does not show what root may set.
 ///
 /// # Errors
-/// The system has none of that name, or does not let us.
+/// The system has no congestion control of that name, or does not permit it.
 pub fn may_control_congestion(name: &str) -> io::Result<()> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     try_congestion_control(&socket, name)
 }
 
-/// Gives a TCP socket another congestion control; on a running connection too (tcp(7),
-/// TCP_CONGESTION). False where the system has none of that name or does not let us.
+/// Sets the congestion control of a TCP socket, also of a connected one (tcp(7), TCP_CONGESTION).
+/// Returns false if the system has none of that name or does not permit it.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> bool {
     try_congestion_control(socket, name).is_ok()
 }
@@ -75,9 +75,10 @@ pub(super) fn try_congestion_control(socket: impl AsFd, name: &str) -> io::Resul
     }
 }
 
-/// Within a machine there is no path to be measured, and no queue to be spared: the timers of BBR, if
-/// that is the system's own, are half of what relaying costs there. It is told before the connection
-/// is there, since a socket that was paced once remains so (sk_pacing_status). Best effort.
+/// Replaces BBR with an unpaced congestion control for connections within one machine, which have
+/// no path to measure and no queue to spare: BBR's timers take half of the cost of relaying there.
+/// The option is set before connect, since a socket that was once paced stays so
+/// (sk_pacing_status). Best effort.
 pub(super) fn do_not_pace(socket: &Socket) {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
     if socket
@@ -90,7 +91,8 @@ pub(super) fn do_not_pace(socket: &Socket) {
     let _ = socket;
 }
 
-/// Best effort: older kernels and other systems go without.
+/// Limits the unsent bytes in the send buffer (TCP_NOTSENT_LOWAT). Best effort: older kernels and
+/// other systems do not support it.
 pub(super) fn set_notsent_lowat(socket: &Socket, bytes: u32) {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let _ = socket.set_tcp_notsent_lowat(bytes);
@@ -98,13 +100,13 @@ pub(super) fn set_notsent_lowat(socket: &Socket, bytes: u32) {
     let _ = (socket, bytes);
 }
 
-/// What the receive buffer is good for from the beginning on.
+/// Initial receive window in bytes that [`open_receive_window`] prepares.
 const RECEIVE: i32 = 1 << 20;
 
-/// The receive buffer begins with 128 KiB, half of which is a window: a sender in slow start is
-/// through with that in its fourth round trip, and autotuning sees it a round trip late. A mark of
-/// SO_RCVLOWAT makes the buffer large enough for it (tcp_set_rcvlowat) and leaves autotuning on,
-/// as SO_RCVBUF does not; the mark itself is taken back at once. Best effort.
+/// Enlarges the initial receive buffer. By default it is 128 KiB, half of which is window: a sender
+/// in slow start fills that in its fourth round trip, and autotuning reacts a round trip late.
+/// Setting SO_RCVLOWAT enlarges the buffer (tcp_set_rcvlowat) and keeps autotuning on, unlike
+/// SO_RCVBUF; the low-water mark is reset at once. Best effort.
 pub(super) fn open_receive_window(socket: &Socket) {
     #[cfg(target_os = "linux")]
     for mark in [RECEIVE, 1] {
@@ -114,7 +116,7 @@ pub(super) fn open_receive_window(socket: &Socket) {
     let _ = (socket, RECEIVE);
 }
 
-/// Sets an option that has no safe wrapper. Best effort.
+/// Sets an integer option that has no safe wrapper. Best effort.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "setsockopt of options that no library wraps")]
 pub(super) fn set_int(
@@ -123,8 +125,8 @@ pub(super) fn set_int(
     option: libc::c_int,
     value: libc::c_int,
 ) {
-    // SAFETY: the descriptor is open while it is borrowed, and the pointer and the length are
-    // those of a local integer, which the kernel reads.
+    // SAFETY: the descriptor is open while it is borrowed; pointer and length are those of a local
+    // integer, which the kernel only reads.
     unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Messages that cross on the way.
+//! Tests of messages that cross on the way.
 
 use bytes::Bytes;
 use wire::Rest;
@@ -7,7 +7,7 @@ use super::super::*;
 use super::start;
 use crate::msg::{ChannelClose, ChannelRequest};
 
-/// A client's channel 0 that the server has confirmed as its number 5.
+/// Returns a client's channel 0 that the server has confirmed as its channel 5.
 fn opened() -> (Channels, ChannelId) {
     let pool = Pool::new(1024, 2);
     let mut channels = Channels::new(Role::Client, ChannelsConfig::default(), pool);
@@ -25,7 +25,7 @@ fn opened() -> (Channels, ChannelId) {
     (channels, id)
 }
 
-/// RFC 4254 section 5.3. The server's request was on its way when the channel was closed here.
+/// The server's request was in flight when the channel was closed here (RFC 4254 section 5.3).
 #[test]
 fn a_request_that_crosses_a_close_is_not_answered() {
     for close in [false, true] {

@@ -1,4 +1,4 @@
-//! What a peer must not send, in each state of a channel.
+//! Tests of messages that a peer must not send, in each state of a channel.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn error(result: Result<(), Error>) -> PeerMisbehaved {
     }
 }
 
-/// One of each message that names a channel, for `id`.
+/// Returns one of each message that names a channel, for `id`.
 fn all(id: ChannelId) -> Vec<(&'static str, Vec<u8>)> {
     let recipient = id.0;
     let extended = ChannelExtendedData {
@@ -117,7 +117,7 @@ fn each_state_of_a_channel_refuses_what_it_does_not_expect() {
     }
 }
 
-/// A channel that is there no more.
+/// Returns a channel that is closed.
 fn closed() -> (Channels, ChannelId) {
     let (mut channels, id) = opened(100, 100);
     channels.close(id);
@@ -127,7 +127,7 @@ fn closed() -> (Channels, ChannelId) {
     (channels, id)
 }
 
-/// Paramiko's threads may; a login is too much to pay for it.
+/// Paramiko's threads may send such messages, which is no reason to end a connection.
 #[test]
 fn what_comes_behind_the_close_of_a_channel_is_passed_over_some_times() {
     let (mut channels, id) = closed();
@@ -142,7 +142,7 @@ fn what_comes_behind_the_close_of_a_channel_is_passed_over_some_times() {
             PeerMisbehaved::UnknownChannel(id.0)
         );
     }
-    // Another number was never there.
+    // A channel with another number never existed.
     let (mut channels, id) = closed();
     let other = ChannelId(id.0 + 1);
     assert_eq!(
@@ -151,7 +151,7 @@ fn what_comes_behind_the_close_of_a_channel_is_passed_over_some_times() {
     );
 }
 
-/// A server's channels, with a session that waits for its answer.
+/// Returns a server's channels with a session that waits for its answer.
 fn offered() -> (Channels, ChannelId) {
     let mut server = channels(Role::Server);
     let open = ChannelOpen {
@@ -236,7 +236,7 @@ fn data_beyond_the_window_or_the_packet_are_refused() {
         error(feed(&mut channels, data(id, &[0]))),
         PeerMisbehaved::WindowExceeded
     );
-    // Standard error counts, too.
+    // Standard error counts against the window too.
     let (mut channels, id) = opened(0, 32768);
     let stderr = ChannelExtendedData {
         recipient: id.0,
@@ -355,7 +355,7 @@ fn every_message_cut_short_or_lengthened_is_refused() {
             let cut = message[..len].to_vec();
             assert!(feed(&mut channels, cut).is_err(), "{name} cut to {len}");
         }
-        // Their last field takes what is left.
+        // Trailing bytes belong to the last field of these messages.
         if !["request", "confirmation"].contains(&name) {
             let (mut channels, _) = opened(100, 100);
             let longer = [message, vec![0]].concat();

@@ -1,4 +1,4 @@
-//! Channels against a peer played by hand, and against each other.
+//! Tests of channels against a scripted peer, and against each other.
 
 mod crossing;
 mod illegal;
@@ -19,7 +19,7 @@ use crate::msg::{
 
 const MIB: u32 = 1 << 20;
 
-/// Any instant will do to count from.
+/// An arbitrary starting instant.
 #[expect(
     clippy::disallowed_methods,
     reason = "there is no other way to get an Instant"
@@ -36,7 +36,7 @@ fn client() -> Channels {
     channels(Role::Client)
 }
 
-/// One session, confirmed as the peer's channel 7 with `window` and `max_packet`.
+/// Returns one session, confirmed as the peer's channel 7 with `window` and `max_packet`.
 fn opened(window: u32, max_packet: u32) -> (Channels, ChannelId) {
     let mut channels = client();
     let id = channels.open_session();
@@ -93,14 +93,14 @@ fn request_from_peer(id: ChannelId, name: &[u8], want_reply: bool, data: &[u8]) 
     .to_bytes()
 }
 
-/// Everything that may leave now.
+/// Returns all messages that may be sent now.
 fn sent(channels: &mut Channels) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| channels.poll_packet())
         .map(|packet| packet.payload().to_vec())
         .collect()
 }
 
-/// The payloads of CHANNEL_DATA among `messages`, by the peer's channel number.
+/// Returns the CHANNEL_DATA payloads among `messages`, by the peer's channel number.
 fn payloads(messages: &[Vec<u8>]) -> Vec<(u32, Vec<u8>)> {
     messages
         .iter()
@@ -242,8 +242,8 @@ fn the_peers_close_voids_what_is_queued_and_is_answered_once() {
     assert!(feed(&mut channels, ChannelClose { recipient: id.0 }.to_bytes()).is_err());
 }
 
-/// Both sides would wait for each other's window: the peer cannot read our CLOSE, because it is
-/// still writing to a channel nobody reads any more.
+/// Without new grants both sides would wait for a window: the peer cannot read our CLOSE while it
+/// is writing to a channel that nobody reads.
 #[test]
 fn data_for_a_channel_that_was_left_are_dropped_and_granted_again() {
     let (mut channels, id) = opened(0, 32768);
@@ -373,7 +373,7 @@ fn keepalives_are_asked_and_answered() {
     channels.send_keepalive();
     channels.send_keepalive();
     assert_eq!(sent(&mut channels).len(), 2);
-    // OpenSSH refuses, others grant; both live.
+    // OpenSSH refuses the request, others grant it; either reply shows that the peer is alive.
     feed(&mut channels, RequestFailure {}.to_bytes()).unwrap();
     feed(&mut channels, RequestSuccess { data: Rest(&[]) }.to_bytes()).unwrap();
     assert_eq!(channels.poll_event(), Some(ChannelEvent::Alive));
@@ -389,7 +389,7 @@ fn keepalives_are_asked_and_answered() {
     feed(&mut channels, ask(b"keepalive@openssh.com", true)).unwrap();
     feed(&mut channels, ask(b"hostkeys-00@openssh.com", false)).unwrap();
     assert_eq!(sent(&mut channels), [RequestFailure {}.to_bytes()]);
-    // sshd asks on a channel as well (serverloop.c, client_alive_check).
+    // sshd also sends keepalives on a channel (serverloop.c, client_alive_check).
     let (mut channels, id) = opened(0, 32768);
     let ask = request_from_peer(id, b"keepalive@openssh.com", true, b"");
     feed(&mut channels, ask).unwrap();

@@ -1,4 +1,4 @@
-//! A client's channels and a server's, back to back, driven by random operations.
+//! Random operations on a client's and a server's channels, connected back to back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use arbtest::arbitrary::{Result, Unstructured};
 
 use super::*;
 
-/// One end, and what it has to check about itself.
+/// One end with the expectations to check.
 struct End {
     channels: Channels,
-    /// Bytes written and bytes received, by our number.
+    /// Bytes written and bytes received, by our channel number.
     written: BTreeMap<ChannelId, u64>,
     received: BTreeMap<ChannelId, u64>,
     unread: BTreeMap<ChannelId, usize>,
     eof: Vec<ChannelId>,
     closed: Vec<ChannelId>,
-    /// The largest payload this end is told the other takes.
+    /// Maximum payload that this end is told to send.
     max_packet: u32,
 }
 
@@ -38,8 +38,8 @@ impl End {
         }
     }
 
-    /// Bytes follow a pattern by their offset, so that the other end sees any that is lost,
-    /// doubled or displaced.
+    /// Writes bytes whose pattern depends on their offset, so that the other end detects lost,
+    /// repeated or displaced bytes.
     fn write(&mut self, id: ChannelId, len: usize, as_block: bool) {
         let from = self.written.entry(id).or_default();
         let bytes: Vec<u8> = (*from..*from + len as u64).map(pattern).collect();
@@ -86,7 +86,7 @@ fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9e37_79b9) >> 13) as u8
 }
 
-/// Carries up to `n` messages over, with the maximum packet rewritten to what the test wants.
+/// Carries up to `n` messages over, with the maximum packet rewritten to the test's value.
 fn carry(now: Instant, from: &mut End, to: &mut End, n: usize) -> bool {
     for _ in 0..n {
         let Some(packet) = from.channels.poll_packet() else {
@@ -137,7 +137,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             true => (&mut a, &mut b),
             false => (&mut b, &mut a),
         };
-        // Both count from 0 and close nothing while they open, so their numbers agree.
+        // Both ends count from 0 and close no channel while they open others, so their numbers
+        // agree.
         match u.int_in_range(0..=5)? {
             0 if this.channels.exists(id) => this.write(id, n, false),
             1 if this.channels.exists(id) => this.write(id, n, true),
@@ -148,7 +149,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             }
         }
     }
-    // In the end all that was written arrives, behind it EOF, and then the channels go.
+    // In the end everything written arrives, followed by EOF, and then the channels close.
     carry(now, &mut a, &mut b, ids.len());
     for end in [&mut a, &mut b] {
         for id in &ids {
@@ -176,7 +177,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Until nothing moves any more; ends, since each turn carries or consumes something.
+/// Runs until nothing changes; each turn carries or consumes something, so this ends.
 fn settle(now: Instant, a: &mut End, b: &mut End, ids: &[ChannelId]) {
     loop {
         let mut moved = false;

@@ -1,8 +1,8 @@
-//! What leaves before the peer has confirmed a channel, and what becomes of a wrong guess.
+//! Tests of messages sent before the peer has confirmed a channel, and of wrong predictions.
 
 use super::*;
 
-/// A predicted session with its subsystem request and 1000 bytes sent.
+/// Returns a predicted session with its subsystem request and 1000 bytes sent.
 fn early() -> (Channels, ChannelId) {
     let mut channels = client();
     let id = channels.open_session_predicted();
@@ -15,7 +15,7 @@ fn early() -> (Channels, ChannelId) {
     (channels, id)
 }
 
-/// OpenSSH: window 0, and 2 MiB with the program.
+/// OpenSSH confirms with window 0, and grants 2 MiB with the program.
 #[test]
 fn openssh_is_predicted_right_and_its_window_never_exceeded() {
     let (mut channels, id) = early();
@@ -32,7 +32,7 @@ fn openssh_is_predicted_right_and_its_window_never_exceeded() {
     confirm(&mut channels, id, 0, 0, 32768).unwrap();
     assert_eq!(channels.poll_event(), Some(ChannelEvent::Opened(id)));
     adjust(&mut channels, id, 2 * MIB).unwrap();
-    // The grant takes the place of the assumption and is not added to it.
+    // The grant replaces the assumed window and is not added to it.
     assert_eq!(
         channels.window(id),
         u64::from(2 * MIB) - 1000 - early as u64
@@ -49,7 +49,7 @@ fn openssh_is_predicted_right_and_its_window_never_exceeded() {
     assert_eq!(total + rest, 1000 + (3 << 20));
 }
 
-/// A session beside others: its number is waited for, and its window is not.
+/// Returns a session beside others, opened with a predicted window but not a predicted number.
 fn counting() -> (Channels, ChannelId) {
     let mut channels = client();
     let id = channels.open_session_counting();
@@ -159,7 +159,7 @@ fn a_window_in_the_confirmation_is_as_good() {
     assert_eq!(channels.window(id), 500);
 }
 
-/// What is predicted next: the number on the wire, or nothing before the confirmation.
+/// Returns the next predicted channel number on the wire; `None` if there is no prediction.
 fn next(channels: &mut Channels) -> Option<u32> {
     sent(channels);
     let id = channels.open_session_predicted();

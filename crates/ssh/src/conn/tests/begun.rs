@@ -1,9 +1,9 @@
-//! Packets of data that are taken as they come.
+//! Tests of data packets that are processed as they arrive.
 
 use super::*;
 use crate::transport::DisabledProtection::{self, Cipher, CipherAndMac, Nothing};
 
-/// A pair with a channel, whose client and server do without so much.
+/// Returns a pair with a channel, whose client and server have disabled this protection.
 fn opened(renounced: DisabledProtection) -> (Pair, ChannelId) {
     let mut pair = pair(false, |_| {});
     pair.client.renounce(renounced);
@@ -13,14 +13,14 @@ fn opened(renounced: DisabledProtection) -> (Pair, ChannelId) {
     (pair, id)
 }
 
-/// What the client has sent is on its way: these bytes.
+/// Returns the bytes that the client has sent and that are on their way.
 fn sent(pair: &mut Pair, id: ChannelId, data: &[u8]) -> BytesMut {
     pair.client.channels().write(id, data);
     flush(&mut pair.client, &mut pair.up);
     pair.up.split()
 }
 
-/// What the server's owner is told of data.
+/// Returns the data that the server's owner gets.
 fn told(pair: &mut Pair) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some(event) = pair.server.poll_event() {
@@ -53,7 +53,7 @@ fn only_what_is_neither_enciphered_nor_authenticated_is_begun() {
 fn some_of_a_packet_goes_elsewhere_and_the_rest_is_told_as_it_comes() {
     let (mut pair, id) = opened(CipherAndMac);
     let data: Vec<u8> = (0..=255).cycle().take(20_000).collect();
-    // What is told, of what is passed over and of what was begun: nothing may be lost in between.
+    // Data in memory, skipped data and the started packet add up: nothing may be lost in between.
     for (first, passed) in [(0, 20_000), (0, 1), (5, 19_995), (5, 100), (20_000, 0)] {
         let all = sent(&mut pair, id, &data);
         let mut input = BytesMut::new();
@@ -74,7 +74,7 @@ fn some_of_a_packet_goes_elsewhere_and_the_rest_is_told_as_it_comes() {
         pair.server.channels().consumed(pair.now, id, passed);
         let behind = left.len();
         assert_eq!(pair.server.behind(), behind);
-        // A byte at a time, the padding as well.
+        // One byte at a time, padding included.
         let mut rest = Vec::new();
         while !left.is_empty() {
             input.extend_from_slice(&left.split_to(1));
@@ -83,7 +83,7 @@ fn some_of_a_packet_goes_elsewhere_and_the_rest_is_told_as_it_comes() {
         }
         assert_eq!(rest, data[first + passed..]);
         assert!(pair.server.coming().is_none(), "{first} {passed}");
-        // Windows are as if it had been read.
+        // Windows are as if the data had been read.
         flush(&mut pair.server, &mut pair.down);
         pair.turn_client().unwrap();
     }
@@ -102,7 +102,7 @@ fn what_is_no_data_of_a_channel_is_left_alone() {
     let whole = input.len();
     let front = pair.server.begin_data(pair.now, &mut input).unwrap();
     assert_eq!((front, input.len()), (Front::Other, whole));
-    // No channel of that number, more data than there is packet, and no padding.
+    // An unknown channel number, more data than the packet has, and no padding.
     pair.client.channels().write(id, &[7; 50]);
     let mut data = BytesMut::new();
     flush(&mut pair.client, &mut data);
@@ -120,13 +120,13 @@ fn what_is_no_data_of_a_channel_is_left_alone() {
 fn more_than_was_granted_ends_the_connection_at_once() {
     let (mut pair, id) = opened(CipherAndMac);
     let mut input = sent(&mut pair, id, &[7; 1000]);
-    // 4 GiB, of which the packet has to speak as well: it is refused for its length.
+    // A length of 4 GiB, in the packet's length field too, is refused.
     let mut long = input.clone();
     long[..4].copy_from_slice(&[0xff; 4]);
     let front = pair.server.begin_data(pair.now, &mut long).unwrap();
     assert_eq!(front, Front::Other);
     assert!(pair.server.handle_input(pair.now, &mut long).is_err());
-    // As often as the window bears it, and once more.
+    // As often as the window permits, and once more.
     let head = input.split_to(DATA_HEAD);
     let mut refused = None;
     for _ in 0..5000 {

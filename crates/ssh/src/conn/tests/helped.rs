@@ -1,11 +1,11 @@
-//! Sealing and opening with the help of other threads.
+//! Tests of sealing and opening with helper threads.
 
 use wire::Block;
 
 use super::*;
 use crate::channel::LARGE_DATA;
 
-/// Others help, but for every third time.
+/// Returns a helper that is idle except every third time.
 fn helper() -> Helper {
     let busy = std::sync::atomic::AtomicU32::new(0);
     let idle = move || {
@@ -26,7 +26,7 @@ fn move_all(queue: &mut SealedQueue, conn: &mut Connection, to: &mut BytesMut) -
             .parts()
             .flat_map(|part| part.to_vec().unwrap())
             .collect();
-        // As a socket does that takes what it likes.
+        // A socket accepts an arbitrary number of bytes.
         let n = bytes.len().div_ceil(2);
         queue.written(n);
         to.extend_from_slice(&bytes[..n]);
@@ -77,7 +77,7 @@ fn data_come_in_order_whoever_seals_and_opens_them_and_through_new_keys() {
             sent.extend(part);
             loop {
                 let mut moved = move_all(&mut up, &mut pair.client, &mut pair.up);
-                // It arrives in parts.
+                // The data arrives in parts.
                 let rest = pair.up.split_off(pair.up.len() * 2 / 3);
                 moved |= pair.turn_server().unwrap();
                 pair.up.unsplit(rest);

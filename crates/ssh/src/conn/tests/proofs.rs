@@ -1,4 +1,4 @@
-//! All host keys of a server: told to its client, and proven where that asks.
+//! Tests of a server's host keys: announced to its client, and proven on request.
 
 use wire::{Field as _, Reader, Rest};
 
@@ -13,7 +13,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// A client, and a server with two keys.
+    /// Returns a client, and a server with two keys.
     fn two() -> Self {
         let keys = [(); 2].map(|()| Arc::new(PrivateKey::generate_ed25519().unwrap()));
         let pair = pair(false, |theirs| {
@@ -23,7 +23,7 @@ impl Keys {
         Self { pair, keys }
     }
 
-    /// The client is logged in.
+    /// Returns a pair whose client is authenticated.
     fn new(announces: bool) -> Self {
         let mut two = Self::two();
         two.pair.run().unwrap();
@@ -34,7 +34,7 @@ impl Keys {
         two
     }
 
-    /// What the server answers to one that asks about keys with these blobs.
+    /// Returns the server's reply to a client that asks for proofs of the keys with these blobs.
     fn answer(&mut self, blobs: &[&[u8]]) -> Vec<u8> {
         let mut asked = Vec::new();
         for blob in blobs {
@@ -84,7 +84,7 @@ fn a_client_is_told_all_of_them_once_and_behind_its_login() {
     }
     r.finish().unwrap();
     assert!(pair.server.channels.poll_packet().is_none(), "once");
-    // A client has none.
+    // A client has no host keys.
     pair.client.announce_host_keys();
     assert!(pair.client.channels.poll_packet().is_none());
 }
@@ -93,7 +93,7 @@ fn a_client_is_told_all_of_them_once_and_behind_its_login() {
 fn each_key_that_is_asked_for_signs_for_this_session() {
     let mut keys = Keys::new(true);
     let blobs: Vec<Vec<u8>> = keys.keys.iter().map(|k| k.public_blob().to_vec()).collect();
-    // In the order of the question.
+    // The proofs are in the order of the request.
     let answer = keys.answer(&[&blobs[1], &blobs[0]]);
     let proofs = RequestSuccess::decode(&answer).unwrap().data.0;
     let mut r = Reader::new(proofs);

@@ -1,4 +1,4 @@
-//! No cipher: only where both ends were told, and only behind authentication.
+//! Tests of disabled encryption: only if both ends were told, and only after authentication.
 
 use super::*;
 use crate::transport::DisabledProtection::{self, Cipher, CipherAndMac, Nothing};
@@ -8,11 +8,11 @@ use wire::BorrowPolicy;
 const SECRET: &[u8] = b"what anybody on the path can read";
 
 struct Outcome {
-    /// Cipher and MAC from client to server, as both see them.
+    /// Cipher and MAC from client to server, as both sides see them.
     chosen: (String, Option<String>),
-    /// The data were to be read on the wire.
+    /// True if the data was readable on the wire.
     readable: bool,
-    /// A changed byte of them was noticed.
+    /// True if a changed byte of the data was detected.
     noticed: bool,
 }
 
@@ -87,8 +87,8 @@ fn neither_brings_the_other_to_do_without() {
     }
 }
 
-/// Nobody names it before, so whoever is on the path has nothing to choose; and the lists
-/// themselves are part of what the host key signs.
+/// Neither side names `none` before authentication, so an attacker on the path has nothing to
+/// select; and the lists are part of what the host key signs.
 #[test]
 fn nothing_of_it_is_said_before_authentication() {
     let mut pair = pair(false, |_| {});
@@ -110,7 +110,7 @@ fn nothing_of_it_is_said_before_authentication() {
     }
     let chosen = pair.client.negotiated().unwrap().c2s;
     assert_eq!(chosen.cipher.name, "aes128-gcm@openssh.com");
-    // Nor in a key exchange that the client begins too early.
+    // Also not in a key exchange that the client starts too early.
     pair.client.rekey().unwrap();
     let _ = pair.run();
     let chosen = pair.server.negotiated().unwrap().s2c;
@@ -138,7 +138,7 @@ fn keys_are_new_again_without_a_cipher() {
     assert!(pair.client.negotiated().unwrap().s2c.cipher.is_none());
 }
 
-/// 100,000 bytes that lie outside of their packets, behind `header`.
+/// Returns a block of 100,000 borrowed bytes behind `header`.
 fn outside(
     there: Arc<dyn wire::ExternalSource>,
     outlying: BorrowPolicy,
@@ -152,8 +152,8 @@ fn outside(
     block
 }
 
-/// Sends what lies outside of its packets, `lies` bytes of 100,000, over a connection of which both ends
-/// renounced that.
+/// Sends a block of which `lies` of 100,000 bytes are borrowed, over a connection with this
+/// protection disabled at both ends.
 fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair, Error> {
     let mut pair = pair(false, |_| {});
     pair.client.renounce(renounced);
@@ -179,7 +179,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
         .parts()
         .filter(|part| matches!(part, wire::Part::Outside { .. }));
     assert_eq!(outside.count() > 0, renounced == CipherAndMac);
-    // In pieces that end anywhere.
+    // In pieces with arbitrary boundaries.
     let mut len = 1;
     loop {
         let front = queue.parts().next().map(|part| part.to_vec().unwrap());
@@ -191,7 +191,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     }
     assert!(queue.is_empty());
     if let Err(missed) = queue.fill(&mut pair.client, 1) {
-        // The other end was told.
+        // The peer was told.
         let told = pair.run().map_err(|e| e.to_string());
         let words = "a file became shorter, or could not be read any more, while it was sent";
         assert_eq!(told, Err(format!("the peer disconnected: {words}")));
@@ -221,7 +221,7 @@ fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
     }
 }
 
-/// Lends what was looked at once, and is gone when it is told to be.
+/// Source that lends its bytes until it is told to be gone.
 #[derive(Debug, Default)]
 struct Fleeting {
     gone: AtomicBool,
@@ -244,7 +244,7 @@ impl wire::ExternalSource for Fleeting {
     }
 }
 
-/// Lends, and finds then that it should not have.
+/// Source that lends its bytes and then reports that they were incomplete.
 #[derive(Debug)]
 struct Torn;
 
@@ -260,7 +260,8 @@ impl wire::ExternalSource for Torn {
     }
 }
 
-/// The headers were enciphered where they lie, and would have been again: that is, not at all.
+/// Regression: headers were encrypted in place and would have been encrypted again, that is,
+/// decrypted.
 #[test]
 fn what_was_sealed_of_no_use_is_sealed_anew() {
     let mut pair = pair(false, |_| {});
@@ -273,7 +274,7 @@ fn what_was_sealed_of_no_use_is_sealed_anew() {
     assert!(pair.received == [b"a header", &[7; 100_000][..]].concat());
 }
 
-/// What waits for a window or the socket may wait for long: the file may be another one by then.
+/// Data may wait long for a window or the socket: the file may have changed by then.
 #[test]
 fn nothing_lies_outside_while_it_waits() {
     let mut pair = pair(false, |_| {});
@@ -296,7 +297,8 @@ fn nothing_lies_outside_while_it_waits() {
     assert!(pair.received == (0..=250).cycle().take(100_000).collect::<Vec<u8>>());
 }
 
-/// An answer may still wait for a window when the client has no more use for it: nobody keeps the file for that.
+/// A reply may still wait for a window when the client no longer needs it: the file must not stay
+/// open for that.
 #[test]
 fn what_lies_outside_is_let_go_of_with_its_channel() {
     for renounced in [Nothing, CipherAndMac] {
@@ -309,7 +311,7 @@ fn what_lies_outside_is_let_go_of_with_its_channel() {
         let there = Arc::new(SECRET.repeat(4000));
         let block = outside(there.clone(), outlying, b"an answer");
         pair.server.channels().write_block(id, block);
-        // Some of it is sealed, and the rest waits.
+        // Part of it is sealed, and the rest waits.
         let mut queue = SealedQueue::default();
         queue.fill(&mut pair.server, 40_000).unwrap();
         assert!(Arc::strong_count(&there) > 1, "{renounced:?}");

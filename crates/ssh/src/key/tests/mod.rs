@@ -1,4 +1,4 @@
-//! Against files that ssh-keygen made; tests/fixtures/keys/make.sh tells how.
+//! Tests against files made by ssh-keygen; see tests/fixtures/keys/make.sh.
 
 use aws_lc_rs::digest;
 use base64::Engine;
@@ -37,7 +37,7 @@ fn string(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An unencrypted key of OpenSSH's format (PROTOCOL.key).
+/// Returns an unencrypted key in OpenSSH's format (PROTOCOL.key).
 fn private(name: &str) -> PrivateKey {
     let blob = pem(name);
     let mut r = Reader::new(&blob);
@@ -76,7 +76,7 @@ fn private(name: &str) -> PrivateKey {
     }
 }
 
-/// The key, data and signature in a `ssh-keygen -Y sign` file (PROTOCOL.sshsig).
+/// Returns the key, data and signature of a `ssh-keygen -Y sign` file (PROTOCOL.sshsig).
 fn sshsig(name: &str) -> (PublicKey, Vec<u8>, Vec<u8>) {
     let blob = pem(&format!("{name}.sig"));
     let mut r = Reader::new(&blob);
@@ -243,7 +243,7 @@ fn an_algorithm_of_another_key_or_hash_is_refused() {
     assert!(rsa.sign("", b"x").is_err());
 }
 
-/// OpenSSH takes RSA signatures without their leading zeros (ssh-rsa.c).
+/// OpenSSH accepts RSA signatures without their leading zeros (ssh-rsa.c).
 #[test]
 fn an_rsa_signature_without_leading_zeros_verifies() {
     let key = private("rsa");
@@ -270,7 +270,8 @@ fn blobs_cut_or_lengthened_are_refused() {
         for name in [name.to_owned(), format!("{name}-cert")] {
             let blob = public_blob(&name);
             for len in 0..blob.len() {
-                // Cut behind the name it could be of an unknown type, but not of a known one.
+                // A blob cut right after the name could be of an unknown type, but not of a known
+                // one.
                 assert!(PublicKey::from_blob(&blob[..len]).is_err(), "{name} {len}");
             }
             let mut longer = blob.clone();
@@ -290,7 +291,7 @@ fn a_point_of_another_curve_or_form_is_refused() {
     let mut other = string(b"ecdsa-sha2-nistp384");
     other.extend_from_slice(&blob[4 + 19..]);
     assert!(PublicKey::from_blob(&other).is_err());
-    // Off the curve: told when it is used.
+    // A point off the curve is detected when it is used.
     let mut off = blob;
     *off.last_mut().unwrap() ^= 1;
     let (_, data, signature) = sshsig("nistp256");
@@ -310,7 +311,7 @@ fn keys_of_unknown_types_are_kept_for_the_agent() {
     assert!(key.verify("future@example.org", b"x", b"").is_err());
 }
 
-/// A signature as a security key makes it, from an ordinary key of the same sort.
+/// Returns a signature as a security key makes it, from an ordinary key of the same kind.
 fn security_key(key: &PrivateKey, sk_type: &str, flags: u8, data: &[u8]) -> (PublicKey, Vec<u8>) {
     let application = b"ssh:";
     let plain = key.public_blob();

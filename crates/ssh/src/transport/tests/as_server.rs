@@ -1,31 +1,31 @@
-//! Attacks on a server: what a client sends, or whoever is on the path to it.
+//! Tests of attacks on a server, by a client or by an attacker on the path.
 
 use super::*;
 use crate::msg::{Debug, ExtInfo, Ping, ServiceRequest};
 use wire::Rest;
 
-/// A packet as it is before there are keys.
+/// Returns a packet as sent before there are keys.
 fn plain(payload: &[u8]) -> Vec<u8> {
     let job = Outbound::new().job(PacketBuf::from_payload(payload), &mut |to| to.fill(0));
     job.unwrap().seal().unwrap().to_vec().unwrap()
 }
 
-/// What is done to the client's packets on their way. The first is its identification, then come
-/// KEXINIT, its public value, NEWKEYS, and what [`FIRST`] is.
+/// Manipulation of the client's packets on their way. The first is its identification, followed by
+/// KEXINIT, its public value, NEWKEYS, and the packet with the index [`FIRST`].
 #[derive(Default)]
 struct Path {
-    /// In front of this one.
+    /// Packet inserted in front of the one with this index.
     slipped: Option<(usize, Vec<u8>)>,
     cut: Option<usize>,
-    /// Bytes that are others where the server reads them.
+    /// Bytes to replace, and their replacement.
     swapped: Option<(&'static [u8], &'static [u8])>,
 }
 
-/// The first packet with keys, which a client that was cheated does not miss.
+/// Index of the first encrypted packet, which a client under attack would not miss.
 const FIRST: usize = 4;
 
-/// What comes to the server behind the key exchange of a client that then sends its EXT_INFO and
-/// asks for a service.
+/// Returns the messages that reach the server after the key exchange with a client that then sends
+/// its EXT_INFO and requests a service.
 fn attacked(cipher: &str, path: &Path) -> Result<Vec<Bytes>, Error> {
     let mut pair = Pair::same(Proposal {
         ciphers: vec![cipher.to_owned()],
@@ -101,7 +101,7 @@ fn cve_2023_48795_nothing_is_slipped_into_a_clients_first_exchange() {
         Ping { data: b"" }.to_bytes(),
         vec![3, 0, 0, 0, 0],
         vec![200],
-        // Authentication and channels, in the clear.
+        // Messages of authentication and channels, unencrypted.
         vec![5, 0, 0, 0, 0],
         vec![50, 0, 0, 0, 0],
         vec![90, 0, 0, 0, 0],
@@ -153,8 +153,8 @@ fn cve_2023_48795_the_whole_attack_on_a_server() {
     }
 }
 
-/// The server then believes that its client does not know strict KEX, and the hash that it signs is
-/// another than the client's.
+/// The server believes that its client lacks strict KEX, and the exchange hash that it signs
+/// differs from the client's.
 #[test]
 fn cve_2023_48795_a_clients_strict_kex_cannot_be_taken_away() {
     let path = Path {
@@ -169,8 +169,8 @@ fn cve_2023_48795_a_clients_strict_kex_cannot_be_taken_away() {
     assert!(noticed, "{end:?}");
 }
 
-/// What the server holds to be sent, and how it ended, after so many pings of this length, while
-/// nothing of its answers is taken.
+/// Returns the bytes that the server holds to be sent, and its result, after this many pings of
+/// this length whose replies are not read.
 fn pinged(pair: &mut Pair, len: usize, times: usize) -> (usize, Result<(), Error>) {
     let data = vec![1; len];
     let ping = Ping { data: &data }.to_bytes();
@@ -234,7 +234,7 @@ fn a_server_that_could_offer_more_says_whether_that_would_do() {
     for (kex, host_key, all, could) in [
         ("curve25519-sha256", "ssh-ed25519", true, true),
         ("curve25519-sha256", "ssh-ed25519", false, false),
-        // Nor is there a host key of that kind.
+        // The server has no host key of that kind either.
         ("curve25519-sha256", "rsa-sha2-256", true, false),
         ("mlkem768x25519-sha256", "rsa-sha2-256", true, false),
     ] {
