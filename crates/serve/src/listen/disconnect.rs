@@ -35,7 +35,7 @@ const READING: Duration = Duration::from_secs(2);
 /// Clients that are sent a reason within one second; the others see a reset. ssh-audit takes a server
 /// that answers 20 connections a second for one that does not slow a flood of key exchanges down
 /// (CVE-2002-20001), and each client that is kept open holds a descriptor.
-const MOST_TOLD: u32 = 4;
+const MOST_TOLD: u32 = 8;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Refused clients that were sent the reason, kept open until they have read it.
