@@ -29,7 +29,7 @@ const KNOWS: Knows = Knows {
         "hmac-sha2-256",
         "hmac-sha2-512",
     ],
-    // It has one key of each family only.
+    // libssh has one key of each family only.
     host_keys: &[Ed25519, Ecdsa256, Rsa2048],
 };
 
