@@ -1,4 +1,4 @@
-//! The C library libssh, with OpenSSH's sftp-server.
+//! Server with the C library libssh and OpenSSH's sftp-server.
 
 use testkit::KeyKind::{Ecdsa256, Ed25519, Rsa2048};
 use testkit::PeerKind;

@@ -1,4 +1,4 @@
-//! Network namespaces.
+//! Network namespaces for tests of relays.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};

@@ -99,7 +99,6 @@ impl BothEnds {
 /// Parses the events of `--json`.
 ///
 /// # Panics
-///
 /// Panics if a line is not JSON.
 pub fn events(outcome: &Outcome) -> Vec<Value> {
     let text = outcome.out();
@@ -110,7 +109,6 @@ pub fn events(outcome: &Outcome) -> Vec<Value> {
 /// Returns what the summary says about the far end.
 ///
 /// # Panics
-///
 /// Panics if there is no summary with such a field.
 pub fn far_end(outcome: &Outcome) -> Value {
     let events = events(outcome);

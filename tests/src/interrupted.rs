@@ -124,7 +124,6 @@ impl Interrupted {
     /// Copies until complete, and interrupts each run at a random moment.
     ///
     /// # Panics
-    ///
     /// Panics if a final name has other content than its source, or if the copy does not finish.
     #[track_caller]
     pub fn copies(&self, random: &mut Seed, interruptions: &[Interruption]) -> Tally {
@@ -233,7 +232,6 @@ impl Interrupted {
     /// Checks that a complete copy leaves no journal.
     ///
     /// # Panics
-    ///
     /// Panics if there is a journal.
     #[track_caller]
     pub fn check_no_journal(&self) {

@@ -35,7 +35,6 @@ impl Program {
     /// Returns the program that the environment selects.
     ///
     /// # Panics
-    ///
     /// Panics if longhaul is not built.
     pub fn under_test() -> Self {
         if std::env::var_os("LONGHAUL_CLIENT").is_some_and(|client| client == "scp") {
@@ -48,7 +47,6 @@ impl Program {
 /// Returns the path of the longhaul under test.
 ///
 /// # Panics
-///
 /// Panics if it is not built.
 pub fn longhaul() -> PathBuf {
     if let Some(path) = std::env::var_os("LONGHAUL_BIN") {
@@ -206,7 +204,6 @@ impl Scene {
 /// Creates a folder for the files.
 ///
 /// # Panics
-///
 /// Panics if the folder cannot be created.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
@@ -230,7 +227,6 @@ pub const fn password() -> &'static str {
 /// Returns the names in a folder, sorted.
 ///
 /// # Panics
-///
 /// Panics if the folder cannot be listed.
 pub fn names_in(folder: &Path) -> Vec<OsString> {
     let mut names: Vec<_> = std::fs::read_dir(folder)

@@ -28,7 +28,6 @@ pub enum Before {
 /// Measures the round trips of copying the scene's `file` to the server.
 ///
 /// # Panics
-///
 /// Panics if a copy fails.
 pub fn measure(scene: &mut Scene, before: Before) -> f64 {
     measure_to(scene, before, f64::INFINITY)
@@ -39,7 +38,6 @@ pub fn measure(scene: &mut Scene, before: Before) -> f64 {
 /// one of the two paths, then count a fifth.
 ///
 /// # Panics
-///
 /// Panics if a copy fails.
 pub fn measure_to(scene: &mut Scene, before: Before, bar: f64) -> f64 {
     measure_with(scene, before, bar, &[])
@@ -48,7 +46,6 @@ pub fn measure_to(scene: &mut Scene, before: Before, bar: f64) -> f64 {
 /// Measures as [`measure_to`] does, with these flags.
 ///
 /// # Panics
-///
 /// Panics if a copy fails.
 pub fn measure_with(scene: &mut Scene, before: Before, bar: f64, flags: &[&str]) -> f64 {
     let mut round_trips = f64::INFINITY;

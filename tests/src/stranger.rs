@@ -62,7 +62,6 @@ impl Stranger {
     /// Connects to a loopback port, and completes the first key exchange.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server has disconnected.
     pub fn connect(port: u16) -> Result<Self, End> {
         let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
@@ -107,11 +106,9 @@ impl Stranger {
     /// Logs in.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server has disconnected.
     ///
     /// # Panics
-    ///
     /// Panics if the login is refused.
     pub fn log_in(&mut self, user: &str) -> Result<(), End> {
         let service = ServiceRequest {
@@ -141,7 +138,6 @@ impl Stranger {
     /// Sends a message, allowed or not.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server has disconnected.
     pub fn say(&mut self, payload: &[u8]) -> Result<(), End> {
         self.say_often(payload, 1)
@@ -150,7 +146,6 @@ impl Stranger {
     /// Sends a message `times` times at once.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server has disconnected.
     pub fn say_often(&mut self, payload: &[u8], times: usize) -> Result<(), End> {
         for _ in 0..times {
@@ -162,7 +157,6 @@ impl Stranger {
     /// Writes the pending output.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server has disconnected.
     pub fn flush(&mut self) -> Result<(), End> {
         let all = self.output()?;
@@ -172,7 +166,6 @@ impl Stranger {
     /// Returns the pending output for the caller to write.
     ///
     /// # Errors
-    ///
     /// Returns an error if the transport has failed.
     pub fn output(&mut self) -> Result<Vec<u8>, End> {
         let mut all = Vec::new();
@@ -185,7 +178,6 @@ impl Stranger {
     /// Returns the next message for a layer above the transport.
     ///
     /// # Errors
-    ///
     /// Returns an error if the connection ends before one arrives.
     pub fn hear(&mut self) -> Result<Bytes, End> {
         loop {
@@ -201,11 +193,9 @@ impl Stranger {
     /// disconnects.
     ///
     /// # Errors
-    ///
     /// Returns an error if the transport fails before everything was queued.
     ///
     /// # Panics
-    ///
     /// Panics if the server does not disconnect.
     pub fn flood(mut self, payload: &[u8], times: usize) -> Result<End, End> {
         for _ in 0..times {
@@ -222,7 +212,6 @@ impl Stranger {
     /// Waits for the server to disconnect, and returns the reason.
     ///
     /// # Panics
-    ///
     /// Panics if the server does not disconnect within the time limit.
     pub fn end(mut self) -> End {
         let until = Instant::now() + PATIENCE;
@@ -255,7 +244,6 @@ impl Stranger {
     /// Reads once from the socket.
     ///
     /// # Errors
-    ///
     /// Returns an error at the end of the stream, or after the time limit.
     pub fn read(&mut self) -> Result<(), End> {
         let mut segment = [0; 32 << 10];

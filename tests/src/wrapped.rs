@@ -23,7 +23,6 @@ impl Echo {
     /// Starts the server, which runs until the process ends.
     ///
     /// # Panics
-    ///
     /// Panics if no port is available.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -47,7 +46,6 @@ impl Echo {
     /// Returns the number of connections so far.
     ///
     /// # Panics
-    ///
     /// Panics if the server has panicked.
     pub fn connections(&self) -> usize {
         self.got.lock().expect("no panic").len()
@@ -67,7 +65,6 @@ fn echo(mut stream: TcpStream, mut got: impl FnMut(u64)) {
 /// Compiles tests/wrap/probe.c; `None`, after reporting the skip, without a compiler.
 ///
 /// # Panics
-///
 /// Panics if it does not compile.
 pub fn probe(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     probe_by("cc", folder, flags)
@@ -76,7 +73,6 @@ pub fn probe(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
 /// Compiles tests/wrap/probe.c with this compiler.
 ///
 /// # Panics
-///
 /// Panics if it does not compile.
 pub fn probe_by(compiler: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     if missing::find_program(compiler).is_none() {
@@ -102,7 +98,6 @@ impl Wrapping {
     /// Creates an empty folder.
     ///
     /// # Panics
-    ///
     /// Panics if the folder cannot be created.
     pub fn new() -> Self {
         Self {
@@ -125,7 +120,6 @@ impl Wrapping {
     /// Returns the reports since the last call.
     ///
     /// # Panics
-    ///
     /// Panics if a line is not JSON.
     pub fn reported(&self) -> Vec<serde_json::Value> {
         let (_, file) = self.report();

@@ -231,7 +231,7 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct Listener {
     held: BytesMut,
-    /// The marker is still to come, after so many bytes of noise.
+    /// Bytes of noise so far; `None` if the marker has come, or none is expected.
     noise: Option<usize>,
 }
 
@@ -262,7 +262,6 @@ impl Listener {
     /// Returns the next complete message.
     ///
     /// # Errors
-    ///
     /// Returns an error if the marker does not come, or if a message is malformed.
     pub fn poll(&mut self) -> Result<Option<Control>, ControlError> {
         if self.noise.is_some() && !self.find_marker()? {

@@ -163,7 +163,6 @@ impl Parser {
     /// Returns the next complete frame.
     ///
     /// # Errors
-    ///
     /// Returns an error if the bytes are not a frame.
     pub fn poll(&mut self) -> Result<Option<Frame>, PairError> {
         let Some(kind) = self.held.first().copied() else {

@@ -120,7 +120,6 @@ impl StripedConnection {
     /// Handles a received frame.
     ///
     /// # Errors
-    ///
     /// Returns the protocol violation; the session is to be aborted.
     pub fn handle(&mut self, leg: LegId, frame: &Frame, now: Instant) -> Result<(), PairError> {
         let own = self.legs.get_mut(&leg).filter(|leg| !leg.bye_came);

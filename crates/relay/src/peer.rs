@@ -86,7 +86,6 @@ impl PeerConfig {
     /// Creates the settings for a private key (PEM, PKCS#8).
     ///
     /// # Errors
-    ///
     /// Returns a sentence that says why the key cannot be used.
     pub fn new(key: &[u8], known: Known) -> Result<Self, String> {
         let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
@@ -160,7 +159,6 @@ impl PeerConfig {
     /// `within`.
     ///
     /// # Errors
-    ///
     /// Returns a sentence without the address.
     pub fn meet(&self, at: SocketAddr, within: Duration) -> Result<(), String> {
         let until = Instant::now() + within;
@@ -197,7 +195,6 @@ impl PeerConfig {
 /// Generates an Ed25519 key pair (PEM, PKCS#8).
 ///
 /// # Errors
-///
 /// Returns an error if the system provides no random numbers.
 pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
     let wrong = |_| "a key cannot be made".to_owned();
@@ -224,7 +221,6 @@ impl Known {
     /// comment.
     ///
     /// # Errors
-    ///
     /// Names the first word that is not a fingerprint.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         for line in text.lines() {

@@ -59,7 +59,6 @@ impl Rules {
     /// Composes the rules that a relay needs, for the address families that this machine has.
     ///
     /// # Errors
-    ///
     /// Returns an error if the relay needs no rules, or if its port is not fixed.
     pub fn of(relay: &Relay, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;

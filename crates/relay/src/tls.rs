@@ -71,7 +71,6 @@ impl TlsFiles {
     /// Builds the settings for a listener.
     ///
     /// # Errors
-    ///
     /// Names the file that cannot be read or used, and the reason.
     pub fn server(&self) -> Result<TlsServer, String> {
         let (chain, key) = self
@@ -109,7 +108,6 @@ impl TlsFiles {
     /// Builds the settings for targets.
     ///
     /// # Errors
-    ///
     /// Names the file that cannot be read or used, and the reason.
     pub fn client(&self) -> Result<TlsClient, String> {
         let (roots, given) = match &self.ca {

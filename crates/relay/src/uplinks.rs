@@ -22,7 +22,6 @@ impl Uplink {
     /// so on, or each with the only one of the other kind.
     ///
     /// # Errors
-    ///
     /// Returns an error if there are several of both, in different numbers.
     pub fn all(addresses: &[IpAddr], interfaces: &[String]) -> Result<Vec<Self>, String> {
         let (binds, names) = (addresses.len(), interfaces.len());

@@ -53,7 +53,6 @@ impl Terms {
     /// Returns the blob of a certificate for `key`, signed by `authority` with its best algorithm.
     ///
     /// # Panics
-    ///
     /// Panics if `key` is a certificate, or if `authority` cannot sign.
     pub fn sign(&self, key: &PublicKey, authority: &PrivateKey) -> Vec<u8> {
         let signed = self.to_be_signed(key, authority.public_blob());
@@ -65,7 +64,6 @@ impl Terms {
     /// Returns the bytes that an authority with this public key blob signs.
     ///
     /// # Panics
-    ///
     /// Panics if `key` is a certificate.
     pub fn to_be_signed(&self, key: &PublicKey, authority: &[u8]) -> Vec<u8> {
         assert!(key.certificate().is_none(), "only a bare key is certified");

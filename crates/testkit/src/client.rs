@@ -30,7 +30,6 @@ impl ClientDir {
     /// Creates a folder with a new Ed25519 key and an empty known_hosts.
     ///
     /// # Panics
-    ///
     /// Panics if the folder or the key cannot be created.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new()
@@ -128,7 +127,6 @@ impl ClientDir {
     /// Sets an ssh_config option for one host.
     ///
     /// # Panics
-    ///
     /// Panics if the host was not added before.
     pub fn set(&mut self, host: &str, option: &str, value: impl Into<String>) {
         let (_, options) = self

@@ -27,7 +27,6 @@ impl Daemon {
     /// Starts `command` with its standard output and error redirected to the file `log`.
     ///
     /// # Errors
-    ///
     /// Returns an error if the program cannot be started, or if the log cannot be created.
     pub fn start(name: &str, mut command: Command, log: &Path) -> std::io::Result<Self> {
         let file = File::create(log)?;

@@ -82,7 +82,6 @@ impl KeyPair {
     /// Creates a key.
     ///
     /// # Panics
-    ///
     /// Panics if ssh-keygen fails.
     pub fn generate_with(
         folder: &Path,

@@ -13,7 +13,6 @@ pub fn must_have_everything() -> bool {
 /// `LONGHAUL_SKIPPED`, from which `make test` prints its summary.
 ///
 /// # Panics
-///
 /// Panics in CI.
 pub fn skip(what: &str, how_to_install: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();

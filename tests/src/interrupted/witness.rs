@@ -51,7 +51,6 @@ impl Witness {
     /// Checks the target, unless the last check was just before.
     ///
     /// # Panics
-    ///
     /// Panics if a final name has other content than its source.
     #[track_caller]
     pub(super) fn glance(&mut self) {
@@ -63,7 +62,6 @@ impl Witness {
     /// Compares each file that is new under a final name with its source, byte by byte.
     ///
     /// # Panics
-    ///
     /// Panics if a final name has other content than its source.
     #[track_caller]
     pub(super) fn look(&mut self) {
@@ -86,7 +84,6 @@ impl Witness {
     /// Checks that the target equals the source, and nothing is left over.
     ///
     /// # Panics
-    ///
     /// Panics if they differ.
     #[track_caller]
     pub(super) fn whole(&mut self) {

@@ -35,7 +35,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Delay before a failed stripe is opened again; it doubles with each failure.
 const RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Interval at which an uplink without stripes is tried again.
+/// Interval at which an uplink with too few stripes is tried again.
 const EVEN: Duration = Duration::from_secs(10);
 /// Minimum time between two turns without an event.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -74,7 +74,7 @@ struct Asks {
     uplinks: Arc<Uplinks>,
     /// Bytes that closed stripes have carried, for each uplink.
     carried: Vec<u64>,
-    /// Time at which an uplink without stripes is tried again.
+    /// Time at which an uplink with too few stripes is tried again.
     even: Instant,
     looked: Instant,
     retry: Duration,

@@ -80,7 +80,6 @@ impl Relays {
     /// `workers` threads.
     ///
     /// # Errors
-    ///
     /// Returns an error if an address cannot be listened at, if an inherited socket belongs to no
     /// relay, or if a thread cannot be started.
     pub fn start(
@@ -171,7 +170,6 @@ impl Handle {
     /// Existing connections continue with their old settings.
     ///
     /// # Errors
-    ///
     /// Returns an error if an address cannot be listened at, or if the relays are shutting down;
     /// nothing has changed then.
     pub fn replace(&self, relays: Vec<Relay>) -> Result<(), StartError> {
@@ -183,7 +181,6 @@ impl Handle {
     /// Copies the listening sockets, for another process to accept at.
     ///
     /// # Errors
-    ///
     /// Returns an error if there are no file descriptors left, or if the relays are shutting down.
     pub fn sockets(&self) -> Result<Vec<ListeningSocket>, StartError> {
         let (told, hears) = mpsc::channel();
@@ -194,7 +191,6 @@ impl Handle {
     /// Starts to collect statistics of relays and connections.
     ///
     /// # Errors
-    ///
     /// Returns an error if the thread cannot be started.
     pub fn watch(&self) -> io::Result<Watch> {
         Watch::start(self.workers.clone(), Arc::clone(&self.roll))
@@ -213,7 +209,6 @@ pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<Running>> {
 /// Relays one connection between standard streams and a target until it ends.
 ///
 /// # Errors
-///
 /// Returns an error if the streams cannot be used, if the connection fails, or if a thread cannot
 /// be started.
 pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {

@@ -41,7 +41,6 @@ impl ConnMap {
     /// Parses a connMap.
     ///
     /// # Errors
-    ///
     /// Describes a map with more than three parts or an invalid pattern, in words that follow the
     /// value.
     pub(super) fn parse(text: &str) -> Result<Self, String> {

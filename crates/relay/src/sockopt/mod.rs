@@ -49,7 +49,6 @@ impl SockOpts {
     /// Adds the settings of one `--sockopt` argument.
     ///
     /// # Errors
-    ///
     /// Describes an unknown or rejected setting, in words that follow the value.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         for part in text.split('+') {

@@ -47,7 +47,6 @@ struct Worker {
 /// Starts a worker.
 ///
 /// # Errors
-///
 /// Returns an error if the system has no thread or no file descriptors left.
 pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<()>)> {
     const { assert!(ATTEMPTS + 4 <= TOKENS) };

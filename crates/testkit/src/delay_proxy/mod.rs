@@ -97,7 +97,6 @@ impl Builder {
     /// Starts to listen.
     ///
     /// # Panics
-    ///
     /// Panics if no loopback port is available.
     pub fn start(self) -> DelayProxy {
         let listener = TcpListener::bind(port::loopback(0)).expect("a loopback port");

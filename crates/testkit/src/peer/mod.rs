@@ -229,7 +229,6 @@ impl PeerBuilder {
     /// Starts the server. Returns `None`, after reporting the skip, if the server is not installed.
     ///
     /// # Panics
-    ///
     /// Panics if the server is installed and does not start, and in CI if it is missing.
     pub fn start(self) -> Option<Peer> {
         let folder = tempfile::Builder::new()

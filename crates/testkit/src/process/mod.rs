@@ -118,7 +118,6 @@ impl Run {
     /// Starts the program; the test can signal it, cut its connection or read its output meanwhile.
     ///
     /// # Panics
-    ///
     /// Panics if the program cannot be started.
     pub fn spawn(mut self) -> Running {
         let shown = shown(&self.command);
@@ -321,7 +320,6 @@ pub fn shell_quoted(word: &OsStr) -> String {
 /// Runs `program` to its end as part of a setup.
 ///
 /// # Panics
-///
 /// Panics if the program fails: the test cannot continue without its result.
 pub fn must(program: &str, args: &[&OsStr]) -> Outcome {
     Run::new(program).args(args).run().expect_code(0)

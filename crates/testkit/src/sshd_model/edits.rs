@@ -49,7 +49,7 @@ impl Edit {
     }
 }
 
-/// A packet as it is before the first keys (RFC 4253 section 6).
+/// Builds an unencrypted packet, as sent before the first keys (RFC 4253 section 6).
 pub fn plain_packet(payload: &[u8]) -> Vec<u8> {
     let padding = 4 + (8 - (payload.len() + 9) % 8) % 8;
     let mut packet = ((1 + payload.len() + padding) as u32)

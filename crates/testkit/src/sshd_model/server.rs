@@ -23,7 +23,7 @@ pub struct SshdModel {
     pub sftp: SftpModel,
     pub(super) session: Option<ChannelId>,
     pub(super) auth: Auth,
-    /// TCP_NODELAY is set.
+    /// TCP_NODELAY has been set.
     pub(super) nodelay: bool,
     input: BytesMut,
     identified: bool,

@@ -74,7 +74,6 @@ impl Snapshot {
     /// does not exist.
     ///
     /// # Panics
-    ///
     /// Panics if anything in the tree cannot be read.
     pub fn of(root: &Path, follow: bool) -> Self {
         let mut entries = BTreeMap::new();

@@ -99,7 +99,6 @@ impl Tree {
     /// Creates the folder `root` with the tree in it.
     ///
     /// # Panics
-    ///
     /// Panics if a file cannot be written.
     pub fn make(&self, root: &Path) {
         let mut seed = Seed::new(self.seed);
@@ -170,7 +169,6 @@ impl Tree {
 /// Writes a file.
 ///
 /// # Panics
-///
 /// Panics if the file cannot be written.
 pub fn write_file(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
