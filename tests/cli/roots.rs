@@ -145,7 +145,7 @@ fn links_of_proc_lead_nowhere_even_where_everything_is_served() {
     assert!(!scene.path("planted").exists());
 }
 
-/// If the root vanishes, an open session gets "gone" for each file, and a new client gets the
+/// If the root vanishes, an open session gets "No such file" for each file, and a new client gets the
 /// reason.
 #[test]
 fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
