@@ -1,9 +1,9 @@
-//! Byte and operation fuzzers on stable Rust: a file under `tests/` for each target.
+//! Fuzzers of bytes and operations on stable Rust: one file under `tests/` for each target.
 //!
-//! A short run is part of `cargo test`; ARBTEST_BUDGET_MS makes each target run that long
-//! instead (`make fuzz`). A failure prints the seed of its bytes, and ARBTEST_SEED repeats it.
-//! Where a key exchange is part of the run, aws-lc-rs draws the ephemeral keys, so that a repeat
-//! has the same operations but not the same bytes on the wire.
+//! A short run is part of `cargo test`; with ARBTEST_BUDGET_MS each target runs that long instead
+//! (`make fuzz`). A failure prints the seed of its bytes, and ARBTEST_SEED repeats it. If a key
+//! exchange is part of the run, aws-lc-rs draws the ephemeral keys, so that a repetition has the
+//! same operations but other bytes on the wire.
 
 mod mutate;
 pub mod peers;
@@ -12,13 +12,13 @@ use arbitrary::{Result, Unstructured};
 
 pub use mutate::{Corpus, mutate};
 
-/// Runs `property` on random bytes of growing size, up to `size`, for ARBTEST_BUDGET_MS or else
-/// for half a second: for targets that eat bytes.
+/// Runs `property` on random bytes of growing size up to `size`, for ARBTEST_BUDGET_MS or half a
+/// second; for targets that parse bytes.
 pub fn parse(size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
     run(500, size, property);
 }
 
-/// The same for targets that take many steps, for two seconds.
+/// Runs `property` as [`parse`] does, but for two seconds; for targets that take many steps.
 pub fn operate(size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
     run(2000, size, property);
 }
@@ -31,7 +31,7 @@ fn run(budget: u64, size: u32, property: impl FnMut(&mut Unstructured<'_>) -> Re
     }
 }
 
-/// All the bytes that are left, or half the time no more than a few.
+/// Returns all remaining bytes, or half of the time only a few.
 pub fn some_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let most = match u.ratio(1, 2)? {
         true => u.len(),
@@ -41,11 +41,12 @@ pub fn some_bytes(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(u.bytes(len.min(u.len()))?.to_vec())
 }
 
-/// Panics when `text` holds what a terminal would obey, or a character that hides or turns text.
+/// Panics if `text` contains terminal control characters, or characters that hide or reverse text.
 pub fn assert_shown_safely(text: &str, multiline: bool) {
     let bad = text.chars().find(|c| match c {
         '\n' | '\t' => !multiline,
-        // Written down once more, so that a row that the program's own table loses is missed here.
+        // Independent copy of the list, so that an entry missing in the program's own table is
+        // noticed here.
         '\u{ad}'
         | '\u{61c}'
         | '\u{200b}'..='\u{200f}'

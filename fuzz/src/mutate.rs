@@ -1,6 +1,6 @@
 use arbitrary::{Result, Unstructured};
 
-/// Numbers that parsers get wrong.
+/// Numbers that parsers often mishandle.
 const EDGES: [u32; 10] = [
     0,
     1,
@@ -14,11 +14,11 @@ const EDGES: [u32; 10] = [
     0xffff_ffff,
 ];
 
-/// Valid inputs, each with the name of what it is.
+/// Valid inputs, each with a name.
 pub struct Corpus(pub Vec<(&'static str, Vec<u8>)>);
 
 impl Corpus {
-    /// One of them, changed in a few places; sometimes with a piece of another.
+    /// Returns one of the inputs with a few changes, sometimes with a piece of another.
     pub fn mutant(&self, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         let (_, seed) = u.choose(&self.0)?;
         let (_, other) = u.choose(&self.0)?;
@@ -34,8 +34,8 @@ impl Corpus {
     }
 }
 
-/// `seed` with up to eight changes: bits, bytes, lengths, pieces cut out or doubled. One time in
-/// eight it stays as it is.
+/// Returns `seed` with up to eight changes: flipped bits, other bytes or lengths, pieces removed or
+/// doubled. One time in eight it stays unchanged.
 pub fn mutate(u: &mut Unstructured<'_>, seed: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = seed.to_vec();
     if u.ratio(1, 8)? {
@@ -69,7 +69,7 @@ fn change(u: &mut Unstructured<'_>, bytes: &mut Vec<u8>) -> Result<()> {
             }
         }
         3 => {
-            // A length that is off by little.
+            // A length that is slightly wrong.
             let delta: i8 = u.arbitrary()?;
             if let Some(four) = bytes.get_mut(at..at + 4).and_then(|b| b.first_chunk_mut()) {
                 *four = u32::from_be_bytes(*four)

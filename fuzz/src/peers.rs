@@ -1,4 +1,4 @@
-//! Transports to talk to: settings, seeded randomness, and the bytes between two ends.
+//! Transports for fuzzing: settings, seeded randomness, and the bytes between two ends.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -10,14 +10,14 @@ use ssh::cipher::{CIPHERS, MACS};
 use ssh::key::PrivateKey;
 use ssh::transport::{Guess, Proposal, Transport, TransportConfig};
 
-/// A host key, made once.
+/// Returns a host key, which is created once.
 pub fn host_key() -> Arc<PrivateKey> {
     static KEY: OnceLock<Arc<PrivateKey>> = OnceLock::new();
     let made = || Arc::new(PrivateKey::from_ed25519_seed(&[7; 32]).expect("a key of 32 bytes"));
     Arc::clone(KEY.get_or_init(made))
 }
 
-/// One cipher, one MAC and a cheap key exchange, sometimes compression.
+/// Returns one cipher, one MAC and a cheap key exchange, sometimes with compression.
 pub fn proposal(u: &mut Unstructured<'_>) -> Result<Proposal> {
     let kex = match u.ratio(1, 16)? {
         true => "mlkem768x25519-sha256",
@@ -32,7 +32,7 @@ pub fn proposal(u: &mut Unstructured<'_>) -> Result<Proposal> {
     })
 }
 
-/// Settings for either end.
+/// Returns the settings of either end.
 pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_fuzz".into(),
@@ -47,12 +47,12 @@ pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
     }
 }
 
-/// A new end of a connection.
+/// Creates an end of a connection.
 pub fn transport(role: Role, config: TransportConfig) -> Transport {
     Transport::new(role, config, Box::new(|to| to.fill(7))).expect("sound settings")
 }
 
-/// All that it wants to write now.
+/// Returns all pending output.
 pub fn drain(transport: &mut Transport) -> Vec<u8> {
     let mut bytes = Vec::new();
     while let Some(output) = transport.poll_output() {
@@ -62,8 +62,8 @@ pub fn drain(transport: &mut Transport) -> Vec<u8> {
     bytes
 }
 
-/// What a server with these settings sends to a client until it waits for the client's NEWKEYS,
-/// and what the client sends.
+/// Returns the bytes that a server with these settings sends until it waits for the client's
+/// NEWKEYS, and those that the client sends.
 pub fn first_flights(proposal: Proposal) -> (Vec<u8>, Vec<u8>) {
     let mut client = transport(Role::Client, config(Role::Client, proposal.clone()));
     let mut server = transport(Role::Server, config(Role::Server, proposal));

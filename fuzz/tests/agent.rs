@@ -1,4 +1,4 @@
-//! What an agent may answer.
+//! Fuzzes the answers of an ssh-agent.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use fuzz::{Corpus, assert_shown_safely, parse};
 use transfer::agent::{Agent, AgentSocket};
 use wire::Field;
 
-/// An agent that answers everything with what is in `reply`, until its socket is gone.
+/// Serves an agent that answers every request with `reply`, until its socket is gone.
 fn serve(listener: UnixListener, reply: Arc<Mutex<Vec<u8>>>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };

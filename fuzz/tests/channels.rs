@@ -1,6 +1,6 @@
-//! Two ends of the connection protocol, with windows down to one byte: what goes in comes out,
-//! no window is exceeded (the receiver judges), every answer belongs to a question, and once the
-//! owner has consumed all there is, nothing waits.
+//! Two ends of the connection protocol with windows down to one byte. Data arrives as sent, no
+//! window is exceeded (the receiver checks), every answer belongs to a request, and once the owner
+//! has consumed everything, nothing is left waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -54,10 +54,10 @@ enum Op {
     },
 }
 
-/// One end's view of one channel.
+/// State of one channel at one end.
 #[derive(Default)]
 struct Half {
-    /// Bytes given to it, as a running count; byte `n` of a stream is `n`'s hash.
+    /// Bytes given to the channel, as a running count; byte `n` of a stream is the hash of `n`.
     written: u64,
     received: u64,
     unconsumed: usize,
@@ -78,14 +78,15 @@ struct End {
 }
 
 struct Pair {
-    /// Client, server.
+    /// Both ends: client, server.
     ends: [End; 2],
-    /// The server's number of each of the client's channels: in the order of opening.
+    /// Channel numbers of client and server for each of the client's channels, in the order of
+    /// opening.
     matches: Vec<(u32, Option<u32>)>,
     now: Instant,
     pool: Pool,
     predicted: bool,
-    /// Bytes of a write; with a window of a few bytes each takes many messages.
+    /// Maximum bytes of a write; with a window of a few bytes each write takes many messages.
     most: u16,
     keepalives: usize,
 }
@@ -103,7 +104,7 @@ impl Pair {
             let largest = *u.choose(&[1, 3, 100, 5000, 40_000, 300_000])?;
             let mut window = u.int_in_range(1..=largest)?;
             if predicted && role == Role::Server {
-                // What a client counts on that predicts: sshd's.
+                // sshd's window, which a predicting client relies on.
                 window = 2 << 20;
             }
             if window < 2000 {
@@ -137,7 +138,7 @@ impl Pair {
         })
     }
 
-    /// This end's number of the nth channel, if it is there for it.
+    /// Returns this end's number of the nth channel, if the channel exists here.
     fn number(&self, end: usize, nth: u8) -> Option<u32> {
         let (client, server) = *self
             .matches
@@ -212,8 +213,8 @@ impl Pair {
                     self.ends[end].channels.send_eof(ChannelId(number));
                 }
             }
-            // Rarely, or no channel lives for long. A predicted number is the peer's only while
-            // no channel has been closed.
+            // Rare, as otherwise no channel would live for long. A predicted number equals the
+            // peer's only while no channel has been closed.
             Op::Close { end, channel, sure } => {
                 let end = usize::from(end);
                 if sure < 32
@@ -304,7 +305,8 @@ impl Pair {
     fn event(&mut self, end: usize, event: ChannelEvent) {
         match event {
             ChannelEvent::SessionOpened(id) => {
-                // Confirmations leave in this order, so this is the first without a number.
+                // Confirmations arrive in this order, so that this is the first one without a
+                // number.
                 let unmatched = self.matches.iter_mut().find(|m| m.1.is_none());
                 unmatched.expect("an open that was asked for").1 = Some(id.0);
                 self.ends[end].halves.insert(id.0, Half::default());
@@ -330,7 +332,7 @@ impl Pair {
                     .get_mut(&id.0)
                     .expect("an open channel");
                 half.eof_received = true;
-                // What comes behind our own close() is dropped.
+                // Data that arrives after our own close() is dropped.
                 let (received, left) = (half.received, half.close_asked);
                 let peer = self.peer(end, id.0).expect("a channel with a peer");
                 let sent = &self.ends[1 - end].halves[&peer];

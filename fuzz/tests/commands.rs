@@ -1,11 +1,11 @@
-//! Commands that clients ask a server to run, with a shell as the oracle.
+//! Fuzzes the splitting of commands that clients ask a server to run, with a shell as the oracle.
 
 use std::process::Command;
 
 use fuzz::{mutate, parse, some_bytes};
 use serve::listen::split_command;
 
-/// What commands are made of. Nothing a shell could do with it reaches beyond its directory.
+/// Parts of commands. A shell can do nothing with them outside its directory.
 const PIECES: &[&str] = &[
     "a", "b c", "~", "#", "\\", "'", "\"", "$a", "`", "*", "?", "=", " ", "\t", "\n", ";", "&",
     "|", "%i", "--x=", ".", "{a,b}", "!", "^", ":~", "-", "\u{e9}",

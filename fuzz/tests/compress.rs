@@ -1,4 +1,5 @@
-//! zlib from a peer: never more than the limit, and what was deflated comes back.
+//! Fuzzes zlib data from a peer: output never exceeds the limit, and compressed data decompresses
+//! to its original.
 
 use fuzz::{mutate, parse, some_bytes};
 use ssh::compress::{Deflate, Inflate};

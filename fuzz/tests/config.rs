@@ -1,5 +1,5 @@
-//! What `ssh -G` prints, what is in a configuration file that is read without ssh, and lists of
-//! `-o`: an answer or one sentence, never a panic.
+//! Fuzzes the output of `ssh -G`, configuration files that are read without ssh, and lists of `-o`:
+//! the result is an answer or one sentence, never a panic.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,9 @@
-//! A file that the far end has in an older form, rebuilt while everything goes wrong: requests
-//! refused, answers spoiled, sums that lie, a disk that fails, the older form changed meanwhile,
-//! cancels and lost channels.
+//! Fuzzes delta transfers of a file that the far end has in an older version: requests are refused,
+//! answers corrupted, checksums wrong, the disk fails, the basis file changes meanwhile, jobs are
+//! cancelled and channels lost.
 //!
-//! What stands under the name is the old file or the whole new one, nothing stays open, and what is
-//! left of temporaries was told.
+//! The final name always has the old file or the complete new one, nothing stays open, and
+//! remaining temporaries were reported.
 
 #[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
@@ -42,7 +42,8 @@ fn settings(mode: Mode, seed: u64) -> LaneConfig {
     config
 }
 
-/// The older form, changed: more than the least that is looked at, and less than takes long.
+/// Returns a changed version of the old file: larger than the minimum for delta, and small enough
+/// to be quick.
 fn changed(u: &mut Unstructured<'_>, old: &[u8]) -> Result<Vec<u8>> {
     let mut new = old.to_vec();
     for _ in 0..u.int_in_range(0..=6)? {
@@ -57,12 +58,12 @@ fn changed(u: &mut Unstructured<'_>, old: &[u8]) -> Result<Vec<u8>> {
 fn fault(u: &mut Unstructured<'_>) -> Result<Inject> {
     let kind = *u.choose(&KINDS)?;
     let act = match u.int_in_range(0..=6)? {
-        // Of a file that is there that cannot be told from the truth.
+        // NO_SUCH_FILE is left out: for an existing file, the client cannot tell it from the truth.
         0..=2 => Act::Status(*u.choose(&[StatusCode::FAILURE, StatusCode::EOF])?),
         3 => Act::OtherHandle,
         4 => Act::OtherId,
         5 => Act::Truncated,
-        // Too short, or more than is taken: for what lies between a client waits, as it should.
+        // Too short, or above the maximum: for lengths in between, a client correctly waits.
         _ => match u.arbitrary::<u32>()? {
             n if n % 2 == 0 => Act::Length(n % 8),
             n => Act::Length(n | 0x100_0000),
@@ -139,8 +140,8 @@ fn what_is_rebuilt_is_the_source_or_is_not_there() {
             rebuilt += 1;
             assert!(stands == Some(new.as_slice()), "it is not the source");
         } else {
-            // A lane that is lost while the old file is moved aside has told where that is, and the
-            // scheduler moves it back.
+            // A lane that is lost while the old file is moved aside has reported its new path, and
+            // the scheduler moves it back.
             let aside = w.events.iter().rev().find_map(|(_, event)| match event {
                 LaneEvent::Path(of, path) if *of == id => Some(path.as_slice()),
                 _ => None,

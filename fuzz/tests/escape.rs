@@ -1,4 +1,5 @@
-//! Nothing that a terminal obeys comes through, and names stay apart.
+//! Fuzzes the escaping of names: no control characters come through, and different names stay
+//! different.
 
 use fuzz::{assert_shown_safely, parse, some_bytes};
 use transfer::escape;

@@ -1,7 +1,8 @@
-//! A server against a client that sends well-formed messages whenever it likes, and others. The
-//! server may hang up at any time, but it never panics, lets nobody in who has not signed with the
-//! right key for this very connection, tells of no channel before that, and does without a cipher
-//! only behind that and where both were told to. Now and then others help it to open and to seal.
+//! A server against a client that sends well-formed messages at any time, and malformed ones. The
+//! server may disconnect at any time, but never panics, admits nobody who has not signed with the
+//! right key for this very connection, reports no channel before that, and disables encryption only
+//! after that and if both sides were configured so. Sometimes other threads help it to decrypt and
+//! to encrypt.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ enum Op {
 struct World {
     server: Connection,
     sealed: SealedQueue,
-    /// What server and client were told to do without.
+    /// Protections that server and client were told to do without.
     told: [DisabledProtection; 2],
     client: Transport,
     to_server: BytesMut,
@@ -86,13 +87,13 @@ struct World {
     now: Instant,
     right: PrivateKey,
     wrong: PrivateKey,
-    /// A request was sent that may let the client in.
+    /// A request was sent that may admit the client.
     deserved: bool,
-    /// Data of packets whose end has not come go elsewhere.
+    /// Payload of incomplete data packets is taken elsewhere.
     begins: bool,
-    /// The server tells its host keys.
+    /// The server announces its host keys.
     announces: bool,
-    /// Answers to questions about them, which cost a signature each.
+    /// Number of answers to host key proof requests, which cost a signature each.
     proven: u32,
     over: bool,
 }
@@ -145,7 +146,7 @@ impl World {
         })
     }
 
-    /// Sends whatever it is, whether or not the client may.
+    /// Sends any message, allowed or not.
     fn say(&mut self, payload: &[u8]) {
         if self.client.send(PacketBuf::from_payload(payload)).is_err() {
             self.over = true;
@@ -194,7 +195,8 @@ impl World {
                         }
                     }
                     Ok(None) => break,
-                    // It has said so much nonsense that it lost track of its own keys.
+                    // The client has lost track of its own keys because of earlier invalid
+                    // messages.
                     Err(_) => {
                         self.over = true;
                         return;
@@ -231,7 +233,8 @@ impl World {
         }
     }
 
-    /// Begins a packet of data, of which half goes elsewhere: only where nobody has to see all of it first.
+    /// Begins a data packet of which half is taken elsewhere; only if no layer has to see all of it
+    /// first.
     fn begin(&mut self) {
         match self.server.begin_data(self.now, &mut self.to_server) {
             Ok(Front::Begun) => {
@@ -251,7 +254,8 @@ impl World {
         }
     }
 
-    /// Only behind a login and where both were told so is nothing enciphered, or nothing proven.
+    /// Checks that data is unencrypted or unauthenticated only after a login, and if both sides
+    /// were told so.
     fn check_cipher(&self) {
         let Some(chosen) = self.server.negotiated() else {
             return;
@@ -273,7 +277,7 @@ impl World {
         }
     }
 
-    /// Much at once, of which a byte may be another on the way.
+    /// Sends much data at once, of which one byte may be corrupted on the way.
     fn burst(&mut self, channel: u8, len: u16, spoilt: bool) {
         let payload = ChannelData {
             recipient: (channel % 6).into(),
@@ -294,7 +298,7 @@ impl World {
         self.exchange();
     }
 
-    /// True when a key was decided about.
+    /// Handles an event; true if it was a decision about a key.
     fn event(&mut self, event: Event) -> bool {
         match event {
             Event::Login(LoginEvent::Key { key, .. }) => {
@@ -349,7 +353,8 @@ impl World {
         }
     }
 
-    /// A request with a key; with a signature for this connection or for another one, or none.
+    /// Sends an authentication request with a key: with a signature for this connection, for
+    /// another one, or without one.
     fn enter(&mut self, right_key: bool, hostbound: bool, session: Option<bool>) {
         let mut data = Vec::new();
         session.is_some().write(&mut data);
@@ -494,7 +499,7 @@ impl World {
     }
 }
 
-/// Helps at once, on another thread, too late, or not at all.
+/// Returns a helper that helps at once, on another thread, too late, or not at all.
 fn helper() -> Helper {
     let turn = AtomicU32::new(0);
     Helper::new(
@@ -507,7 +512,7 @@ fn helper() -> Helper {
     )
 }
 
-/// A request to be let in.
+/// Builds an authentication request.
 fn entry<'a>(method: &'a [u8], data: &'a [u8]) -> UserauthRequest<'a> {
     UserauthRequest {
         user: b"marvin",
@@ -523,7 +528,7 @@ fn a_server_bears_any_client() {
     operate(4096, |u| {
         let mut world = World::new(u)?;
         world.exchange();
-        // Half of them begin as they should, or few would come far.
+        // Half of the runs begin correctly, as otherwise few would get far.
         if u.arbitrary()? {
             world.step(Op::Service, u)?;
             if u.arbitrary()? {

@@ -1,4 +1,4 @@
-//! Private key files and the public halves and certificates beside them.
+//! Fuzzes private key files, and the public keys and certificates beside them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

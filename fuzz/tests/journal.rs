@@ -1,5 +1,5 @@
-//! The journal of a copy: whatever is in the file, no panic; a state that can be written down
-//! again; and of a torn file exactly what came before the tear.
+//! Fuzzes the journal of a copy: no content causes a panic, the state can be written again, and a
+//! truncated file yields exactly the records before the cut.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};

@@ -1,4 +1,4 @@
-//! Public keys, certificates, signatures and key exchange replies from a peer.
+//! Fuzzes public keys, certificates, signatures and key exchange replies from a peer.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn blobs_and_certificates() {
             true => some_bytes(u)?,
             false => corpus.mutant(u)?,
         };
-        // As a server reads one: what its authority has not signed is not read at all.
+        // As a server reads a certificate: it parses only what the authority has signed.
         let len = match u.ratio(1, 4)? {
             true => u.int_in_range(0..=blob.len() + 1)?,
             false => *u.choose(&lens)?,
@@ -94,7 +94,7 @@ fn signatures() {
             false => mutate(u, signature)?,
         };
         let result = key.verify(claimed, DATA, &forged);
-        // An ECDSA signature has a twin (r, n - s), and no mutation here finds it.
+        // An ECDSA signature has a second form (r, n - s), which no mutation here produces.
         let same = forged == *signature && claimed == algorithm;
         assert_eq!(result.is_ok(), same, "{claimed}: {result:?}");
         if let Err(error) = result {

@@ -1,4 +1,4 @@
-//! known_hosts and RevokedHostKeys: a key is trusted only where a line has it.
+//! Fuzzes known_hosts and RevokedHostKeys: a key is trusted only if a line contains it.
 
 use std::path::{Path, PathBuf};
 
@@ -61,14 +61,14 @@ fn lines() {
             Verdict::Trusted(place) => {
                 seen.set(seen.get() + 1);
                 let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
-                // White space within base64 does not count.
+                // White space within base64 is ignored.
                 let within = |c: &char| !matches!(c, '\r' | '\u{b}' | '\u{c}');
                 let line: String = line.chars().filter(within).collect();
                 assert!(line.contains(&blob) && !line.starts_with('@'), "{line:?}");
             }
             Verdict::TrustedByCa(_) => panic!("no certificate was shown"),
             Verdict::Changed(known) => {
-                // An RSA key may have the name of one of its signatures.
+                // An RSA key may be listed under the name of one of its signature algorithms.
                 let named = text.contains(&known.key_type) || text.contains("rsa-sha2-");
                 assert!(named, "{known:?}");
             }

@@ -1,4 +1,4 @@
-//! What may come out of a TUN device, and what people may ask of a path.
+//! Fuzzes packets from a TUN device, and the options of an emulated path.
 
 #[expect(
     dead_code,
@@ -41,7 +41,7 @@ fn packets() -> Corpus {
         gso_ecn: true,
         ..flags(ACK | CWR | FIN, Packet::bundle(u32::MAX - 1000, 5000))
     };
-    // A hop-by-hop header and a fragment header in front of TCP.
+    // A hop-by-hop header and a fragment header before TCP.
     let mut extended = v6(Packet::data(9, 30)).bytes();
     extended[16] = 0;
     extended.splice(50..50, [44, 0, 1, 4, 0, 0, 0, 0, 6, 0, 0, 1, 0, 0, 0, 7]);
@@ -56,7 +56,7 @@ fn packets() -> Corpus {
     ])
 }
 
-/// Any frames at any times over any path: no panic, nothing lost from the books, nothing under
+/// Any frames at any time over any path: no panic, all frames are accounted for, and none is under
 /// way in the end.
 #[test]
 fn frames_over_paths() {
@@ -118,7 +118,7 @@ fn drain(emulator: &mut Emulator, now: Duration) {
     assert!(emulator.next_deadline().is_none_or(|at| at > now));
 }
 
-/// Sound super-packets only, with all that splits them: what arrives is sound as well.
+/// Valid super-packets with everything that splits them: the parts that arrive are valid as well.
 #[test]
 fn super_packets_in_parts() {
     operate(4096, |u| {
@@ -165,7 +165,7 @@ fn super_packets_in_parts() {
     });
 }
 
-/// Any text for any option: a path or one sentence; what comes of it can be emulated.
+/// Any text for any option gives a path or one sentence, and every path can be emulated.
 #[test]
 fn options() {
     let values = Corpus(

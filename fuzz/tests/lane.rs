@@ -1,9 +1,9 @@
-//! A lane against a model of the server and a disk, with faults of every kind at random places:
-//! requests refused, answers spoiled, disk errors, cancels, lost channels.
+//! Fuzzes a lane against a model of the server and a disk, with faults at random places: refused
+//! requests, corrupted answers, disk errors, cancelled jobs, lost channels.
 //!
-//! The witness sees to it that no rename leaves early. Beyond that: every job ends, once; what
-//! stands under a final name is the old file or the whole new one; what is left of temporaries
-//! was told; nothing stays open.
+//! The witness checks that no rename leaves early. In addition, every job ends exactly once, a
+//! final name has the old file or the complete new one, remaining temporaries were reported, and
+//! nothing stays open.
 
 #[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
@@ -128,7 +128,7 @@ struct Run {
     puts: BTreeMap<JobId, Put>,
     gets: BTreeMap<JobId, (String, Vec<u8>)>,
     all: Vec<JobId>,
-    /// For names that are used once.
+    /// Counter for names that are used once.
     made: usize,
     lost: bool,
     seed: u64,
@@ -150,7 +150,7 @@ impl Run {
         let link = LinkOptions {
             delay: Duration::from_millis(u.int_in_range(0..=150)?),
             bandwidth: if u.ratio(1, 3)? { 3_000_000 } else { 0 },
-            // Only what arrives together can be answered out of order.
+            // Only requests that arrive together can be answered out of order.
             fragment: match server.shuffles {
                 true => 1 << 20,
                 false => *u.choose(&[100, 5000, 1 << 20])?,
@@ -253,7 +253,7 @@ impl Run {
 
     fn inject(&mut self, kind: u8, nth: u8, act: Act) {
         let kind = KINDS.get(usize::from(kind) % (KINDS.len() + 4)).copied();
-        // A server that says so of a file that is there cannot be told from one that is right.
+        // A client cannot tell a false "no such file" for an existing file from the truth.
         let act = match (act, kind) {
             (Act::Status(StatusCode::NO_SUCH_FILE), None | Some("REMOVE")) => {
                 Act::Status(StatusCode::FAILURE)
@@ -265,7 +265,7 @@ impl Run {
     }
 
     fn step(&mut self, op: Op) {
-        // Not of a file that is being copied: the witness counts what asks for those.
+        // Not for a file that is being copied: the witness counts requests for those.
         let path = || remote("dir");
         match op {
             _ if self.all.len() > 12 && !matches!(op, Op::Run { .. }) => {}
@@ -302,7 +302,7 @@ impl Run {
             Op::RealPath => self.other(JobKind::RealPath { path: path() }),
             Op::List => self.other(JobKind::List { path: remote(".") }),
             Op::ListTree => {
-                // Of no other server is it asked.
+                // Only longhaul's server supports this.
                 if self.w.model.is_ours() {
                     self.other(JobKind::ListTree {
                         path: remote("."),
@@ -311,13 +311,14 @@ impl Run {
                 }
             }
             Op::Run { ms } => {
-                // Without anything on its way there is nothing to wait for.
+                // Without anything in flight there is nothing to wait for.
                 if !self.w.jobs.is_empty() || !self.w.lane.is_idle() {
                     self.w.run_for(Duration::from_millis(u64::from(ms % 1000)));
                 }
             }
             Op::Refuse { kind, nth, code } => {
-                // Not EOF: a server that says so has cut the file, as far as any client can tell.
+                // Not EOF: a server that reports it has truncated the file, as far as any client
+                // can tell.
                 let code = [
                     StatusCode::FAILURE,
                     StatusCode::PERMISSION_DENIED,
@@ -331,7 +332,8 @@ impl Run {
                     Spoil::OtherHandle => Act::OtherHandle,
                     Spoil::OtherId => Act::OtherId,
                     Spoil::Truncated => Act::Truncated,
-                    // One that is too long by little is a server that falls silent.
+                    // A length that is slightly too large looks like a server that has stopped
+                    // answering.
                     Spoil::Length(n) if n % 2 == 0 => Act::Length(n % 8),
                     Spoil::Length(n) => Act::Length(n | 0x100_0000),
                 };
@@ -341,7 +343,7 @@ impl Run {
                 self.w.disk.faults.insert(nth.into());
             }
             Op::Cancel { sure } if sure < 64 => {
-                // What a lost channel left behind is still to be removed.
+                // Temporaries of a lost channel are still to be removed.
                 let (ours, cleaning) = std::mem::take(&mut self.w.jobs)
                     .into_iter()
                     .partition::<Vec<_>, _>(|job| self.all.contains(&job.id));
@@ -408,7 +410,7 @@ impl Run {
                 .events
                 .iter()
                 .any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
-            // Without posix-rename a channel can be lost while the temporary is the only copy.
+            // Without posix-rename, a channel can be lost while the temporary is the only copy.
             let only_copy = self.lost && !self.openssh;
             assert!(
                 told.contains(&temporary) || removing || only_copy,
@@ -438,10 +440,10 @@ impl Run {
             Onto::Nothing | Onto::Directory => stands.is_none(),
             Onto::File | Onto::Symlink => stands == Some(OLD),
         };
-        // Where there is no posix-rename, the old file goes before the new one has its name.
+        // Without posix-rename, the old file is removed before the new one gets its name.
         let gone = !self.openssh && stands.is_none();
-        // A symlink whose target the server does not tell is written through, and a channel lost
-        // in the middle of that leaves it so until the job is done again.
+        // A symlink whose target the server does not reveal is written through, and a channel lost
+        // in the middle leaves it incomplete until the job runs again.
         let through = self.lost && (put.onto == Onto::Symlink || !self.openssh);
         let whole = stands == Some(put.data.as_slice());
         assert!(

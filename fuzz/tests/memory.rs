@@ -1,4 +1,4 @@
-//! The cache of hosts: whatever is in the file, no panic, and no memory of another host.
+//! Fuzzes the host memory file: no content causes a panic, and no host gets the memory of another.
 
 use std::time::SystemTime;
 
@@ -38,7 +38,7 @@ fn damaged_files() {
         let bytes = corpus.mutant(u)?;
         std::fs::write(&file, &bytes).expect("written");
         if memories.load("host", 22, "user", now).is_some() {
-            // However it is written: with other space between, or a letter as \u0075.
+            // Independent of white space and escapes, such as \u0075 for a letter.
             let told: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
             let of = |name: &str| told.get(name).and_then(|value| value.as_str());
             let text = String::from_utf8_lossy(&bytes);

@@ -1,11 +1,11 @@
-//! Every message of the SSH protocol that a peer may send, decoded from random bytes and from
-//! mutated sound ones.
+//! Fuzzes every message of the SSH protocol that a peer may send, from random bytes and from
+//! mutated valid messages.
 
 use fuzz::{Corpus, parse, some_bytes};
 use ssh::msg::*;
 use wire::{NameList, Rest};
 
-/// A message that decodes is the one that its encoding decodes to.
+/// A decoded message encodes to bytes that decode to the same message.
 macro_rules! decode {
     ($bytes:expr, $($message:ident),* $(,)?) => {
         $(

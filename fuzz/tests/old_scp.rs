@@ -1,5 +1,5 @@
-//! What a client of scp's old protocol may say to `longhaul serve`: whatever it is, nothing outside the
-//! root is touched, nothing that was there becomes half of something else, and nothing is left over.
+//! Fuzzes the old scp protocol of `longhaul serve`: no input touches anything outside the root,
+//! mixes an existing file with another, or leaves anything behind.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fuzz::{mutate, operate};
 use serve::{Access, Answer, Export, Scp, ScpCommand};
 use wire::Pool;
 
-/// Packets as channels have them.
+/// Size of a channel packet in bytes.
 const SLOT: usize = 32 << 10;
 const COMMANDS: [&str; 13] = [
     "scp -t /",
@@ -25,13 +25,13 @@ const COMMANDS: [&str; 13] = [
     "scp -rf [d-t]* ~/dir",
     "/usr/bin/scp -rf */ [[:alpha:]]*/[ ~*/x ~[ dir/",
     "scp -t loop*/../dangling",
-    // More than is looked through.
+    // Matches more than the server is willing to search.
     "scp -f loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/loop*/*/",
 ];
 const NAMES: [&str; 7] = ["theirs", "dir", "new", "..", "out", "../file", "a\u{7f}b"];
 const CONTENT: &[u8] = b"theirs, and not to be half of it";
 
-/// Lines and data, most of them as a client says them.
+/// Returns protocol lines and data, most of them as a client sends them.
 fn said(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut said = Vec::new();
     for _ in 0..u.int_in_range(0..=12)? {
@@ -99,7 +99,7 @@ fn nothing_is_harmed() {
             let (piece, others) = rest.split_at(u.int_in_range(1..=rest.len())?);
             rest = others;
             let mut received = Bytes::copy_from_slice(piece);
-            // As long as there is something to be done: it must come to an end.
+            // The loop continues while there is work; it must end.
             for turn in 0.. {
                 scp.handle(&mut received);
                 let Ok(()) = scp.take_answers(|answer| {
@@ -117,7 +117,7 @@ fn nothing_is_harmed() {
         }
         assert!(heard < 1 << 20, "no more than there is");
         if u.arbitrary()? {
-            // EOF, right behind what it has said.
+            // EOF directly after the client's data.
             scp.end();
             assert!(!scp.has_open(), "something is open though it is over");
         } else {
@@ -127,7 +127,7 @@ fn nothing_is_harmed() {
         let outside = fs::read(folder.path().join("file")).expect("it is there");
         assert_eq!(outside, b"outside");
         assert!(!folder.path().join("file2").exists(), "made outside");
-        // A mode that came may keep us from reading it.
+        // A mode from the client may make the file unreadable for us.
         if let Ok(theirs) = fs::read(root.join("theirs")) {
             let replaced = access == Access::Full && !theirs.starts_with(&CONTENT[..1]);
             assert!(replaced || theirs == CONTENT, "half of it is another's");

@@ -1,4 +1,4 @@
-//! What a client tells `longhaul serve --once`, and what that answers.
+//! Fuzzes the messages that a client sends to `longhaul serve --once`, and its answers.
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
@@ -62,7 +62,7 @@ fn corpus() -> Corpus {
     ])
 }
 
-/// All messages that come of these bytes, cut as `cuts` has it.
+/// Returns all messages in these bytes, fed in chunks of `cut` bytes.
 fn messages(mut frames: Frames, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for part in bytes.chunks(cut.max(1)) {

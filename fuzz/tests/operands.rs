@@ -1,5 +1,5 @@
-//! Operands of the command line: nothing that a shell or an option parser takes for something
-//! else becomes a user or a host, and what is shown reads back as the same.
+//! Fuzzes command line operands: nothing that a shell or an option parser would interpret becomes a
+//! user or a host, and the displayed form parses back to the same operand.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -55,7 +55,7 @@ fn operands_and_destinations() {
             match Destination::parse(text) {
                 Ok(destination) => {
                     check(&destination);
-                    // What is not safe to show is shown escaped, and is another name then.
+                    // Text that is not safe to display is escaped, and names something else then.
                     let shown = destination.to_string();
                     if !shown.contains('\\') {
                         let again = Destination::parse(&shown);

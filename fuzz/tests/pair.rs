@@ -1,4 +1,4 @@
-//! What the other half of a pair says.
+//! Fuzzes the messages of the peer relay of a pair.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot set up ends it")]
 
@@ -51,7 +51,7 @@ fn frames() -> Corpus {
     Corpus(bytes.to_vec())
 }
 
-/// Whatever comes out of it goes in again, and it holds no more than it was given.
+/// Decoded frames encode to the same frame, and the parser holds no more than it was given.
 #[test]
 fn frames_of_anybody() {
     let corpus = frames();
@@ -77,7 +77,7 @@ fn frames_of_anybody() {
     });
 }
 
-/// What a half that was started over ssh says, or whoever has started it.
+/// Fuzzes control messages in both directions between a relay and the peer relay started over ssh.
 #[test]
 fn control_messages_of_anybody() {
     let all = [
@@ -118,7 +118,7 @@ fn control_messages_of_anybody() {
     });
 }
 
-/// A half that is told anything in any order holds no more than its bound, and never panics.
+/// A session that receives any frames in any order holds no more than its limit, and never panics.
 #[test]
 fn sessions_with_anybody() {
     operate(4000, |u| {

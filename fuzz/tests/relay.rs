@@ -1,4 +1,4 @@
-//! What clients say to a relay in front of their bytes, and what people tell it about sockets.
+//! Fuzzes the requests of a relay's clients, and the socket options of its command line.
 
 use fuzz::{Corpus, parse};
 use relay::entry::proxy::{Ends, Version, header};
@@ -23,7 +23,7 @@ fn headers() -> Corpus {
     ])
 }
 
-/// Whatever is whole stays what it is, whatever follows; and nothing waits for ever.
+/// A complete message stays the same whatever follows it, and no parser waits forever.
 fn is_settled<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     longest: usize,

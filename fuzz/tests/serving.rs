@@ -1,5 +1,5 @@
-//! What a client may ask of `longhaul serve`, in any order: each request has one answer, in its
-//! turn, and nothing outside the root is touched.
+//! Fuzzes requests to `longhaul serve` in any order: each request gets one answer, in its turn, and
+//! nothing outside the root is touched.
 
 use std::fs;
 use std::path::Path;
@@ -37,13 +37,13 @@ const HANDLES: [&[u8]; 5] = [
 ];
 /// A list of one extended attribute.
 const XATTRS: &[u8] = b"\0\0\0\x01\0\0\0\x06user.a\0\0\0\x01x";
-/// Paths, of which the last lead nowhere and out.
+/// Paths, of which the last two are invalid and outside the root.
 const PATHS: &[u8] = b"\0\0\0\x01a\0\0\0\x03dir\0\0\0\0\0\0\0\x03a\0b\0\0\0\x07../file";
-/// 900 times the letter a: one zstd frame with one block, which says so (RFC 8878).
+/// 900 times the letter a: one zstd frame with one block and its content size (RFC 8878).
 const PACKED: [u8; 11] = [
     0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x84, 0x02, 0x23, 0x1c, 0x00, b'a',
 ];
-/// Holes of more than this would take long to copy.
+/// Larger holes would take long to copy.
 const LARGE: u64 = 100_000;
 
 fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> {
@@ -241,7 +241,7 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             let mut received = input.split_to(cut);
             while !received.is_empty() && served.is_ok() {
                 served = server.handle(&mut received);
-                // Whoever sees that more comes leaves the set as it is.
+                // If more input follows, the set of small files stays open.
                 if served.is_err() || input.is_empty() || u.ratio(1, 4)? {
                     server.end_set();
                 }

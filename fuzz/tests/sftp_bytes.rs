@@ -1,4 +1,4 @@
-//! What a server can write to the SFTP client, and a client to a server.
+//! Fuzzes the bytes that a server sends to the SFTP client, and a client to a server.
 
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
@@ -167,7 +167,7 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
         Response::ExtendedReply {
             body: Rest(&[0; 32]),
         },
-        // get-file: no attributes, and data of nine bytes or of one more than was asked for.
+        // get-file: no attributes, and data of nine bytes or of one more than requested.
         Response::ExtendedReply {
             body: Rest(b"\0\0\0\0\x01\0\0\0\x09all of it"),
         },
@@ -188,7 +188,8 @@ fn responses(handle: &[u8]) -> Vec<Response<'_>> {
                 b"\x01\0\0\0\x01a\0\0\0\0\x02\0\0\0\x02..\0\0\0\0\x03\x04\0\0\0\x03\0\0\0\x02no\x03",
             ),
         },
-        // The same packed: a frame of zstd's with one block, which is the end of a directory as it is.
+        // The same answers compressed: a zstd frame with one uncompressed block, which holds the
+        // end of a directory.
         Response::ExtendedReply {
             body: Rest(b"\x06\0\0\0\x01\x28\xb5\x2f\xfd\0\0\x09\0\0\x03"),
         },
@@ -245,7 +246,7 @@ fn requests_and_responses_are_read_as_they_are_written() {
     });
 }
 
-/// Pieces of a stream are the same however it is cut.
+/// A stream yields the same pieces however it is cut.
 #[test]
 fn splitters_do_not_mind_how_a_stream_is_cut() {
     parse(8192, |u| {
@@ -290,7 +291,7 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
             let step = u.int_in_range(1..=40)?;
             assert_eq!(split(&mut new(), &stream, step, bound), whole);
         }
-        // A WRITE that comes in pieces is looked at more closely than one that does not.
+        // A WRITE that arrives in pieces is checked more strictly than a complete one.
         let whole = split(&mut Splitter::new(bound), &stream, usize::MAX, bound);
         let step = u.int_in_range(1..=4000)?;
         let mut streaming = Splitter::streaming_writes(bound, bound);
@@ -303,7 +304,7 @@ fn splitters_do_not_mind_how_a_stream_is_cut() {
     });
 }
 
-/// A message as a server reads it: a WRITE ends with its data.
+/// Returns a message as a server reads it: a WRITE ends with its data.
 fn without_what_lies_behind(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match Request::decode(message) {
@@ -313,7 +314,7 @@ fn without_what_lies_behind(message: &[u8]) -> Vec<u8> {
     out.split_off(4)
 }
 
-/// Messages, and data by request, and whether it ended in an error.
+/// Returns the messages, the data by request, and if the stream ended in an error.
 fn split(s: &mut Splitter, stream: &[u8], step: usize, bound: u32) -> (Vec<Vec<u8>>, bool) {
     let mut got: Vec<Vec<u8>> = Vec::new();
     for chunk in stream.chunks(step.min(stream.len().max(1))) {

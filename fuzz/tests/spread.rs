@@ -1,9 +1,9 @@
-//! A spreader with lanes that come, go, stall and fail at random places, against one server's
-//! file system and a disk; sources change, jobs are cancelled.
+//! Fuzzes a scheduler whose lanes come, go, stall and fail at random places, against one server's
+//! file system and a disk; sources change, and jobs are cancelled.
 //!
-//! The world sees to it that no rename leaves while any lane has requests of that file out.
-//! Beyond that: every job ends, once; what stands under a final name is the old file or the whole
-//! new one; what is left of temporaries was told; nothing stays open.
+//! The world checks that no rename leaves while any lane has requests for that file in flight. In
+//! addition, every job ends exactly once, a final name has the old file or the complete new one,
+//! remaining temporaries were reported, and nothing stays open.
 
 #[path = "../../crates/schedule/tests/lane/disk.rs"]
 #[allow(dead_code, reason = "the lane's own tests use the rest")]
@@ -102,7 +102,7 @@ const KINDS: [&str; 8] = [
 struct Put {
     name: String,
     over: bool,
-    /// Every state its source had.
+    /// All states that the source had.
     sources: Vec<Vec<u8>>,
 }
 
@@ -205,7 +205,7 @@ impl Run {
         self.gets.insert(job, Get { name, sources });
     }
 
-    /// The source of a Put has other content of which the old is a part, or the other way round.
+    /// Changes the source of a Put; the old content is a prefix of the new one, or the reverse.
     fn change(&mut self, which: u8, how: impl FnOnce(&mut Vec<u8>)) {
         let nth = usize::from(which) % self.puts.len().max(1);
         let Some(put) = self.puts.values_mut().nth(nth) else {
@@ -223,7 +223,7 @@ impl Run {
         let Some(get) = self.gets.values_mut().nth(nth) else {
             return;
         };
-        // Once: a lane that does all of a file opens it again where it is longer than was said.
+        // Once only: a lane that copies a whole file opens it again if it is longer than announced.
         if get.sources.len() > 1 {
             return;
         }
@@ -343,7 +343,7 @@ impl Run {
     }
 
     fn finish(&mut self) {
-        // Somebody has to be there who does what is left, listings too.
+        // At least one lane has to work for what is left, listings too.
         for at in self.w.lanes.values_mut() {
             at.stalled &= self.openssh;
         }
@@ -394,7 +394,7 @@ impl Run {
             }
         }
         for temporary in w.temporaries() {
-            // A server may carry out later what was sent on a channel that is gone.
+            // A server may carry out requests of a lost channel later.
             let late = self.lost || self.stalled;
             assert!(
                 late || told.contains(&temporary),
@@ -414,7 +414,7 @@ impl Run {
         let plain = put.sources.len() == 1;
         if w.done(id) {
             let stands = stands.unwrap_or_else(|| panic!("{} is missing", put.name));
-            // A source that changed is what it was at some moment at each place.
+            // If the source changed, each part has the content of some moment.
             if plain {
                 assert!(stands == put.sources[0], "{} is wrong", put.name);
                 assert_eq!(w.progress(id), stands.len() as u64, "{}", put.name);
@@ -426,7 +426,7 @@ impl Run {
         }
         let old = stands == put.over.then_some(OLD);
         let whole = put.sources.iter().any(|s| stands == Some(s.as_slice()));
-        // Without posix-rename the old file goes first.
+        // Without posix-rename, the old file is removed first.
         let gone = !self.openssh && stands.is_none();
         let in_place = w.failed(id).is_some_and(|why| why.contains("in place"));
         assert!(

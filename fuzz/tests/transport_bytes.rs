@@ -1,5 +1,5 @@
-//! What a hostile peer or path can write to the transport: random bytes, mutated transcripts,
-//! and changes to the bytes of a live connection.
+//! Fuzzes the bytes that a hostile peer or path sends to the transport: random bytes, mutated
+//! transcripts, and changes to a live connection.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ fn plain(kex: &str) -> Proposal {
     }
 }
 
-/// Feeds `bytes` in `steps`; returns what came of it for the layers above.
+/// Feeds `bytes` in chunks of `step`; returns the payloads for the layers above.
 fn feed(to: &mut Transport, bytes: &[u8], step: usize) -> Vec<Bytes> {
     let mut buf = BytesMut::new();
     let mut got = Vec::new();
@@ -91,7 +91,7 @@ fn mutated_transcripts() {
         let step = u.int_in_range(1..=4000)?;
         let got = feed(&mut to, &bytes, step);
         assert!(got.is_empty(), "a payload of another connection's keys");
-        // A server agrees with whatever public value comes; a client wants it signed.
+        // A server accepts any public value; a client requires a signature.
         assert!(
             role == Role::Server || !to.may_send(),
             "keys agreed with a recording"
@@ -100,7 +100,7 @@ fn mutated_transcripts() {
     });
 }
 
-/// Nothing that was not sent comes out, whatever the path does to the bytes.
+/// No payload comes out that was not sent, whatever the path does to the bytes.
 #[test]
 fn a_live_connection_whose_bytes_are_changed() {
     parse(4096, |u| {

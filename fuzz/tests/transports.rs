@@ -1,6 +1,6 @@
-//! Two transports back to back: data, pings and key exchanges that either end starts at any
-//! time, their bytes delivered in pieces of any size. Every payload arrives, once, in order, and
-//! neither end finds fault with the other.
+//! Two transports back to back: data, pings and key exchanges started by either end at any time,
+//! delivered in pieces of any size. Every payload arrives once and in order, and neither end
+//! reports an error.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use wire::PacketBuf;
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
 enum Op {
-    /// A payload, held back while a key exchange forbids it.
+    /// Sends a payload, held back while a key exchange forbids it.
     Send {
         end: bool,
         len: u16,
@@ -26,7 +26,7 @@ enum Op {
     Ping {
         end: bool,
     },
-    /// Bytes on their way to this end arrive.
+    /// Delivers bytes that are on their way to this end.
     Deliver {
         end: bool,
         most: u16,
@@ -34,7 +34,7 @@ enum Op {
     DeliverOne {
         end: bool,
     },
-    /// Time passes.
+    /// Lets time pass.
     Wait {
         ms: u16,
     },
@@ -42,11 +42,11 @@ enum Op {
 
 struct End {
     transport: Transport,
-    /// On their way to this end.
+    /// Bytes on their way to this end.
     path: VecDeque<u8>,
     buf: BytesMut,
     waiting: VecDeque<Vec<u8>>,
-    /// What the other end has given up for this one.
+    /// Payloads that the other end has sent to this one.
     due: VecDeque<Vec<u8>>,
     keys: usize,
     pings: usize,
@@ -82,7 +82,7 @@ impl End {
         })
     }
 
-    /// Takes what has arrived.
+    /// Processes arrived bytes.
     fn read(&mut self, now: Instant, most: usize) {
         let n = most.min(self.path.len());
         self.buf.extend(self.path.drain(..n));
@@ -172,7 +172,7 @@ impl Pair {
             }
             Op::Rekey { end } => {
                 let transport = &mut self.ends[usize::from(end)].transport;
-                // There may be one under way already.
+                // A key exchange may already be under way.
                 let _ = transport.rekey().expect("rekeys");
             }
             Op::Ping { end } => {
@@ -226,7 +226,7 @@ fn data_arrive_whole_and_in_order_around_key_exchanges() {
                 "data are left"
             );
             assert!(end.buf.is_empty(), "bytes are left");
-            // A ping that meets a key exchange is not answered.
+            // A ping during a key exchange is not answered.
             assert!(end.pongs <= end.pings);
             assert_eq!(end.transport.session_id().cloned(), session);
             pongs += end.pongs;

@@ -1,5 +1,5 @@
-//! RFC 4251's types: no bytes make the reader panic or give more than there is, and what is read
-//! is written the same.
+//! Fuzzes the data types of RFC 4251: no bytes make the reader panic or return more than there is,
+//! and values are written as they were read.
 
 use fuzz::{parse, some_bytes};
 use wire::{Field, Mpint, NameList, Reader, Rest, WireError};
@@ -17,7 +17,7 @@ fn same<'a, T: Field<'a> + PartialEq + std::fmt::Debug>(bytes: &'a [u8]) {
 #[test]
 fn what_is_read_is_written_the_same() {
     parse(4096, |u| {
-        // A length that fits, more often than chance has it.
+        // A valid length, more often than by chance.
         let mut bytes = some_bytes(u)?;
         if u.ratio(1, 2)? {
             let len = u32::try_from(bytes.len()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What the library of `longhaul wrap` reads: its rules, and the files of programs.
+//! Fuzzes what the library of `longhaul wrap` reads: its rules, and program files.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What is asked of longhaul, and what came of it.
+//! Requirements on longhaul's figures in the race, and how they are judged.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,55 +7,56 @@ use measure::{Bar, Entry, Measure, Scenario};
 
 use crate::watch::rate_between;
 
-/// A figure of ours.
+/// Requirement on one of longhaul's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Asked {
-    /// MB/s from start to exit.
+    /// Minimum rate in MB/s from start to exit.
     Rate(f64),
-    /// MB/s over the last half.
+    /// Minimum rate in MB/s over the last half.
     LastHalf(f64),
-    /// Between the first and the last hundredth of the path's bytes no further than 3 % from so
-    /// many MB/s: logging in and closing are not in it.
+    /// Rate in MB/s that must be met within 3 %, measured between the first and the last hundredth
+    /// of the path's bytes, so that login and close are excluded.
     Within3(f64),
-    /// Files a second.
+    /// Minimum number of files per second.
     Files(f64),
-    /// Files a second over the last half; all are of one size.
+    /// Minimum number of files per second over the last half; all files have one size.
     LastHalfFiles(f64),
-    /// At most so many seconds from start to exit.
+    /// Maximum time in seconds from start to exit.
     Seconds(f64),
-    /// At most so many CPU seconds per GB on our side.
+    /// Maximum CPU seconds per GB on the client's side.
     Cpu(f64),
-    /// At most this share of the CPU seconds of this tool: what a second is worth, machines differ
-    /// about.
+    /// Maximum share of the CPU seconds of this tool; a ratio, since the speed of processors
+    /// differs.
     ShareOfCpu(f64, &'static str),
-    /// At most this share of the CPU seconds of this tool, client and server together.
+    /// Maximum share of the CPU seconds of this tool, client and server together.
     ShareOfBothCpu(f64, &'static str),
-    /// At most so many MiB in the largest process.
+    /// Maximum memory of the largest process, in MiB.
     Memory(f64),
-    /// At most so many round trips.
+    /// Maximum number of round trips.
     RoundTrips(f64),
-    /// At most so many round trips more than this tool.
+    /// Maximum number of round trips above those of this tool.
     TripsBehind(f64, &'static str),
-    /// At most 10^6 bytes of packets on the path, both ways together.
+    /// Maximum 10^6 bytes of packets on the path, both directions together.
     Wire(f64),
-    /// At least so many times the figure of this tool.
+    /// Minimum ratio to the figure of this tool.
     Times(f64, &'static str),
-    /// At most this share of the time of this tool.
+    /// Maximum share of the time of this tool.
     ShareOfTime(f64, &'static str),
-    /// At least this share of what this tool moves, once its time for a byte is longer by what AES-GCM takes of
-    /// the processors at both ends.
+    /// Minimum share of this tool's rate, after adding to its time per byte the processor time that
+    /// AES-GCM takes at both ends.
     AfterCipher(f64, &'static str),
-    /// The same if nobody ever waited: of the processors' time, this tool's for a byte and AES-GCM's. That is more
-    /// than the tool itself moves where it leaves a processor idle, and no file is in that sum.
+    /// Minimum share of the rate at which no process ever waits: from the processor time per byte
+    /// of this tool plus that of AES-GCM. The rate is above the tool's own if it leaves a processor
+    /// idle, and files are not included.
     OfProcessors(f64, &'static str),
-    /// Ahead of every other tool.
+    /// Better than every other tool.
     Best,
-    /// At least this share of the best fixed setting of a sweep.
+    /// Minimum share of the best fixed setting of a sweep.
     OfBest(f64),
 }
 
 impl Asked {
-    /// Whether it is about a figure that only full sizes give.
+    /// Reports if the requirement concerns a figure that needs full sizes.
     pub(crate) fn needs_full_size(self) -> bool {
         !matches!(
             self,
@@ -70,7 +71,7 @@ impl Asked {
         )
     }
 
-    /// The tool that it is compared with.
+    /// Returns the tool for the comparison.
     #[cfg(test)]
     pub(crate) fn beside(self) -> Option<&'static str> {
         match self {
@@ -85,7 +86,7 @@ impl Asked {
         }
     }
 
-    /// What came of it for the tool `ours`.
+    /// Judges the requirement for the tool `ours`.
     pub(crate) fn judged(self, ours: &str, scenario: &Scenario) -> Bar {
         let name = ours;
         let ours = scenario.entry(ours);
@@ -142,7 +143,8 @@ impl Asked {
             Self::LastHalfFiles(bar) => {
                 let files = |entry: &Entry| {
                     entry.spread(|sample| {
-                        // As bytes of one size go by, so do files.
+                        // All files have one size, so that their number is proportional to the
+                        // bytes.
                         let rate = rate_between(&sample.curve, sample.files, 0.5, 0.99);
                         rate.map_or(f64::NAN, |rate| rate * 1e6)
                     })
@@ -312,9 +314,9 @@ fn cores() -> f64 {
     std::thread::available_parallelism().map_or(1, usize::from) as f64
 }
 
-/// Seconds of a processor for 10^9 bytes of packets, sealed and opened with aes128-gcm: what is
-/// measured is how fast it can be, so the best of several counts. Once for a race: sums that are told beside
-/// each other have it alike.
+/// Processor seconds to seal and to open 10^9 bytes of packets with aes128-gcm. The best of several
+/// measurements counts, since the figure is the possible speed. Measured once for a race, so that
+/// figures shown side by side use the same value.
 fn aes_gcm() -> [f64; 2] {
     static MEASURED: OnceLock<[f64; 2]> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -329,10 +331,10 @@ fn aes_gcm() -> [f64; 2] {
     })
 }
 
-/// For one measurement of the cipher.
+/// Duration of one measurement of the cipher.
 const AES_TIME: Duration = Duration::from_millis(200);
 
-/// Larger is better.
+/// Converts a figure so that larger is better.
 fn goodness(measure: Measure, figure: f64) -> f64 {
     if measure.less_is_better() {
         1.0 / figure

@@ -1,4 +1,4 @@
-//! What is copied: made, counted and compared.
+//! Content to copy: created, counted and compared.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -9,37 +9,36 @@ use measure::Payload;
 use testkit::Seed;
 
 const CHUNK: usize = 16 << 20;
-/// As wide as folders of data usually are, and those of sources.
+/// Files per folder: the usual width of data folders, and of source folders.
 const PER_FOLDER: u64 = 500;
 const PER_SOURCE_FOLDER: u64 = 6;
 
-/// What a scenario copies, at full size.
+/// Content of a scenario at full size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Content {
-    /// One file of so many bytes that do not compress.
+    /// One file of this many bytes that do not compress.
     File(u64),
-    /// The same, of which so many places, a hundredth of it together, differ from what stands at
-    /// the target.
+    /// One such file that differs from the old version at the target in `places` places, a
+    /// hundredth of it together.
     Changed { size: u64, places: u64 },
-    /// So many files of one size.
+    /// Many files of one size.
     Small { files: u64, size: u64 },
-    /// So many files, most of them small, a few of up to 1 MiB: 18 kB on average.
+    /// Many files, most of them small, a few of up to 1 MiB: 18 kB on average.
     Mixed { files: u64 },
-    /// So many files of words, of up to 96 KiB and 15 kB on average, six to a folder, as sources of
-    /// programs lie.
+    /// Many files of words, up to 96 KiB and 15 kB on average, six to a folder, like source code.
     Sources { files: u64 },
-    /// Files of 256 KiB of words, which zlib makes a third of.
+    /// Many files of 256 KiB of words, which zlib reduces to a third.
     Text { files: u64 },
-    /// The same, of bytes that do not compress.
+    /// Many files of 256 KiB that do not compress.
     Noise { files: u64 },
 }
 
 impl Content {
-    /// With this share of the bytes, or of the files where there are many.
+    /// Scales the bytes, or the number of files if there are many.
     pub(crate) fn scaled(self, scale: f64) -> Self {
         let of = |number: u64| ((number as f64 * scale).round() as u64).max(1);
         match self {
-            // What is tiny stays what it is: its bytes are not what is measured.
+            // A tiny file is not scaled: such scenarios do not measure rates.
             Self::File(size) if size <= 4096 => self,
             Self::File(size) => Self::File(of(size)),
             Self::Changed { size, places } => Self::Changed {
@@ -61,20 +60,20 @@ impl Content {
         matches!(self, Self::File(_) | Self::Changed { .. })
     }
 
-    /// The name of what stands at the target before, in the folder of sources.
+    /// Returns the name of the old version in the folder of sources, if the target has one.
     pub(crate) fn old(self) -> Option<&'static str> {
         matches!(self, Self::Changed { .. }).then_some("old")
     }
 
-    /// Bytes of memory that its source and its copy take.
+    /// Returns the bytes of memory that source and copy take.
     pub(crate) fn room(self) -> u64 {
         let Payload { files, bytes } = self.payload();
-        // With an old form there are two of it on either side.
+        // With an old version there are two files on either side.
         let copies = if self.old().is_some() { 4 } else { 2 };
         (bytes + files * 8192) * copies + (256 << 20)
     }
 
-    /// The name it has in its folder.
+    /// Returns the name in its folder.
     pub(crate) fn name(self) -> &'static str {
         if self.is_file() { "file" } else { "tree" }
     }
@@ -111,7 +110,7 @@ impl Content {
         }
     }
 
-    /// How much it is.
+    /// Returns the number of files and bytes.
     pub(crate) fn payload(self) -> Payload {
         let mut payload = Payload { files: 0, bytes: 0 };
         for size in self.sizes() {
@@ -121,7 +120,7 @@ impl Content {
         payload
     }
 
-    /// Writes it into `folder`, under its name.
+    /// Creates the content in `folder` under its name.
     pub(crate) fn make(self, folder: &Path) -> io::Result<()> {
         let mut chunk = match self {
             Self::Text { .. } | Self::Sources { .. } => words(CHUNK),
@@ -134,7 +133,7 @@ impl Content {
             let file = File::options().write(true).open(new)?;
             let other = Seed::new(5).bytes((size / places / 100) as usize);
             for place in 0..places {
-                // Not where blocks begin.
+                // Not at the beginning of a block.
                 file.write_all_at(&other, size / places * place + size / places / 3)?;
             }
             return Ok(());
@@ -144,7 +143,7 @@ impl Content {
             let mut left = size;
             for number in 0_u64.. {
                 let len = left.min(CHUNK as u64) as usize;
-                // Each chunk differs, so that two that change places show.
+                // Each chunk differs, so that swapped chunks are detected.
                 chunk[..8].copy_from_slice(&number.to_le_bytes());
                 file.write_all(&chunk[..len])?;
                 left -= len as u64;
@@ -174,7 +173,7 @@ impl Content {
     }
 }
 
-/// Sentences of the most common words, drawn as often as they are common.
+/// Generates sentences of the most common words with their natural frequency.
 fn words(len: usize) -> Vec<u8> {
     const WORDS: &str = "the of and to in is that it was for on are as with his they at be this \
         from have or by one had not but what all were when we there can an your which their said \
@@ -202,7 +201,7 @@ fn words(len: usize) -> Vec<u8> {
     text
 }
 
-/// What there is, unfinished files included.
+/// Counts files and bytes, including unfinished files.
 pub(crate) fn count(root: &Path) -> Payload {
     let mut payload = Payload { files: 0, bytes: 0 };
     let mut next = vec![root.to_owned()];
@@ -221,7 +220,7 @@ pub(crate) fn count(root: &Path) -> Payload {
     payload
 }
 
-/// The first difference between two files or trees, in words; times and modes aside.
+/// Returns the first difference between two files or trees as text, ignoring times and modes.
 pub(crate) fn difference(left: &Path, right: &Path) -> Option<String> {
     let name = |path: &Path| {
         let name = path.strip_prefix(left).unwrap_or(path);

@@ -1,4 +1,4 @@
-//! One run, inside the lab: this program again, with a job.
+//! One run inside the lab: this program is started again with a job.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ use crate::job::{Job, Server, ServerKind};
 use crate::memory::Warm;
 use crate::watch::{ServerProcess, Spent, Watch, last_half_rate};
 
-/// What makes this program the inner part.
+/// Argument that selects the inner part of this program.
 pub(crate) const ARGUMENT: &str = "--inside-the-lab";
 
 /// Runs the job and writes its sample.
@@ -51,7 +51,7 @@ fn run(job: &Job) -> io::Result<Sample> {
         once(job, &server)?;
     }
     fresh(job)?;
-    // Behind it: what stands there already took its memory of what was at hand.
+    // After `fresh`: an old version at the target has taken its memory already.
     let warm = Warm::take(&job.scratch.join("warm"), job.payload)?;
     if let Some(process) = process {
         process.settle();
@@ -66,7 +66,7 @@ fn run(job: &Job) -> io::Result<Sample> {
     drop(giving);
     let curve = watch.stop();
     let client = children_usage();
-    // What the tool left is counted before the server has time to finish it.
+    // Files are counted before the server has time to finish what the tool has left.
     let ending = ending(job, &run);
     if let Some(process) = process {
         process.settle();
@@ -93,7 +93,7 @@ fn run(job: &Job) -> io::Result<Sample> {
     if job.server_kind == ServerKind::Iperf && sample.done() {
         iperf(job, &mut sample);
     }
-    // Of a tree the bytes on the path are not the files'.
+    // For a tree, the bytes on the path are not those of the files alone.
     if sample.done() && job.payload.files == 1 {
         sample.last_half_rate = last_half_rate(&sample.curve, sample.bytes);
     }
@@ -101,7 +101,7 @@ fn run(job: &Job) -> io::Result<Sample> {
     Ok(sample)
 }
 
-/// What the lab says of its server.
+/// Reads the lab's server from the environment.
 fn in_lab() -> io::Result<Server> {
     let value = |name: &str| {
         let name = format!("LONGHAUL_LAB_{name}");
@@ -118,7 +118,7 @@ fn in_lab() -> io::Result<Server> {
     })
 }
 
-/// The target as it is before a run.
+/// Recreates the target as it is before a run.
 fn fresh(job: &Job) -> io::Result<()> {
     let _ = fs::remove_dir_all(&job.target);
     fs::create_dir_all(&job.target)?;
@@ -129,7 +129,7 @@ fn fresh(job: &Job) -> io::Result<()> {
 }
 
 struct Once {
-    /// None if it was ended for its time.
+    /// `None` if the tool was killed because of its time limit.
     status: Option<ExitStatus>,
     elapsed: Duration,
 }
@@ -179,7 +179,7 @@ fn once(job: &Job, server: &Server) -> io::Result<Once> {
             (status, now, false)
         }
     };
-    // Whatever it left behind in its group.
+    // Kills processes that the tool has left behind in its group.
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     Ok(Once {
         status: in_time.then_some(status?),
@@ -222,7 +222,7 @@ fn ending(job: &Job, run: &Once) -> Ending {
     }
 }
 
-/// Folders of this machine have no place in a report.
+/// Replaces local folders in a text, which do not belong in a report.
 fn without_places(job: &Job, text: &str) -> String {
     let mut text = text.to_owned();
     for (folder, name) in [
@@ -235,7 +235,8 @@ fn without_places(job: &Job, text: &str) -> String {
     text
 }
 
-/// iperf3 has no file; it says itself how many bytes arrived in which time.
+/// Fills the sample of iperf3, which copies no file and reports itself how many bytes arrived in
+/// which time.
 fn iperf(job: &Job, sample: &mut Sample) {
     let text = fs::read(job.scratch.join("stdout")).unwrap_or_default();
     let said: Value = serde_json::from_slice(&text).unwrap_or_default();

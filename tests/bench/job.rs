@@ -1,26 +1,26 @@
-//! One run, as it is handed to the process inside the lab.
+//! Job of one run, as it is passed to the process inside the lab.
 
 use std::path::{Path, PathBuf};
 
 use measure::Payload;
 use serde::{Deserialize, Serialize};
 
-/// Which server a tool talks to.
+/// Server that a tool connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ServerKind {
-    /// The distribution's sshd.
+    /// sshd of the distribution.
     Stock,
-    /// The same, with a longhaul on the PATH of its accounts.
+    /// sshd of the distribution, with a longhaul on the PATH of its accounts.
     BothEnds,
-    /// HPN-SSH's.
+    /// Server of HPN-SSH.
     Hpn,
     /// `longhaul serve --listen`.
     Serve,
-    /// No SSH: iperf3's.
+    /// Server of iperf3, without SSH.
     Iperf,
 }
 
-/// How a client reaches the server. Members that the lab decides are filled in inside it.
+/// Client's view of the server. Fields that the lab decides are filled in inside it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Server {
     pub(crate) config: PathBuf,
@@ -29,44 +29,44 @@ pub(crate) struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) user: String,
-    /// The process that accepts, where it is known beforehand.
+    /// Process that accepts connections, if it is known beforehand.
     pub(crate) pid: Option<u32>,
 }
 
 /// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// With placeholders: $SRC and $DST for folders, and of [`Server`] $CONFIG, $KEY,
+    /// Command with placeholders: $SRC and $DST for folders, and from [`Server`] $CONFIG, $KEY,
     /// $KNOWN_HOSTS, $HOST, $PORT and $USER.
     pub(crate) command: Vec<String>,
     pub(crate) server_kind: ServerKind,
-    /// None where the lab's environment tells.
+    /// `None` if the lab's environment names the server.
     pub(crate) server: Option<Server>,
-    /// The folder with the source.
+    /// Folder with the source.
     pub(crate) source: PathBuf,
-    /// The folder that the copy goes into; made anew for the run.
+    /// Folder for the copy, created anew for the run.
     pub(crate) target: PathBuf,
-    /// What has the copy's name there already, in an older form.
+    /// Old version that the copy's target has already.
     pub(crate) stands: Option<PathBuf>,
-    /// For the client's home, its output, and what it remembers.
+    /// Folder for the client's home, its output and its host memory.
     pub(crate) scratch: PathBuf,
-    /// The name of the file or tree in both folders.
+    /// Name of the file or tree in both folders.
     pub(crate) name: String,
     pub(crate) payload: Payload,
-    /// Whether bytes are counted as they leave this side.
+    /// Bytes are counted as they leave this side, rather than as they arrive.
     pub(crate) up: bool,
-    /// Whether the same command runs once before, without being measured.
+    /// The command runs once before, unmeasured.
     pub(crate) primed: bool,
-    /// In seconds.
+    /// Time limit in seconds.
     pub(crate) limit: f64,
-    /// In front of PATH.
+    /// Folders in front of PATH.
     pub(crate) programs: Vec<PathBuf>,
-    /// Where the sample goes.
+    /// File for the sample.
     pub(crate) output: PathBuf,
 }
 
 impl Job {
-    /// The command with paths in their places.
+    /// Returns the command with the placeholders replaced.
     pub(crate) fn resolved(&self, server: &Server) -> Vec<String> {
         let shown = |path: &Path| path.display().to_string();
         let places = [

@@ -1,16 +1,16 @@
-//! `make bench`: scenarios x tools, on the lab's paths and on loopback.
+//! `make bench`: scenarios and tools, on the lab's paths and on loopback.
 //!
-//! The files lie in memory and both sides see them. Each run is a process of its own inside a lab
-//! of its own, so that nothing the kernel remembers of a path helps the next run. Runs alternate
-//! between the tools, so that what disturbs the machine disturbs all of them; the medians count.
-//! Each copy is compared with its original. A tool that does not finish in time, fails or is not
-//! installed is in the report with what it did, and gets no further runs in that scenario.
+//! The files are in memory, and both sides see them. Each run is a process of its own inside a lab
+//! of its own, so that nothing that the kernel remembers about a path affects the next run. Runs
+//! alternate between the tools, so that disturbances affect all of them; the medians count. Each
+//! copy is compared with its original. A tool that does not finish in time, fails or is not
+//! installed appears in the report with that result, and gets no further runs in that scenario.
 //!
-//! What a run writes to is memory that is at hand (`memory`). Under a hypervisor that takes free memory
-//! away, a first touch costs ten times the copy (5.9 GB/s warm, 0.5 cold were measured), and would be
-//! all that is measured.
+//! A run writes to memory that is already backed by the host (`memory`). Under a hypervisor that
+//! reclaims free memory, the first write to a page takes ten times as long as the copy (5.9 GB/s
+//! warm, 0.5 cold), and would dominate the measurement.
 //!
-//! scripts/bench.sh says what the environment changes.
+//! scripts/bench.sh documents the environment variables.
 
 mod bars;
 mod content;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     }
     let outcome = match arguments.as_slice() {
         [list] if list == "--list" => {
-            // Whoever reads has what was wanted.
+            // An error means that the reader has seen enough.
             let _ = scenarios::list();
             return ExitCode::SUCCESS;
         }

@@ -1,12 +1,12 @@
-//! Memory that is warm when a run wants it.
+//! Memory that is backed by the host when a run needs it.
 //!
-//! A host may take free memory back from its guest (virtio-balloon's free page reporting), in pieces of
-//! 2 MiB, a second or two after it became free. Whoever writes there next waits for the host: 4 GiB take
-//! 9.5 s where they took 0.6, so that a copy within one machine measures what the run before it left free,
-//! and when. So as much as a run writes is taken before it, and held until the host has done with what
-//! others have left; and it is given to the run little by little, as that takes it, since what is free for
-//! longer is not warm any more. It is given in pieces as large as it came: where files lie in huge pages,
-//! theirs are huge too.
+//! A host may reclaim free memory from its guest (virtio-balloon's free page reporting) in pieces
+//! of 2 MiB, a second or two after it became free. The next write there waits for the host: 4 GiB
+//! take 9.5 s instead of 0.6, so that a copy within one machine measures what the previous run left
+//! free, and when. Therefore as much memory as the run writes is taken before it, and held until
+//! the host has finished reclaiming what others have freed. It is released step by step while the
+//! run takes it, since memory that stays free does not stay warm. The pieces are as large as they
+//! came: if files use huge pages, so do these.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -17,40 +17,41 @@ use std::time::Duration;
 
 use measure::Payload;
 
-/// Written at a time.
+/// Bytes written at once.
 const CHUNK: usize = 2 << 20;
-/// So much that is warm is free while a run is on its way, ...
+/// Warm memory that is kept free while a run is under way, in bytes.
 const READY: u64 = 768 << 20;
-/// ... and so much is given at once.
+/// Memory released at once, in bytes.
 const GIFT: u64 = 256 << 20;
-/// How often it is looked at what is free: at 4 GB/s a tenth of a gigabyte.
+/// Interval between checks of free memory; at 4 GB/s a tenth of a gigabyte.
 const LOOK: Duration = Duration::from_millis(25);
-/// The kernel reports what is free two seconds after it became so (mm/page_reporting.c,
-/// PAGE_REPORTING_DELAY); some of it then, the next part after as long again.
+/// Time to wait for the host. The kernel reports free pages two seconds after they became free
+/// (mm/page_reporting.c, PAGE_REPORTING_DELAY), some of them first and the next part after as long
+/// again.
 const QUIET: Duration = Duration::from_secs(5);
-/// For less than this it is not worth waiting.
+/// Runs that write less than this do not wait.
 const LARGE: u64 = 256 << 20;
-/// The bit of the balloon's features that says the guest reports what is free (VIRTIO 1.2, 5.5.3).
+/// Bit of the balloon's features for free page reporting (VIRTIO 1.2, 5.5.3).
 const REPORTING: usize = 5;
 
-/// Memory for a run, held.
+/// Warm memory held for a run.
 pub(crate) struct Warm {
     path: PathBuf,
     file: File,
     len: u64,
 }
 
-/// Memory that a run is given.
+/// Thread that releases warm memory during a run.
 pub(crate) struct Giving {
     ended: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Warm {
-    /// Takes as much as a run of `payload` writes, and more, in a file at `path`.
+    /// Takes as much memory as a run of `payload` writes, and more, in a file at `path`.
     pub(crate) fn take(path: &Path, payload: Payload) -> io::Result<Self> {
         let mut file = File::create(path)?;
-        // A small file takes a page at least.
+        // A small file takes at least one page.
         let bytes = payload.bytes + payload.files * 4096;
         let large = bytes >= LARGE;
         let more = if large { bytes / 8 + READY } else { 0 };
@@ -69,7 +70,7 @@ impl Warm {
         Ok(Self { path, file, len })
     }
 
-    /// Gives it to the run that begins now, until that has ended.
+    /// Releases the memory to the run that starts now, until that has ended.
     pub(crate) fn give(mut self) -> io::Result<Giving> {
         let before = free()?;
         self.give_some(before)?;
@@ -87,7 +88,7 @@ impl Warm {
         })
     }
 
-    /// Until enough is free beside what was `before`.
+    /// Releases memory until `READY` bytes are free in addition to `before`.
     fn give_some(&mut self, before: u64) -> io::Result<()> {
         while self.len > 0 && free()? < before + READY {
             self.len = self.len.saturating_sub(GIFT);
@@ -99,7 +100,7 @@ impl Warm {
 
 impl Drop for Warm {
     fn drop(&mut self) {
-        // The folder goes anyhow.
+        // The folder is removed in any case.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -113,7 +114,7 @@ impl Drop for Giving {
     }
 }
 
-/// Whether there is a balloon that reports.
+/// Reports if a balloon device reports free pages to the host.
 pub(crate) fn taken_back() -> bool {
     let devices = fs::read_dir("/sys/bus/virtio/drivers/virtio_balloon");
     devices.into_iter().flatten().flatten().any(|device| {
@@ -122,7 +123,7 @@ pub(crate) fn taken_back() -> bool {
     })
 }
 
-/// Bytes that nothing uses, caches neither.
+/// Returns the bytes that are unused, without caches.
 fn free() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     free_of(&text).ok_or_else(|| io::Error::other("/proc/meminfo does not say what is free"))

@@ -1,4 +1,4 @@
-//! The race itself: every scenario, every run, every tool.
+//! The race: every scenario, every run, every tool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,20 +25,20 @@ use crate::servers::Servers;
 use crate::settings::{Preset, Settings};
 use crate::tools::{Ask, SWEEP, TOOLS, Tool, folders};
 
-/// How long the lab and its server may take to come and go, beside the run itself.
+/// Time for the lab and its server to start and end, beside the run itself.
 const LAB_TIME: Duration = Duration::from_secs(60);
 
-/// What every run needs.
+/// Resources that every run needs.
 struct Ground<'a> {
     settings: &'a Settings,
     place: TempDir,
     programs: Vec<PathBuf>,
     servers: Servers,
-    /// What is in the folder of sources.
+    /// Content in the folder of sources.
     made: Option<Content>,
 }
 
-/// Runs what was chosen.
+/// Runs the chosen scenarios.
 pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
     let place = tempfile::Builder::new()
         .prefix("longhaul-bench-")
@@ -97,7 +97,8 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
     Ok(race)
 }
 
-/// Round trips of longhaul and scp, with two lengths of a path so that processors don't count.
+/// Measures round trips of longhaul and scp with two lengths of a path, so that processor time
+/// cancels out.
 fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
     let named = settings.wants_scenario("round-trips");
     if !named.unwrap_or(settings.preset != Preset::Sweep) {
@@ -133,7 +134,7 @@ fn round_trips(settings: &Settings) -> Vec<RoundTrips> {
     rows
 }
 
-/// Where longhaul is compared with some tools only, the others have none.
+/// Returns the command of a tool; tools that a scenario does not compare have none.
 fn command_of(tool: &Tool, ask: &Ask) -> Result<Vec<String>, &'static str> {
     if !ask.among.is_empty() && !ask.among.contains(&tool.name) {
         return Err("it is not what is compared here");
@@ -146,7 +147,7 @@ fn takes_part(settings: &Settings, tool: &Tool) -> bool {
     settings.wants_tool(tool.name).unwrap_or(by_preset)
 }
 
-/// Names the tools that the preset leaves out: none is left out in silence.
+/// Describes the preset, with the tools that it leaves out.
 fn preset(settings: &Settings, all: &[Tool]) -> String {
     let out = all.iter().filter(|tool| !takes_part(settings, tool));
     let out: Vec<&str> = out.map(|tool| tool.name).collect();
@@ -234,7 +235,7 @@ impl Ground<'_> {
         result
     }
 
-    /// Makes the source, unless it is there already.
+    /// Creates the source, unless it exists already.
     fn make(&mut self, content: Content) -> Result<(), String> {
         if self.made == Some(content) {
             return Ok(());
@@ -267,7 +268,7 @@ impl Ground<'_> {
         match self.try_sample(scenario, result, tool, command, content) {
             Ok(sample) => sample,
             Err(why) => {
-                // Folders of this machine have no place in a report.
+                // Local folders do not belong in a report.
                 let place = self.place.path().display().to_string();
                 failed(&why.replace(&place, "$TMP").replace('\n', " "))
             }
@@ -308,7 +309,7 @@ impl Ground<'_> {
             up: result.way == Way::Up,
             stands: content.old().map(|old| self.folder("source").join(old)),
             primed: scenario.primed,
-            // iperf3 runs for its ten seconds, whatever a copy is given.
+            // iperf3 runs for its ten seconds, independent of the limit for copies.
             limit: match tool.server {
                 ServerKind::Iperf => result.limit_seconds.max(30.0),
                 ServerKind::Stock | ServerKind::BothEnds | ServerKind::Hpn | ServerKind::Serve => {
@@ -324,7 +325,7 @@ impl Ground<'_> {
         fs::write(&job_file, text).map_err(|error| error.to_string())?;
         let this = std::env::current_exe().map_err(|error| error.to_string())?;
         let figures = scratch.join("path.json");
-        // Whoever kills this program ends the run as well.
+        // The run ends if this program is killed.
         let run = Run::of(ends_with_this_thread());
         let run = if lab {
             run.arg(longhaul_tests::longhaul())

@@ -1,4 +1,4 @@
-//! What comes of a race: a kept file, a table, a page, and what changed since the last one.
+//! Results of a race: a stored file, a table, a page, and the changes since the last race.
 
 use std::path::Path;
 use std::{fs, io};
@@ -9,10 +9,10 @@ use testkit::missing::checkout;
 
 use crate::settings::Settings;
 
-/// In the folder of results while a race runs, and after one that was interrupted.
+/// File in the results folder while a race runs, and after one that was interrupted.
 const UNFINISHED: &str = "unfinished.json";
 
-/// Prints the table, keeps result and page, and compares with the last kept result.
+/// Prints the table, stores result and page, and compares with the last stored result.
 pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
     println!("{}", table::table(&race));
     let former = keep::last(&settings.results);
@@ -33,7 +33,7 @@ pub(crate) fn keep(settings: &Settings, race: Race) -> Result<(), String> {
     Ok(())
 }
 
-/// What there is so far: a race takes hours, and may be interrupted.
+/// Stores the results so far: a race takes hours and may be interrupted.
 pub(crate) fn keep_unfinished(settings: &Settings, race: &Race) {
     let written = fs::create_dir_all(&settings.results).and_then(|()| {
         let text = serde_json::to_string(race)?;
@@ -44,7 +44,7 @@ pub(crate) fn keep_unfinished(settings: &Settings, race: &Race) {
     }
 }
 
-/// Two kept results, all tools.
+/// Compares two stored results for all tools.
 pub(crate) fn compare_files(before: &Path, now: &Path) -> Result<(), String> {
     let [before, now] = [before, now].map(|file| keep::load(file).map_err(|e| e.to_string()));
     let changes = compare::compare(&before?.race, &now?.race, None);
@@ -55,7 +55,8 @@ pub(crate) fn compare_files(before: &Path, now: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the tables of docs/benchmarks.md from the kept results, and names those that it does not use.
+/// Writes the tables of docs/benchmarks.md from the stored results, and names results that it does
+/// not use.
 pub(crate) fn write_benchmarks() -> Result<(), String> {
     let (folder, document) = (checkout().join("results"), checkout().join(BENCHMARKS));
     let kept = keep::all(&folder).map_err(|error| error.to_string())?;
@@ -72,19 +73,19 @@ pub(crate) fn write_benchmarks() -> Result<(), String> {
 /// Page with one figure for each scenario and tool.
 const BENCHMARKS: &str = "docs/benchmarks.md";
 
-/// The page with the tables of these results.
+/// Returns the page with the tables of these results.
 fn benchmarks(page: &str, kept: &[keep::Kept]) -> Result<String, String> {
     let tables = measure::benchmarks::markdown(kept);
     let machines = measure::benchmarks::machines(kept);
     measure::benchmarks::replace(page, &format!("{tables}### Machines\n\n{machines}"))
 }
 
-/// The date, UTC.
+/// Returns the date in UTC.
 pub(crate) fn today() -> String {
     std::env::var("BENCH_DATE").unwrap_or_else(|_| said(&["date", "-u", "+%Y-%m-%d"]))
 }
 
-/// What the figures depend on, without the machine's name.
+/// Describes what the figures depend on, without the machine's name.
 pub(crate) fn machine() -> Machine {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");

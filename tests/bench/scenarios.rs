@@ -1,4 +1,4 @@
-//! The scenarios: path, content, ways, and what is asked of longhaul there.
+//! Scenarios of the race: path, content, directions, and the requirements on longhaul.
 
 mod both_ends;
 mod programs;
@@ -16,57 +16,57 @@ const BOTH: &[Way] = &[Way::Up, Way::Down];
 const UP: &[Way] = &[Way::Up];
 const DOWN: &[Way] = &[Way::Down];
 
-/// How a scenario takes part in the quick preset.
+/// Part of a scenario in the quick preset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Quick {
-    /// Not at all.
+    /// The scenario does not run.
     No,
-    /// With this share of its content.
+    /// Runs with this share of the content.
     Share(f64),
-    /// The same, only on the way up.
+    /// Runs with this share of the content, uploads only.
     Up(f64),
 }
 
-/// One situation.
+/// One scenario.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// The lab's options; empty for loopback.
+    /// Options of the lab; empty for loopback.
     pub(crate) lab: &'static [&'static str],
     pub(crate) rtt: Option<f64>,
     pub(crate) content: Content,
     pub(crate) ways: &'static [Way],
     pub(crate) compress: bool,
     pub(crate) dscp: Option<&'static str>,
-    /// Flags that hold longhaul to less than it would choose.
+    /// Flags that limit longhaul to less than it would choose.
     pub(crate) held: &'static [&'static str],
-    /// The tools that are compared; all that can if it names none.
+    /// Tools to compare; empty for all that can run the scenario.
     among: &'static [&'static str],
     /// Settings of sshd_config in the lab.
     pub(crate) sshd: &'static [&'static str],
-    /// The command ran once before on the same path, so that it may remember.
+    /// The command has run once before on the same path, so that it can use its host memory.
     pub(crate) primed: bool,
     pub(crate) measure: Measure,
     pub(crate) quick: Quick,
-    /// When a run ends in the full race, in seconds.
+    /// Time limit of a run in the full race, in seconds.
     pub(crate) limit: f64,
     pub(crate) reference_cc: Option<&'static str>,
-    /// `longhaul serve` takes part, beside sshd.
+    /// `longhaul serve` takes part, in addition to sshd.
     served: bool,
-    /// A longhaul at the far end takes part, beside sshd alone.
+    /// A longhaul at the far end takes part, in addition to sshd alone.
     both_ends: bool,
-    /// `longhaul dial` takes part, beside what reaches the host by itself.
+    /// `longhaul dial` takes part, in addition to direct connections.
     dialed: bool,
-    /// `longhaul wrap` takes part, beside what runs by itself.
+    /// `longhaul wrap` takes part, in addition to unwrapped programs.
     wrapped: bool,
-    /// The tool that is asked for something.
+    /// Tool to which the requirements apply.
     pub(crate) ours: &'static str,
     cipher: Option<&'static str>,
     plain: bool,
-    /// Numbers of connections and channels count here.
+    /// The scenario is part of the sweep over numbers of connections and channels.
     swept: bool,
     asked: &'static [Asked],
-    /// Instead, on the way down.
+    /// Requirements for downloads, if they differ.
     asked_down: Option<&'static [Asked]>,
 }
 
@@ -141,7 +141,7 @@ const BBR_PERMITTED: &[&str] = &[
     "bbr",
 ];
 
-/// Our own server beside sshd, one connection: what a byte costs both ends.
+/// longhaul's own server beside sshd, with one connection: the cost of a byte at both ends.
 const SERVED: Scenario = Scenario {
     content: Content::File(4 << 30),
     held: ONE,
@@ -154,7 +154,7 @@ const IPERF: &str = "iperf3 -P 8";
 
 const ONE: &[&str] = &["--connections", "1", "--channels", "1"];
 
-/// A path that is slower than zlib, where compression can pay.
+/// Path that is slower than zlib, so that compression can pay.
 const SLOW: Scenario = Scenario {
     lab: &["--rtt", "40ms", "--rate", "50Mbit", "--cc", "cubic"],
     rtt: Some(0.040),
@@ -163,7 +163,7 @@ const SLOW: Scenario = Scenario {
     ..PLAIN
 };
 
-/// The table.
+/// Returns all scenarios.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     let others = both_ends::SCENARIOS.iter().chain(programs::SCENARIOS);
     SCENARIOS.iter().chain(others)
@@ -235,7 +235,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "transatlantic-small-one",
         about: "1 Gbit/s at 114 ms, and a host that lets nobody log in twice: one connection.",
-        // Slow start takes two seconds, and the far end's send buffer allows 5,100 a second then.
+        // Slow start takes two seconds, and the far end's send buffer then allows 5,100 files per
+        // second.
         content: Content::Small {
             files: 40_000,
             size: 4096,
@@ -277,7 +278,7 @@ const SCENARIOS: &[Scenario] = &[
         about: "The same on one connection, as scp has it: what a byte costs this processor.",
         content: Content::File(4 << 30),
         held: &["--connections", "1", "--channels", "1"],
-        // 0.55 s/GB were asked for on a machine where scp takes 1.3.
+        // The requirement of 0.55 s/GB comes from a machine on which scp takes 1.3.
         asked: &[
             Asked::Times(1.35, "scp"),
             Asked::Cpu(0.55),
@@ -372,7 +373,7 @@ const SCENARIOS: &[Scenario] = &[
         name: "serve-transatlantic-scp",
         about: "1 Gbit/s at 114 ms, tuned TCP buffers: OpenSSH's scp to a server of ours, beside \
                 sshd.",
-        // Logging in and slow start take both of them three seconds.
+        // Login and slow start take three seconds with either tool.
         content: Content::File(2 << 30),
         limit: 300.0,
         ways: UP,
@@ -421,7 +422,7 @@ const SCENARIOS: &[Scenario] = &[
         swept: true,
         about: "1 Gbit/s at 100 ms, one packet in a hundred lost, and no congestion control but \
                 CUBIC.",
-        // Root may have BBR on a kernel that permits it to nobody else.
+        // Root may use BBR even if the kernel permits it to nobody else.
         held: &["--congestion", "cubic"],
         quick: Quick::Up(0.25),
         asked: &[Asked::Times(8.0, "scp"), Asked::Times(1.15, "mscp -n 16")],
@@ -435,7 +436,7 @@ const SCENARIOS: &[Scenario] = &[
         content: Content::File(1 << 30),
         reference_cc: Some("bbr"),
         asked: &[Asked::Times(0.8, "iperf3 -P 8")],
-        // The far side sends, and its congestion control is not ours to choose.
+        // The far side sends, and longhaul cannot choose its congestion control.
         asked_down: Some(&[]),
         ..LOSSY
     },
@@ -506,7 +507,7 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The published reports and where they are answered.
+/// Published reports of problems, and the scenarios that answer them.
 const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
     (
         1,
@@ -552,7 +553,7 @@ const CASES: &[(u32, &str, &[&str], Option<&str>)] = &[
     ),
 ];
 
-/// The cases, for the report.
+/// Returns the cases for the report.
 pub(crate) fn cases() -> Vec<Case> {
     CASES
         .iter()
@@ -566,12 +567,12 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 impl Scenario {
-    /// Its name in the report.
+    /// Returns the name in the report.
     pub(crate) fn name(&self, way: Way) -> String {
         format!("{}/{way}", self.name)
     }
 
-    /// What tools are asked to do.
+    /// Describes the task for the tools.
     pub(crate) fn ask(&self, way: Way) -> Ask {
         Ask {
             way,
@@ -594,7 +595,7 @@ impl Scenario {
         }
     }
 
-    /// Whether it runs.
+    /// Reports if the scenario runs.
     pub(crate) fn chosen(&self, settings: &Settings, way: Way) -> bool {
         let named = settings.wants_scenario(&self.name(way));
         let either = named.zip(settings.wants_scenario(self.name));
@@ -608,7 +609,7 @@ impl Scenario {
         })
     }
 
-    /// Its share of the full content.
+    /// Returns the share of the full content.
     pub(crate) fn share(&self, settings: &Settings) -> f64 {
         match (settings.preset, self.quick) {
             (Preset::Quick, Quick::Share(share) | Quick::Up(share)) => settings.scale * share,
@@ -616,7 +617,7 @@ impl Scenario {
         }
     }
 
-    /// When a run is ended, in seconds.
+    /// Returns the time limit of a run, in seconds.
     pub(crate) fn limit(&self, settings: &Settings) -> f64 {
         settings.limit.unwrap_or(match settings.preset {
             Preset::Full | Preset::Sweep => self.limit,
@@ -624,7 +625,7 @@ impl Scenario {
         })
     }
 
-    /// What is asked of longhaul.
+    /// Returns the requirements on longhaul.
     pub(crate) fn asked(&self, way: Way, settings: &Settings) -> Vec<Asked> {
         if settings.preset == Preset::Sweep {
             return vec![Asked::OfBest(0.95)];
@@ -639,7 +640,7 @@ impl Scenario {
     }
 }
 
-/// Prints the table, as much of it as anybody reads.
+/// Prints the scenarios until the reader closes the output.
 pub(crate) fn list() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for scenario in all() {

@@ -1,4 +1,4 @@
-//! The servers of the race that the lab does not start by itself, and the one on loopback.
+//! Servers of the race that the lab does not start itself, and those on loopback.
 
 use std::fs;
 use std::io;
@@ -14,17 +14,17 @@ use testkit::{ClientDir, KeyKind, KeyPair, Peer, PeerBuilder, port};
 use crate::job::{Server, ServerKind};
 use crate::tools::find;
 
-/// Where HPN-SSH's server listens on the far side of a lab.
+/// Port of HPN-SSH's server on the far side of a lab.
 const HPN_PORT: u16 = 2222;
-/// Where our own does.
+/// Port of `longhaul serve` on the far side of a lab.
 const SERVE_PORT: u16 = 2022;
-/// iperf3's own.
+/// Default port of iperf3.
 const IPERF_PORT: u16 = 5201;
 
 /// Servers and keys for the whole race.
 pub(crate) struct Servers {
     client: ClientDir,
-    /// On loopback, started when first needed.
+    /// sshd on loopback, started when first needed.
     stock: Option<(ClientDir, Peer)>,
     both_ends: Option<(ClientDir, Peer)>,
     hpn_loopback: Option<(Daemon, u16)>,
@@ -34,7 +34,7 @@ pub(crate) struct Servers {
     serve: Serve,
 }
 
-/// `longhaul serve`.
+/// Files of `longhaul serve`.
 struct Serve {
     folder: PathBuf,
     host_key: KeyPair,
@@ -53,7 +53,7 @@ impl Serve {
             &file("authorized_keys"),
             "--host-key",
             &self.host_key.private.display().to_string(),
-            // Counts for clients that are told so too.
+            // Applies only to clients that are told so too.
             "--insecure-none-mac",
         ];
         words.map(str::to_owned).to_vec()
@@ -67,8 +67,9 @@ struct Hpn {
 }
 
 impl Hpn {
-    /// The server's command line. As root it wants an account of its own for the time before
-    /// authentication, which it is lent: the machine's account files stay as they are.
+    /// Returns the server's command line. As root the server needs an account of its own for the
+    /// time before authentication, which it gets in a mount namespace: the machine's account files
+    /// stay unchanged.
     fn command(&self, config: &Path) -> io::Result<Vec<String>> {
         const ACCOUNT: &str = "hpnsshd";
         let mut words = Vec::new();
@@ -92,7 +93,7 @@ impl Hpn {
 }
 
 impl Servers {
-    /// With keys in `folder`.
+    /// Creates keys in `folder`.
     pub(crate) fn new(folder: &Path, programs: &[PathBuf]) -> io::Result<Self> {
         let hpn = match find(programs, "hpnsshd") {
             None => None,
@@ -128,8 +129,8 @@ impl Servers {
         })
     }
 
-    /// What the lab is asked to start, and the client's side of it where the lab does not tell.
-    /// `settings` are sshd's; $SCRATCH in them is a folder that was empty before the run.
+    /// Returns the command for the lab to start, and the client's side if the lab does not tell it.
+    /// `settings` are for sshd; $SCRATCH in them is a folder that was empty before the run.
     pub(crate) fn in_lab(
         &self,
         kind: ServerKind,
@@ -185,7 +186,7 @@ impl Servers {
         }
     }
 
-    /// A server on loopback.
+    /// Returns a server on loopback.
     pub(crate) fn on_loopback(&mut self, kind: ServerKind) -> io::Result<Server> {
         match kind {
             ServerKind::Stock | ServerKind::BothEnds => self.sshd_on_loopback(kind),
@@ -321,7 +322,7 @@ impl Servers {
         Ok(config)
     }
 
-    /// The client's side of a server that is ours to start, with its files in `folder`.
+    /// Writes the client's files for a server that this program starts, in `folder`.
     fn client_of(
         &self,
         folder: &Path,
@@ -360,7 +361,7 @@ impl Servers {
     }
 }
 
-/// A server that has said, in a line that begins so, that it listens.
+/// Starts a server, and waits for a log line that starts with `says`.
 fn started(name: &str, command: Command, log: &Path, says: &str) -> io::Result<Daemon> {
     let mut daemon = Daemon::start(name, command, log)?;
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -373,7 +374,7 @@ fn started(name: &str, command: Command, log: &Path, says: &str) -> io::Result<D
     }
 }
 
-/// What makes an sshd find the longhaul under test.
+/// Returns a PATH on which sshd finds the longhaul under test.
 fn path_with_longhaul() -> String {
     let program = longhaul_tests::longhaul();
     let folder = program.parent().unwrap_or_else(|| Path::new("/")).display();

@@ -1,43 +1,43 @@
-//! What the environment and the arguments choose.
+//! Settings from the environment and the arguments.
 
 use std::path::{Path, PathBuf};
 
 use testkit::missing::checkout;
 
-/// How much of the table runs.
+/// Selection of scenarios and tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preset {
-    /// Ends in about ten minutes on two cores: fewer scenarios, tools and bytes.
+    /// Fewer scenarios, tools and bytes: takes about ten minutes on two cores.
     Quick,
-    /// All of it, for hours.
+    /// Everything: takes hours.
     Full,
-    /// What longhaul chooses by itself beside fixed numbers of connections and channels, on the
-    /// paths where these count.
+    /// longhaul's own choice beside fixed numbers of connections and channels, on the paths on
+    /// which these matter.
     Sweep,
 }
 
-/// The choices.
+/// Settings of a race.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) preset: Preset,
     pub(crate) runs: u32,
-    /// Sizes and numbers of files are multiplied by this, on top of the preset.
+    /// Factor for sizes and numbers of files, in addition to the preset.
     pub(crate) scale: f64,
-    /// Globs; a name that one of them matches runs.
+    /// Globs; a scenario runs if one of them matches its name.
     scenarios: Option<Vec<String>>,
     tools: Option<Vec<String>>,
-    /// Where the files lie.
+    /// Folder for the files.
     pub(crate) memory: PathBuf,
-    /// Where results are kept.
+    /// Folder for the results.
     pub(crate) results: PathBuf,
-    /// Peers that were built rather than installed.
+    /// Folder with peers that were built rather than installed.
     pub(crate) peers: Option<PathBuf>,
-    /// Instead of each scenario's own, in seconds.
+    /// Time limit in seconds, instead of the one of each scenario.
     pub(crate) limit: Option<f64>,
 }
 
 impl Settings {
-    /// From `quick`, `full` or `sweep` and the environment.
+    /// Reads the settings from `quick`, `full` or `sweep` and the environment.
     pub(crate) fn from(arguments: &[String]) -> Result<Self, String> {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let preset = match words.as_slice() {
@@ -51,7 +51,7 @@ impl Settings {
                 );
             }
         };
-        // A sweep is not a race: what is compared with the last one lies apart.
+        // A sweep is not a race: its results are stored apart, for comparison with the last sweep.
         let (runs, results) = match preset {
             Preset::Quick | Preset::Full => (3.0, "results"),
             Preset::Sweep => (1.0, "results/sweep"),
@@ -77,17 +77,17 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether a scenario was chosen by name; None if nothing was.
+    /// Reports if a scenario was chosen by name; `None` if none was named.
     pub(crate) fn wants_scenario(&self, name: &str) -> Option<bool> {
         chosen(self.scenarios.as_deref(), name)
     }
 
-    /// The same of a tool.
+    /// Reports if a tool was chosen by name; `None` if none was named.
     pub(crate) fn wants_tool(&self, name: &str) -> Option<bool> {
         chosen(self.tools.as_deref(), name)
     }
 
-    /// In words, for the report.
+    /// Describes the settings for the report.
     pub(crate) fn shown(&self) -> String {
         let mut text = match self.preset {
             Preset::Quick => "quick".to_owned(),
@@ -110,8 +110,8 @@ impl Settings {
     }
 }
 
-/// What a tmpfs at `folder` says of its pages, if it says anything: it is most of what a file in
-/// memory costs whoever writes it.
+/// Returns the huge page setting of a tmpfs at `folder`, if it has one. It determines most of the
+/// cost of writing a file in memory.
 fn huge_pages(mounts: &str, folder: &Path) -> Option<String> {
     let mount = mounts
         .lines()
@@ -120,7 +120,7 @@ fn huge_pages(mounts: &str, folder: &Path) -> Option<String> {
             let (point, kind, options) = (words.nth(1)?, words.next()?, words.next()?);
             folder.starts_with(point).then_some((point, kind, options))
         })
-        // Of those at one place the last is seen.
+        // Of several mounts at one place, the last one is visible.
         .max_by_key(|(point, ..)| point.len())?;
     let (_, kind, options) = mount;
     let pages = options.split(',').find_map(|o| o.strip_prefix("huge="))?;
@@ -128,7 +128,7 @@ fn huge_pages(mounts: &str, folder: &Path) -> Option<String> {
 }
 
 fn chosen(globs: Option<&[String]>, name: &str) -> Option<bool> {
-    // A slash is part of a name here, not a border that a * stops at.
+    // A slash is part of a name here, and a * matches it.
     let name = name.replace('/', " ");
     Some(globs?.iter().any(|glob| {
         let glob = glob.replace('/', " ");

@@ -1,4 +1,4 @@
-//! The tools: what each is called, where it comes from, and its command for a scenario.
+//! Tools of the race: name, origin, and command for a scenario.
 
 mod commands;
 
@@ -11,26 +11,26 @@ use self::commands::*;
 use crate::job::ServerKind;
 use crate::settings::Settings;
 
-/// What a command is asked to do.
+/// Task for a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
     pub(crate) way: Way,
-    /// One file, else a tree.
+    /// Copies one file rather than a tree.
     pub(crate) file: bool,
-    /// Too little to speak of a rate.
+    /// Too small for a meaningful rate.
     pub(crate) tiny: bool,
-    /// `file` or `tree`, in $SRC and then in $DST.
+    /// Name in $SRC, and then in $DST: `file` or `tree`.
     pub(crate) name: &'static str,
     pub(crate) compress: bool,
-    /// Mark packets with this class.
+    /// DSCP class for the packets.
     pub(crate) dscp: Option<&'static str>,
-    /// What longhaul is held to.
+    /// Flags that limit longhaul.
     pub(crate) held: &'static [&'static str],
-    /// The tools that are compared; all that can if it names none.
+    /// Tools to compare; empty for all that can run the task.
     pub(crate) among: &'static [&'static str],
-    /// Whether there is an emulated path.
+    /// The path is emulated.
     pub(crate) path: bool,
-    /// Congestion control of iperf3's streams, where it is not the default.
+    /// Congestion control of iperf3's streams, if it is not the default.
     pub(crate) reference_cc: Option<&'static str>,
     /// `longhaul serve` takes part.
     pub(crate) served: bool,
@@ -40,35 +40,35 @@ pub(crate) struct Ask {
     pub(crate) dialed: bool,
     /// `longhaul wrap` takes part.
     pub(crate) wrapped: bool,
-    /// What ssh is told before all else.
+    /// First arguments of ssh.
     pub(crate) through: &'static [&'static str],
-    /// Instead of each tool's own choice.
+    /// Cipher, instead of each tool's own choice.
     pub(crate) cipher: Option<&'static str>,
-    /// Data are neither enciphered nor authenticated.
+    /// Data is neither encrypted nor authenticated.
     pub(crate) plain: bool,
 }
 
-/// A command with placeholders (see [`crate::job::Job`]), or why there is none.
+/// Command with placeholders (see [`crate::job::Job`]), or the reason why there is none.
 type Words = Result<Vec<String>, &'static str>;
 
 /// One tool.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
-    /// Programs it needs; the first is the one whose version counts.
+    /// Programs that it needs; the version of the first one is reported.
     programs: &'static [&'static str],
-    /// What makes the first tell its version.
+    /// Arguments with which the first program prints its version.
     version: &'static [&'static str],
-    /// Where it comes from.
+    /// Origin of the tool.
     from: &'static str,
     pub(crate) server: ServerKind,
-    /// Part of the quick preset.
+    /// The tool is part of the quick preset.
     pub(crate) quick: bool,
     command: fn(&Ask) -> Words,
-    /// Flags of its own, behind the first two words.
+    /// Flags of this variant, after the first two words.
     more: &'static [&'static str],
 }
 
-/// The table.
+/// All tools.
 pub(crate) const TOOLS: &[Tool] = &[
     LONGHAUL,
     Tool {
@@ -128,8 +128,8 @@ pub(crate) const TOOLS: &[Tool] = &[
         from: "Debian: rclone",
         server: ServerKind::Stock,
         quick: false,
-        // OpenSSH takes requests of 255 KiB; 64 of them fill a long path once many files or many
-        // streams are under way. What it checks and hashes before and after costs round trips.
+        // OpenSSH accepts requests of 255 KiB; 64 of them fill a long path once many files or
+        // streams are under way. rclone's checks and hashes before and after cost round trips.
         command: |ask| {
             rclone(
                 ask,
@@ -184,7 +184,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         from: "HPN-SSH, in LONGHAUL_PEERS/hpn-ssh",
         server: ServerKind::Hpn,
         quick: false,
-        // Its default is ChaCha20 on threads; this is AES-CTR on threads.
+        // The default is ChaCha20 on threads; this is AES-CTR on threads.
         command: |ask| {
             if !ask.served || ask.cipher.is_some() || ask.plain {
                 return Err("its default is raced here");
@@ -203,7 +203,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         ..LONGHAUL
     },
     Tool {
-        // What it does by itself.
+        // longhaul with its own choice.
         name: "longhaul auto",
         server: ServerKind::BothEnds,
         quick: false,
@@ -329,7 +329,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
 ];
 
-/// What [`TOOLS`] begins with.
+/// First entry of [`TOOLS`].
 const LONGHAUL: Tool = Tool {
     name: "longhaul",
     programs: &["longhaul"],
@@ -341,7 +341,7 @@ const LONGHAUL: Tool = Tool {
     more: &[],
 };
 
-/// Longhaul as it is, and with connections and channels fixed.
+/// longhaul with its own choice, and with fixed numbers of connections and channels.
 macro_rules! sweep {
     ($($connections:literal x $channels:literal),*) => {
         &[LONGHAUL, $(Tool {
@@ -354,13 +354,13 @@ macro_rules! sweep {
     };
 }
 
-/// The settings that what longhaul chooses by itself is held against.
+/// Fixed settings against which longhaul's own choice is compared.
 pub(crate) const SWEEP: &[Tool] = sweep![
     1 x 1, 1 x 2, 1 x 4, 2 x 1, 2 x 2, 2 x 4, 4 x 1, 4 x 2, 4 x 4, 8 x 1, 8 x 2, 8 x 4, 12 x 1,
     12 x 2, 12 x 4
 ];
 
-/// Where programs are looked for before PATH.
+/// Returns the folders that are searched before PATH.
 pub(crate) fn folders(settings: &Settings) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let longhaul = longhaul_tests::longhaul();
@@ -373,7 +373,7 @@ pub(crate) fn folders(settings: &Settings) -> Vec<PathBuf> {
     folders
 }
 
-/// A program in those folders, or on PATH.
+/// Finds a program in those folders, or on PATH.
 pub(crate) fn find(folders: &[PathBuf], program: &str) -> Option<PathBuf> {
     folders
         .iter()
@@ -383,7 +383,7 @@ pub(crate) fn find(folders: &[PathBuf], program: &str) -> Option<PathBuf> {
 }
 
 impl Tool {
-    /// Its command for a scenario.
+    /// Returns the tool's command for a task.
     pub(crate) fn command(&self, ask: &Ask) -> Words {
         let mut words = (self.command)(ask)?;
         let at = words.len().min(2);
@@ -391,7 +391,7 @@ impl Tool {
         Ok(words)
     }
 
-    /// What the report says of it: its version, or what is missing.
+    /// Describes the tool for the report: its version, or what is missing.
     pub(crate) fn described(&self, folders: &[PathBuf]) -> measure::Tool {
         let absent = self
             .programs
@@ -438,7 +438,7 @@ mod tests {
                             if tool.server != ServerKind::Iperf {
                                 assert!(text.contains("$SRC") && text.contains("$DST"), "{text}");
                             }
-                            // tar's -C has a folder, ssh's has none.
+                            // The -C of tar takes a folder, the -C of ssh has no argument.
                             let flags = text.replace("tar -C", "tar").replace("-C bbr", "");
                             let compresses = flags.contains(" -C") || flags.contains(" -z");
                             assert_eq!(ask.compress, compresses, "{}: {text}", tool.name);

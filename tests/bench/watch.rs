@@ -1,4 +1,4 @@
-//! What is watched while a tool runs: the bytes on the path, and the server's processor time.
+//! Measurements while a tool runs: the bytes on the path, and the server's processor time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use measure::Point;
 use testkit::daemon::descendants;
 use testkit::process::{cpu_time, own_cpu_time};
 
-/// A curve of more points is thinned out.
+/// Maximum number of points of a curve; longer ones are thinned out.
 const MOST_POINTS: usize = 160;
 
-/// Counts bytes of this network namespace until it is stopped.
+/// Counts the bytes of this network namespace until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Point>>,
 }
 
 impl Watch {
-    /// From now on. `up` counts what leaves, else what arrives.
+    /// Starts to count. `up` counts bytes that leave, otherwise those that arrive.
     pub(crate) fn start(up: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -49,7 +49,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// The curve until now.
+    /// Stops, and returns the curve.
     pub(crate) fn stop(self) -> Vec<Point> {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -57,7 +57,8 @@ impl Watch {
     }
 }
 
-/// Bytes of all interfaces in /proc/net/dev; loopback counts where it is the only one in use.
+/// Returns the bytes of all interfaces in /proc/net/dev; loopback counts only if no other is in
+/// use.
 fn bytes(up: bool) -> u64 {
     let text = std::fs::read_to_string("/proc/net/dev").unwrap_or_default();
     let column = if up { 8 } else { 0 };
@@ -67,13 +68,13 @@ fn bytes(up: bool) -> u64 {
         .sum()
 }
 
-/// 10^6 bytes of the payload a second between the moment half of the path's bytes had passed and
-/// the one where 99 % had: connecting and closing are not in it.
+/// Returns the rate in MB/s of payload between the moments at which 50 % and 99 % of the path's
+/// bytes had passed, which excludes connecting and closing.
 pub(crate) fn last_half_rate(curve: &[Point], payload: u64) -> Option<f64> {
     rate_between(curve, payload, 0.5, 0.99)
 }
 
-/// The same between two shares of the path's bytes.
+/// Returns the rate in MB/s of payload between two shares of the path's bytes.
 pub(crate) fn rate_between(curve: &[Point], payload: u64, from: f64, to: f64) -> Option<f64> {
     let total = curve.last()?.1 as f64;
     let at = |part: f64| {
@@ -88,12 +89,12 @@ pub(crate) fn rate_between(curve: &[Point], payload: u64, from: f64, to: f64) ->
     (seconds > 0.2).then(|| payload as f64 * (to - from) / 1e6 / seconds)
 }
 
-/// The server's processes.
+/// Process of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerProcess(pub(crate) u32);
 
 impl ServerProcess {
-    /// Finds the server that the lab around this process started: a child of one of our
+    /// Finds the server that the lab around this process has started: a child of one of our
     /// ancestors, or of one of their other children.
     pub(crate) fn in_lab() -> Option<Self> {
         const NAMES: [&str; 4] = ["sshd", "hpnsshd", "iperf3", "longhaul"];
@@ -108,7 +109,7 @@ impl ServerProcess {
             if !NAMES.contains(&name.as_str()) || ours.contains(pid) {
                 continue;
             }
-            // The nearest common ancestor is the lab; what runs beside it does not count.
+            // The nearest common ancestor is the lab; processes outside it do not count.
             let near = ancestors(*pid).find_map(|a| ours.iter().position(|own| *own == a));
             if let Some(near) = near
                 && best.is_none_or(|best| (near, *pid) < best)
@@ -119,12 +120,12 @@ impl ServerProcess {
         best.map(|(_, pid)| Self(pid))
     }
 
-    /// Processor time of it and of the children it has waited for.
+    /// Returns the processor time of the process and of the children that it has waited for.
     pub(crate) fn cpu(self) -> Option<Duration> {
         cpu_time(self.0)
     }
 
-    /// Waits until its processes for connections are gone, which then count towards it.
+    /// Waits until the processes of its connections are gone, whose time is then included.
     pub(crate) fn settle(self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline {
@@ -138,18 +139,18 @@ impl ServerProcess {
     }
 }
 
-/// Processor time of a server, and of its processes for connections though nobody waits for them
-/// and counts it, as with longhaul's: of each what it had when last looked at.
+/// Processor time of a server and of its connection processes, even if no parent waits for these
+/// and adds up their time, as with longhaul's server: the last sample of each one counts.
 pub(crate) struct Spent {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Duration>,
 }
 
-/// Between looks; what a process does after the last one is missing.
+/// Interval between samples; time after a process's last sample is missed.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Spent {
-    /// From now on.
+    /// Starts to measure.
     pub(crate) fn start(server: ServerProcess) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -176,7 +177,7 @@ impl Spent {
         Self { stop, thread }
     }
 
-    /// Until now.
+    /// Stops, and returns the time so far.
     pub(crate) fn stop(self) -> Option<Duration> {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -184,7 +185,7 @@ impl Spent {
     }
 }
 
-/// Process id, parent and name of each process.
+/// Returns process id, parent and name of each process.
 fn processes() -> Vec<(u32, u32, String)> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_last_half_leaves_the_start_and_the_end_out() {
-        // Slow for 5 s, then 100 bytes a second until 10 s, then nothing for a while.
+        // Slow for 5 s, then 100 bytes per second until 10 s, then nothing for a while.
         let mut curve: Vec<Point> = (0..=5)
             .map(|t| Point(f64::from(t), 10 * t as u64))
             .collect();
@@ -219,7 +220,8 @@ mod tests {
 
     #[test]
     fn what_a_child_used_that_nobody_waited_for_counts() {
-        // The outer shell stays; the inner one works for a while and is then forgotten.
+        // The outer shell stays; the inner one works for a while, and its time is not added to the
+        // parent's.
         let work = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let script = format!("trap '' CHLD; (exec sh -c '{work}') & sleep 60");
         let mut shell = std::process::Command::new("sh")

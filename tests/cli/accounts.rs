@@ -1,7 +1,8 @@
-//! `longhaul serve --listen` as root: every account of the machine, each in a process of its own.
+//! `longhaul serve --listen` as root: every account of the machine can log in, each in a process of
+//! its own.
 //!
-//! The accounts exist for the server alone: it is started where /etc/passwd, /etc/group and
-//! /etc/shadow are files of the test's (mount namespaces), so that the machine's stay as they are.
+//! The accounts exist for the server alone: it runs in a mount namespace in which /etc/passwd,
+//! /etc/group and /etc/shadow are files of the test, so that the machine's files stay unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,7 @@ use testkit::daemon::Daemon;
 use testkit::tree::write_file;
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing};
 
-/// Name, number of user and group, shell, password in shadow.
+/// Name, id of user and group, shell, and password field in shadow.
 const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
     ("alice", 54_001, "/bin/sh", "*"),
     ("bob", 54_002, "/bin/sh", "*"),
@@ -27,7 +28,7 @@ const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
     ("gone", 54_004, "/usr/sbin/nologin", "*"),
     ("shellless", 54_005, "/no/such/shell", "*"),
 ];
-/// A group that alice is in beside her own.
+/// Group that alice is in besides her own.
 const STAFF: u32 = 54_100;
 
 pub(crate) struct Machine {
@@ -35,22 +36,22 @@ pub(crate) struct Machine {
     pub(crate) port: u16,
     pub(crate) key: KeyPair,
     other: KeyPair,
-    /// Goes last.
+    /// Dropped last.
     folder: TempDir,
 }
 
 impl Machine {
-    /// `None`, after saying so, where accounts cannot be made up.
+    /// Starts the server; `None`, after reporting the skip, if accounts cannot be emulated.
     pub(crate) fn start(flags: &[&str]) -> Option<Self> {
         Self::start_as(None, flags)
     }
 
-    /// The same, where the server is an ordinary user's.
+    /// Starts the server as an ordinary user.
     pub(crate) fn start_as(user: Option<&str>, flags: &[&str]) -> Option<Self> {
         Self::start_in(user, &[], flags)
     }
 
-    /// The same with these in its environment.
+    /// Starts the server with environment variables.
     pub(crate) fn start_in(
         user: Option<&str>,
         environment: &[(&str, &Path)],
@@ -79,7 +80,7 @@ impl Machine {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
         command.arg(folder.path()).envs(environment.iter().copied());
-        // Paths may be relative to it.
+        // Paths may be relative to this folder.
         command.current_dir(folder.path());
         if let Some(user) = user {
             command.args([
@@ -139,7 +140,7 @@ impl Machine {
             .arg(format!("{user}@127.0.0.1"))
     }
 
-    /// A command, as ssh asks for it.
+    /// Runs a command as ssh requests it.
     pub(crate) fn ssh(&self, user: &str, command: &str) -> Outcome {
         let known = format!("UserKnownHostsFile={}", self.path("known").display());
         let run = Run::new("ssh").args(["-T", "-F", "none", "-p", &self.port.to_string()]);
@@ -151,14 +152,14 @@ impl Machine {
         run.stdin("").run()
     }
 
-    /// Commands that may fail.
+    /// Runs sftp commands that may fail.
     fn sftp(&self, user: &str, commands: &[&str]) -> Outcome {
         let lines: Vec<String> = commands.iter().map(|line| format!("-{line}\n")).collect();
         let run = self.sftp_with(&self.key, user, &["-b", "-"]);
         run.stdin(lines.concat()).run()
     }
 
-    /// The one process that serves a connection, once what is being started or ending is.
+    /// Returns the one process that serves a connection, after others have started or ended.
     pub(crate) fn only_one(&self) -> u32 {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -171,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Processes that wait for whoever comes.
+    /// Returns the preforked processes that wait for clients.
     fn all_ready(&self) -> Vec<u32> {
         let serving = self.daemon.serving();
         let mut all = self.daemon.descendants();
@@ -179,14 +180,15 @@ impl Machine {
         all
     }
 
-    /// Those of them that are this user's: root's is the template of the accounts'.
+    /// Returns the preforked processes of this user; root's is the fork server of the accounts'
+    /// processes.
     fn ready(&self, uid: &str) -> Vec<u32> {
         let mut all = self.all_ready();
         all.retain(|pid| fact(*pid, "Uid").is_some_and(|ids| ids[0] == uid));
         all
     }
 
-    /// A process of the server that is this user's, once there is one.
+    /// Waits for a process of the server that runs as this user, and returns it.
     pub(crate) fn process_of(&self, uid: u32) -> u32 {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -202,7 +204,7 @@ impl Machine {
     }
 }
 
-/// The inodes of a process's sockets.
+/// Returns the inodes of a process's sockets.
 fn sockets(pid: u32) -> BTreeSet<String> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).expect("root may");
     let leads = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -210,7 +212,7 @@ fn sockets(pid: u32) -> BTreeSet<String> {
     leads.filter(|leads| leads.starts_with("socket:")).collect()
 }
 
-/// A line of /proc/PID/status.
+/// Returns a field of /proc/PID/status.
 pub(crate) fn fact(pid: u32, name: &str) -> Option<Vec<String>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -271,11 +273,12 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
     for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
         is(set, &["0000000000000000"]);
     }
-    // The process before the login is gone, and the account's is no one's to look into.
+    // The unprivileged process from before the login is gone, and nobody else can inspect the
+    // account's.
     assert_eq!(machine.only_one(), pid);
     let mem = fs::metadata(format!("/proc/{pid}/mem")).expect("it runs");
     assert_eq!(mem.uid(), 0, "it is dumpable");
-    // Nor does it have what the clients of others come by, which the template has.
+    // It also lacks the sockets by which other clients arrive, which the fork server has.
     let mine = sockets(pid);
     assert_eq!(mine.len(), 2, "its client and its monitor: {mine:?}");
     let templates = sockets(machine.ready("0")[0]);
@@ -284,14 +287,15 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
     drop(session);
 }
 
-/// The template has read nothing and knows nobody; the next client's process is what it will be but
-/// for the filter, which knows no descriptor that is received.
+/// The fork server has read nothing and knows no client. The process for the next client is
+/// confined except for the filter, which it gets later: the filter lists descriptors that are not
+/// received yet.
 #[test]
 fn what_stands_ready_has_given_up_what_it_can() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
-    // One login, so that there is something to be left behind.
+    // One login, so that there is something to leave behind.
     machine.sftp("alice", &["pwd"]).expect_code(0);
     let template = machine.ready("0")[0];
     let words = |pid: u32, name: &str| fact(pid, name).unwrap_or_default();
@@ -324,7 +328,7 @@ fn logins_leave_nothing_behind() {
         return;
     };
     let held = || {
-        // A thread is a little longer there than its process.
+        // A thread outlives its process by a moment there.
         std::thread::sleep(Duration::from_millis(300));
         let until = Instant::now() + Duration::from_secs(20);
         while !machine.daemon.serving().is_empty() || machine.all_ready().len() != 2 {
@@ -345,7 +349,7 @@ fn logins_leave_nothing_behind() {
     for n in 0..20 {
         let user = ["alice", "bob", "locked", "nobody-at-all"][n % 4];
         machine.sftp(user, &["pwd"]);
-        // Whoever says nothing, and goes.
+        // A client that sends nothing and leaves.
         drop(TcpStream::connect(("127.0.0.1", machine.port)));
     }
     // A client that was turned away may read for two seconds why.
@@ -360,7 +364,8 @@ fn what_stands_ready_is_replaced_when_it_ends() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
-    // It is not started again at once where it ends at once.
+    // A process that ends right after its start is not replaced at once, so that the test waits for
+    // a second.
     std::thread::sleep(Duration::from_millis(1100));
     let before = machine.all_ready();
     assert_eq!(before.len(), 2, "{before:?}");
@@ -375,7 +380,8 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         kill_process(pid, Signal::KILL).expect("root may");
     }
     machine.sftp("alice", &["pwd"]).expect_code(0);
-    // An account's process does not outlive what it was made of, which would end it with the server.
+    // An account's process does not outlive the fork server, which would otherwise end it together
+    // with the server.
     let until = Instant::now() + Duration::from_secs(20);
     while fact(account, "Uid").is_some() {
         assert!(Instant::now() < until, "it is still there");
@@ -420,7 +426,7 @@ fn what_comes_before_a_login_is_read_by_a_process_that_may_nothing() {
         let words: Vec<_> = line.expect("it is listed").split_whitespace().collect();
         assert_eq!(words[..2], ["0", "0"], "{limit}");
     }
-    // Nothing but its client, its monitor and /dev/null.
+    // Only its client, its monitor and /dev/null.
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).expect("root may") {
         let leads = fs::read_link(entry.expect("it").path()).expect("root may");
         let leads = leads.display().to_string();
@@ -429,7 +435,7 @@ fn what_comes_before_a_login_is_read_by_a_process_that_may_nothing() {
             "{leads}"
         );
     }
-    // The host key is not there: neither in its memory nor to be opened.
+    // The host key is neither in its memory nor in an open file.
     let key = fs::read_to_string(machine.path("host")).expect("our key");
     let inner: String = key.lines().skip(3).take(1).collect();
     let environ = fs::read(format!("/proc/{pid}/environ")).expect("root may");
@@ -477,7 +483,7 @@ fn nobody_reaches_what_is_others() {
     assert!(!Path::new("/etc/planted").exists());
     let hers = fs::metadata(machine.home("alice").join("hers")).expect("it is there");
     assert_eq!((hers.uid(), hers.gid()), (54_001, 54_001));
-    // A group beside her own counts for her, and not for bob.
+    // A supplementary group of alice counts for her, and not for bob.
     let shared = shared.display().to_string();
     machine.sftp("bob", &[&get(&shared)]);
     assert!(!got.exists());
@@ -515,7 +521,8 @@ fn a_root_is_opened_for_each_account_and_nothing_leads_out() {
     }
     let outcome = machine.sftp("alice", &["pwd", "ls -l"]).expect_code(0);
     assert!(outcome.out().contains("Remote working directory: /\n"));
-    // Gone while it is served: the next one reads why, and who is there stays.
+    // If the root is removed while it is served, the next client gets the reason, and existing ones
+    // stay.
     fs::remove_dir_all(&root).expect("ours");
     let outcome = machine.sftp("alice", &["pwd"]);
     assert!(!outcome.success(), "{outcome}");
@@ -552,11 +559,12 @@ fn whoever_may_not_log_in_learns_nothing_else() {
         let log = machine.daemon.log();
         assert!(log.contains(why), "{user}:\n{log}");
     }
-    // authorized_keys that others may change lets nobody in.
+    // An authorized_keys that others may write admits nobody.
     let keys = machine.home("bob").join(".ssh/authorized_keys");
     fs::set_permissions(&keys, fs::Permissions::from_mode(0o666)).expect("ours");
     assert_eq!(refused("bob", &machine.key), known);
-    // Read with the account's rights: a link of bob's to root's file opens nothing.
+    // The file is read with the account's permissions: a link of bob's to root's file gives no
+    // access.
     let roots = machine.path("roots-keys");
     write_file(&roots, machine.key.public_line().as_bytes());
     fs::set_permissions(&roots, fs::Permissions::from_mode(0o600)).expect("ours");
@@ -608,7 +616,7 @@ fn sessions_of_accounts_are_served_to_the_end() {
     write_file(&file, &content);
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
     let back = machine.path("back");
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let slow = machine.sftp_with(&machine.key, "alice", &["-l", "8000", "-b", "-"]);
     let running = slow.stdin(format!("get file {}\n", back.display())).spawn();
     let begun = || fs::metadata(&back).is_ok_and(|m| m.len() > 0);
@@ -619,8 +627,8 @@ fn sessions_of_accounts_are_served_to_the_end() {
     assert_eq!(machine.daemon.ends_within(Duration::from_secs(20)), Some(0));
 }
 
-/// Before the login it is as confined as root's, but for another user and another root; behind it
-/// there is no process more.
+/// An ordinary user's server is confined before the login like root's, except for user and root
+/// folder. After the login there is no further process.
 #[test]
 fn an_ordinary_users_server_is_confined_before_a_login_too() {
     let Some(machine) = Machine::start_as(Some("alice"), &[]) else {
@@ -650,7 +658,7 @@ fn an_ordinary_users_server_is_confined_before_a_login_too() {
     assert!(machine.daemon.log().contains("alice's alone"));
 }
 
-/// All connections were one account's, and others saw a bare reset.
+/// An account cannot take all connections. Before this, others got a bare reset.
 #[test]
 fn one_account_leaves_room_for_others() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -661,8 +669,8 @@ fn one_account_leaves_room_for_others() {
         return;
     };
     let login = |user: &str| machine.sftp_with(&machine.key, user, &[]);
-    // Two of eight places are for those who log in; an account has four times as many of the other six
-    // as it leaves free.
+    // Two of eight places are kept for clients that log in. One account may have four times as many
+    // of the other six as it leaves free.
     let mut held = Vec::new();
     for _ in 0..4 {
         let session = login("alice").in_terminal().spawn();
@@ -676,7 +684,7 @@ fn one_account_leaves_room_for_others() {
         "{told}"
     );
     login("bob").stdin("").run().expect_code(0);
-    // Silent connections take no place that is kept for those who log in.
+    // Silent connections take no place that is kept for clients that log in.
     let at = ("127.0.0.1", machine.port);
     let silent = (0..8).filter_map(|_| TcpStream::connect(at).ok());
     let silent: Vec<TcpStream> = silent.collect();

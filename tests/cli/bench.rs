@@ -11,7 +11,7 @@ use longhaul_tests::{Scene, Silent, longhaul};
 use serde_json::Value;
 use testkit::{ClientDir, Outcome, PeerBuilder, PeerKind, Run};
 
-/// `longhaul bench FLAGS`, with the client's files.
+/// Prepares `longhaul bench FLAGS` with the client's files.
 fn bench(scene: &Scene, flags: &[&str]) -> Run {
     let dir = &scene.client.dir;
     dir.run(longhaul())
@@ -33,7 +33,7 @@ fn strings<'a>(rows: &'a Value, member: &str) -> Vec<&'a str> {
     rows.iter().filter_map(|row| row[member].as_str()).collect()
 }
 
-/// Ciphers of rows that have a run.
+/// Returns the ciphers of rows that have a run.
 fn measured(result: &Value) -> Vec<&str> {
     let rows = result["rows"].as_array().expect("rows");
     let ran = rows
@@ -43,8 +43,8 @@ fn measured(result: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Nothing is left in memory or in a folder that was not there before. What other tests have there
-/// now will go.
+/// Asserts that nothing is left in memory or in a folder that was not there before. Files of
+/// concurrent tests are waited for.
 #[track_caller]
 fn nothing_left(folder: &Path, before: &[String]) {
     assert_eq!(ours_in(folder), [""; 0], "{}", folder.display());
@@ -68,7 +68,8 @@ fn ours_in(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Each cipher that we have and the server too is measured, and each other of its is named.
+/// Checks that each cipher that client and server share is measured, and each other one of the
+/// server is named.
 fn every_cipher(kind: PeerKind, common: &[&str]) {
     let Some(scene) = Scene::start(kind) else {
         return;
@@ -262,7 +263,7 @@ fn what_it_leaves_is_what_it_found_and_a_page() {
         !result["advice"].as_array().expect("advice").is_empty(),
         "{outcome}"
     );
-    // The shell of this server tells its time.
+    // The shell of this server reports its processor time.
     assert!(
         result["host"]["far_cpu"]
             .as_str()
@@ -274,7 +275,7 @@ fn what_it_leaves_is_what_it_found_and_a_page() {
     assert!(html.contains("<svg") && html.contains("aes128-gcm"));
     nothing_left(&scene.path("disk"), &before);
     assert_eq!(ours_in(&scene.path("there")), [""; 0]);
-    // What was found is kept with the host.
+    // The result is stored in the host memory.
     let hosts = scene.client.dir.path().join("cache/longhaul/hosts");
     let files = fs::read_dir(&hosts).expect("a memory").flatten();
     let kept: String = files
@@ -317,10 +318,10 @@ fn with_longhaul_at_both_ends_there_is_zstd() {
     assert!(zstd["trouble"].is_null(), "{outcome}");
 }
 
-/// Whether more than what comes before the first run has been done.
+/// Reports if more was done than what precedes the first run.
 fn has_measured(scene: &Scene) -> bool {
     let log = scene.peer.log();
-    // The look at the other end, two tiny copies, and a try whether longhaul is there.
+    // The probe of the far end, two tiny copies, and a check for a longhaul there.
     log.matches("Accepted publickey").count() >= 12
 }
 
@@ -362,13 +363,13 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     drop(peer);
     let outcome = running.wait().expect_code(255);
     let errors = outcome.err();
-    // How long it takes is said at the start, and then why it ended.
+    // The expected duration is printed first, and the reason for the end last.
     let outlook = errors.lines().next().unwrap_or_default();
     assert!(outlook.contains("for up to 10 min"), "{outcome}");
     assert_eq!(errors.lines().count(), 2, "{outcome}");
     let result = json(&outcome);
     assert!(result["partial"].is_string(), "{outcome}");
-    // What may be left there is named, for whoever comes to it again.
+    // Files that may be left at the far end are named, so that the user can remove them.
     let warnings = result["warnings"].as_array().expect("an array").iter();
     let named = warnings.filter_map(|w| w.as_str()?.split_once(" may be left on "));
     let removed = named.filter(|(path, _)| {
@@ -428,7 +429,7 @@ fn a_wrong_key_is_one_error() {
     outcome.expect_err(&["permission denied", "key offered: "]);
 }
 
-/// Tells threads to stop when it goes out of scope.
+/// Tells threads to stop when dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -453,7 +454,7 @@ fn a_busy_machine_is_noticed_and_two_results_are_compared() {
     };
     let stop = AtomicBool::new(false);
     let (first, result) = thread::scope(|scope| {
-        // The scope waits for the threads where the run fails as well.
+        // The scope waits for the threads even if the run fails.
         let _stops = Stops(&stop);
         for _ in 0..2 {
             scope.spawn(|| {

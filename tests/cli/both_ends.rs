@@ -1,4 +1,4 @@
-//! A longhaul at the far end, behind a stock sshd: used where it is, done without where it is not.
+//! longhaul at the far end behind a stock sshd: used if it is there, and not needed otherwise.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use testkit::delay_proxy::Way;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed};
 
-/// Enough for asking to be worth it.
+/// Makes a tree that is large enough for the check for longhaul to pay.
 fn make_tree(ends: &BothEnds) {
     Tree::small_files(1, 60).make(&ends.scene.path("from"));
     write_file(
@@ -18,7 +18,7 @@ fn make_tree(ends: &BothEnds) {
     );
 }
 
-/// Up and down again; all is there as it was each time.
+/// Copies up and down again, and checks that everything arrived each time.
 #[track_caller]
 fn copies(ends: &BothEnds, flags: &[&str]) -> [Outcome; 2] {
     for folder in ["to", "back"] {
@@ -44,7 +44,7 @@ fn assert_depth(outcome: &Outcome, depth: &str) {
     assert_eq!(far_end(outcome)["depth"], depth, "{outcome}");
 }
 
-/// What the stock server was used for, and why.
+/// Asserts that the stock server was used, and the reason.
 #[track_caller]
 fn assert_stock(outcome: &Outcome, reason: &str) {
     assert_depth(outcome, "stock");
@@ -64,7 +64,7 @@ fn it_is_found_on_the_path_and_used_at_once_the_next_time() {
     assert_depth(&up, "exec");
     assert_eq!(far_end(&up)["software"], env!("CARGO_PKG_VERSION"), "{up}");
     assert_depth(&down, "exec");
-    // The first run began on the stock server; the second had no need of it.
+    // The first run started on the stock server; the second did not need it.
     let (_, stock) = ends.started();
     let [again, _] = copies(&ends, &["--connections=1"]);
     assert_depth(&again, "exec");
@@ -90,13 +90,13 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     let run = ends.scene.client.cp().arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
     assert!(!said.err().contains("longhaul"), "{said}");
-    // Unless somebody insists, who is told.
+    // With --far-end=exec, longhaul is looked for again, and a message says that there is none.
     let run = ends.scene.client.cp().arg("--far-end=exec");
     let run = run.arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
     assert!(said.err().contains("since there is no longhaul"), "{said}");
     assert_eq!(ends.started().0, asked + 1);
-    // It is found where it has come meanwhile.
+    // A longhaul that was installed meanwhile is found.
     ends.install();
     let [up, down] = copies(&ends, &["--far-end=exec"]);
     assert_depth(&up, "exec");
@@ -142,7 +142,7 @@ fn one_that_has_vanished_is_done_without() {
     let [up, down] = copies(&ends, &[]);
     assert_stock(&up, "there is no longhaul at the far end");
     assert_stock(&down, "within the last day");
-    // What was remembered of it is gone: the third did not ask.
+    // The host memory records that the longhaul is gone: the third run did not look for it.
     let (asked, _) = ends.started();
     copies(&ends, &[]);
     assert_eq!(ends.started().0, asked);
@@ -169,7 +169,7 @@ fn what_startup_files_print_is_passed_over() {
     }
 }
 
-/// What answers in its place, and what is said of it.
+/// Programs in longhaul's place, and the reason that is reported for each.
 const IMPOSTORS: [(&str, &str); 7] = [
     ("exit 3", "status 3"),
     ("exec yes", "is no longhaul's"),
@@ -194,13 +194,13 @@ fn an_impostor_disturbs_nothing() {
     make_tree(&ends);
     for (script, reason) in IMPOSTORS {
         ends.install_script(script);
-        // Asked for beside what works.
+        // Requested, beside a working stock server.
         let [up, _] = copies(&ends, &["--far-end=exec"]);
         assert_depth(&up, "stock");
         let said = far_end(&up)["reason"].to_string();
         assert!(said.contains(reason), "{script}: {said}");
         assert_eq!(up.err(), "", "{script}: {up}");
-        // In the place of one that answered the last time.
+        // In the place of a longhaul that worked the last time.
         ends.install();
         let [_, down] = copies(&ends, &["--far-end=exec"]);
         assert_depth(&down, "exec");
@@ -236,7 +236,8 @@ fn one_that_never_answers_keeps_nothing_waiting() {
 fn an_account_that_is_given_nothing_but_sftp_keeps_it() {
     let server = testkit::missing::sftp_server();
     let server = server.map(|path| path.display().to_string());
-    // sshd refuses the one by itself, and runs the other whatever is asked for.
+    // With the first forced command sshd refuses every other command; with the second it runs the
+    // SFTP server whatever is requested.
     let forced = [
         (Some("internal-sftp".to_owned()), "ended with status 1"),
         (server, "its own SFTP server whatever is asked for"),
@@ -270,7 +271,8 @@ fn a_server_that_allows_one_channel_gives_it_to_the_stock_server() {
     }
 }
 
-/// `sftp-server -d`: a name without a slash would be another file there.
+/// `sftp-server -d` sets another start folder, so that a relative path would name another file at
+/// longhaul.
 #[test]
 fn paths_that_begin_elsewhere_keep_the_stock_server() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -311,14 +313,14 @@ fn nobody_asks_for_one_small_file_or_where_it_is_told_not_to() {
     let [up, _] = copies(&ends, &["--far-end=stock"]);
     assert_stock(&up, "--far-end=stock");
     assert_eq!(ends.started().0, 0, "{}", ends.scene.peer.log());
-    // What is remembered is used for it all the same.
+    // The remembered longhaul is used nevertheless.
     copies(&ends, &[]);
     assert_depth(&copy(&[]), "exec");
     let refused = ends.cp(&["--far-end=exec", "-D", "true", "a", "h:b"]).run();
     refused.expect_code(2).expect_err(&["--far-end"]);
 }
 
-/// The processes that serve at the far end.
+/// Returns the processes that serve at the far end.
 fn serving(ends: &BothEnds) -> Vec<u32> {
     let is = |pid: &u32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -374,7 +376,7 @@ fn one_that_dies_in_the_middle_is_replaced_by_the_stock_server() {
     }
 }
 
-/// The account's home is another's for commands there: what is sent goes nowhere else.
+/// Sets another home for commands of the account, so that uploads of the program go nowhere else.
 fn with_home() -> Option<(BothEnds, tempfile::TempDir)> {
     let home = longhaul_tests::scratch();
     let cache = format!("XDG_CACHE_HOME={}", home.path().display());
@@ -389,7 +391,8 @@ fn it_is_sent_ahead_used_there_and_removed() {
     };
     make_tree(&ends);
     let bin = home.path().join("longhaul/bin");
-    // Slow enough for the answer to come: a sum of the whole program is made before it.
+    // Slow enough for the answer to arrive first: a checksum of the whole program is made before
+    // it.
     let slow = ["--bootstrap", "--limit=2MB"];
     let bootstrap = |flags: &[&str]| {
         let dir = &ends.scene.client.dir;
@@ -419,10 +422,10 @@ fn it_is_sent_ahead_used_there_and_removed() {
     };
     assert_eq!(mode(&bin), 0o700);
     assert_eq!(mode(&home.path().join("longhaul")), 0o700);
-    // It is remembered without the flag.
+    // The program is remembered and used without the flag.
     let [up, _] = copies(&ends, &[]);
     assert_depth(&up, "exec");
-    // What is not what was sent is not started.
+    // A program that differs from the one sent is not started.
     let mut bytes = fs::read(&sent).expect("it can be read");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -432,7 +435,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
         .expect("our file");
     let [up, _] = copies(&ends, &[]);
     assert_stock(&up, "was altered");
-    // And what is gone is not called absent.
+    // A program that was removed is not reported as "never there".
     let again = bootstrap(&[]);
     assert!(again.err().contains("longhaul is there now"), "{again}");
     fs::remove_file(&sent).expect("our file");
@@ -442,10 +445,10 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert!(sent.err().contains("longhaul is there now"), "{sent}");
     let [up, _] = copies(&ends, &slow);
     assert_depth(&up, "exec");
-    // A direct connection is not said to need one on the PATH.
+    // A direct connection does not require one on the PATH.
     let [up, _] = copies(&ends, &["--far-end=direct", "--limit=2MB"]);
     assert_depth(&up, "direct");
-    // And removed.
+    // `--remove` deletes it.
     let removed = bootstrap(&["--remove"]);
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());

@@ -1,5 +1,5 @@
-//! `longhaul serve --listen` and certificates of users, made by ssh-keygen, shown by OpenSSH's clients
-//! and our own.
+//! `longhaul serve --listen` and user certificates made by ssh-keygen, presented by OpenSSH's
+//! clients and by longhaul.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -13,7 +13,8 @@ use testkit::{KeyKind, KeyPair, Run};
 use crate::accounts::Machine;
 use crate::serving::openssh;
 
-/// A server whose authorized_keys names an authority alone, and a client that has a key of a kind.
+/// Server whose authorized_keys lists only a certificate authority, and a client with a key of a
+/// given type.
 struct Signed {
     scene: Scene,
     ca: KeyPair,
@@ -38,14 +39,14 @@ impl Signed {
         signed
     }
 
-    /// Lets in what these options, in front of the authority's key, let in.
+    /// Sets the options in front of the authority's key.
     fn authorize(&self, options: &str) {
         let file = self.scene.peer.folder().join("authorized_keys");
         let line = format!("{options} {}\n", self.ca.public_line());
         write_file(&file, line.as_bytes());
     }
 
-    /// Whether sftp gets in.
+    /// Reports if sftp can log in.
     fn enters(&self) -> bool {
         let run = openssh(&self.scene, "sftp").arg("peer").stdin("");
         let outcome = run.run();
@@ -54,7 +55,7 @@ impl Signed {
         outcome.success()
     }
 
-    /// The log is told why.
+    /// Asserts that the login is refused and the log has the reason.
     #[track_caller]
     fn is_refused(&self, why: &str) {
         let before = self.scene.peer.log().len();
@@ -155,7 +156,7 @@ fn what_a_certificate_says_is_honoured_or_it_is_refused() {
             &["-O", "critical:surprise@example.org=1"],
             Some("the critical option surprise@example.org, which cannot be honoured here"),
         ),
-        // SHA-1.
+        // Signature with SHA-1.
         (&user, &["-t", "ssh-rsa"], Some("is not properly signed")),
     ] {
         signed.ca.certify(&signed.key, principal, arguments);
@@ -204,7 +205,7 @@ fn options_of_an_authoritys_line_hold_for_its_certificates() {
             Some(why) => signed.is_refused(why),
         }
     }
-    // The authority's own key opens nothing, nor does another's certificate.
+    // The authority's own key gives no access, nor does a certificate of another authority.
     signed.authorize("cert-authority,principals=\"staff\"");
     assert!(signed.enters());
     let other = KeyPair::generate(signed.scene.scratch.path(), "other", KeyKind::Ed25519);
@@ -295,10 +296,10 @@ fn trusted_authorities_let_into_the_accounts_they_name() {
     }
     let log = machine.daemon.log();
     assert!(log.contains("the certificate does not name bob"), "{log}");
-    // Where keys of the account let in, they do so as ever.
+    // Accounts with plain keys still admit them.
     let run = machine.sftp_with(&machine.key, "bob", &["-b", "-"]);
     run.stdin("pwd\n").run().expect_code(0);
-    // An account's own authorities let into that account alone, whatever they write.
+    // An account's own authorities admit to that account only, whatever names they certify.
     let own = KeyPair::generate(folder.path(), "own", KeyKind::Ed25519);
     let keys = machine.home("bob").join(".ssh/authorized_keys");
     let line = format!("cert-authority {}\n", own.public_line());
@@ -307,7 +308,7 @@ fn trusted_authorities_let_into_the_accounts_they_name() {
     own.certify_user(&key, "alice,bob");
     assert!(enters("bob"), "{}", machine.daemon.log());
     assert!(!enters("alice"));
-    // A list that others may change lets nobody in.
+    // A list that others may write admits nobody.
     ca.certify_user(&key, "alice");
     assert!(enters("alice"));
     fs::set_permissions(&list, fs::Permissions::from_mode(0o666)).expect("ours");

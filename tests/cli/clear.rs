@@ -1,4 +1,5 @@
-//! Without a cipher, between `longhaul cp` and `longhaul serve --listen`: only where both were told so.
+//! Transfers without a cipher between `longhaul cp` and `longhaul serve --listen`: only if both
+//! were told so.
 
 use std::fs;
 
@@ -10,13 +11,13 @@ use testkit::{DelayProxy, Seed};
 
 const CLEAR: &str = "NOT ENCRYPTED";
 const UNPROVEN: &str = "NOT AUTHENTICATED";
-/// Whoever is told by the server's log.
+/// Warning in the server's log.
 const TOLD: &str = "NOT ENCRYPTED: the client and this server were told to do without";
 
 const CIPHER: &str = "--insecure-none-cipher";
 const MAC: &str = "--insecure-none-mac";
 
-/// Our server with these flags; None where the program under test is scp.
+/// Starts longhaul's server with these flags; `None` if the program under test is scp.
 fn serving(flags: &[&str]) -> Option<Scene> {
     let scene = Scene::with(PeerBuilder::longhaul(longhaul(), flags.iter().copied()));
     let scene = scene.expect("longhaul is there");
@@ -25,7 +26,7 @@ fn serving(flags: &[&str]) -> Option<Scene> {
     (!scene.client.is_scp()).then_some(scene)
 }
 
-/// A copy there and one back; what the client said of each, and what the server wrote of both.
+/// Copies a file up and down; returns the client's output for each, and the server's log for both.
 fn there_and_back(scene: &Scene, flags: &[&str]) -> (Vec<String>, Vec<String>) {
     let before = scene.peer.log().len();
     let (file, back) = (scene.path("file"), scene.path("back"));
@@ -59,7 +60,7 @@ fn where_both_were_told_there_is_no_cipher_and_both_say_so() {
         let Some(scene) = serving(&[server]) else {
             return;
         };
-        // Whatever -q says.
+        // Even with -q.
         for flags in [&[client][..], &[client, "-q"]] {
             let (said, told) = there_and_back(&scene, flags);
             for said in said {
@@ -70,13 +71,14 @@ fn where_both_were_told_there_is_no_cipher_and_both_say_so() {
             let kept = |line: &String| line.contains("mac=\"hmac-sha2-");
             assert!(told.iter().all(|line| kept(line) == mac), "{told:?}");
         }
-        // It is said once, before anybody comes, as well.
+        // The server also warns once at its start, before any client.
         let log = scene.peer.log();
         assert!(log.contains("will NOT BE ENCRYPTED"), "{log}");
     }
 }
 
-/// Nobody reads what nobody seals, and what AES-GCM seals it reads from where it is.
+/// Without cipher and MAC, file data is sent straight from the kernel's pages, and AES-GCM encrypts
+/// it straight from them; with a MAC alone it is copied into packets.
 #[test]
 fn files_stay_where_they_are_as_long_as_the_cipher_bears_it() {
     for (flag, stay, words) in [
@@ -91,7 +93,7 @@ fn files_stay_where_they_are_as_long_as_the_cipher_bears_it() {
         assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
         let log = scene.peer.log();
         assert_eq!(log.matches(&line(stay)).count(), 2, "{log}");
-        // Before the cipher was renounced.
+        // Before the cipher was disabled.
         let sealed = line("UntilSealed");
         let words = "encrypted from where the kernel has them";
         assert!(said.iter().all(|said| said.contains(words)), "{said:?}");
@@ -131,8 +133,8 @@ fn where_one_end_was_not_told_everything_is_encrypted() {
     assert!(told.is_empty(), "{told:?}");
 }
 
-/// What is neither sealed nor authenticated is sent from the file's own pages: what they have become may not
-/// pass for what was in the file.
+/// Data without cipher and MAC is sent from the file's own pages. If the file changes meanwhile,
+/// its new content must not pass for the old.
 #[test]
 fn a_file_that_shrinks_while_it_is_sent_from_where_it_is() {
     let Some(mut scene) = serving(&[MAC]) else {
@@ -155,7 +157,7 @@ fn a_file_that_shrinks_while_it_is_sent_from_where_it_is() {
             Way::Up => (file.clone().into_os_string(), scene.remote("copy")),
             Way::Down => (scene.remote(name), copy.clone().into_os_string()),
         };
-        // Nor does anybody look whether they become smaller.
+        // Compression is not tried either.
         let flags = ["--connections", "1", "--compress=never", MAC];
         let running = scene.client.cp().args(flags);
         let running = running.arg(from).arg(to).spawn();
@@ -174,8 +176,8 @@ fn a_file_that_shrinks_while_it_is_sent_from_where_it_is() {
                 );
             }
             false => {
-                // Who sent it goes on over another connection. A server has none, and this client makes none
-                // where little was copied yet.
+                // The sender continues over another connection. A server cannot open one, and this
+                // client does not if little has been copied yet.
                 assert!(way == Way::Down, "{outcome}");
                 assert!(matches!(outcome.code, Some(1 | 255)), "{outcome}");
                 outcome.expect_err(&[name]);

@@ -1,4 +1,4 @@
-//! `longhaul serve --listen` to programs that people mount and synchronize with.
+//! `longhaul serve --listen` with programs for mounting and synchronizing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,7 +19,7 @@ fn with_flags(flags: &[&str]) -> Scene {
     Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
 }
 
-/// Whether a program is installed; says so where it is not.
+/// Reports if a program is installed; otherwise reports the skip.
 fn has(program: &str) -> bool {
     let found = missing::find_program(program).is_some();
     if !found {
@@ -56,7 +56,7 @@ fn rclone_copies_there_and_back_and_checks() {
     if !has("rclone") {
         return;
     }
-    // Of Debian 12: 1.60, with Go's library of its time.
+    // Debian 12 has version 1.60, with Go's SSH library of that time.
     let scene = with_flags(&["--old-clients"]);
     Tree::full(4).make(&scene.path("tree"));
     let rclone = || {
@@ -161,8 +161,8 @@ fn a_client_of_go_s_sftp_package_does_all_it_can() {
     run.arg(scene.path("folder")).run().expect_code(0);
 }
 
-/// Of the clients' own makers. Which scripts there are, and what they cannot say of us:
-/// docs/design/0006-serve.md.
+/// OpenSSH's own test scripts. docs/design/0006-serve.md lists the scripts, and what they cannot
+/// check for longhaul.
 #[test]
 fn openssh_s_own_scripts_for_sftp_pass() {
     let script = "openssh-source/regress/test-exec.sh";

@@ -1,8 +1,8 @@
-//! A wall clock that jumps, beneath `longhaul serve --listen`.
+//! Jumps of the wall clock under `longhaul serve --listen`.
 //!
-//! An ordinary user's server has all but the process before the login in one process, whose clock can be
-//! made another (tests/peers/other_clock.c). Not so what root's server starts: that has nothing of its
-//! environment. It is the same code.
+//! An ordinary user's server has everything except the process before the login in one process,
+//! whose clock can be replaced (tests/peers/other_clock.c). That does not work for the processes
+//! that root's server starts, which do not inherit its environment; they run the same code.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -17,8 +17,8 @@ use crate::accounts::Machine;
 
 const YEAR: i64 = 365 * 86_400;
 
-/// Where it goes, nobody who is there is sent away, and nobody waits for it; who comes is let in by the
-/// time that it says.
+/// A jump of the clock disconnects no existing client and delays none; new clients are checked
+/// against the new time.
 #[test]
 fn a_clock_that_jumps_ends_nothing_and_is_what_keys_expire_by() {
     let Some(cc) = missing::find_program("cc") else {
@@ -58,7 +58,7 @@ fn a_clock_that_jumps_ends_nothing_and_is_what_keys_expire_by() {
     let mut idle = session(&[]).in_terminal().spawn();
     assert!(idle.shows("sftp>"), "{}", machine.daemon.log());
     let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let slow = session(&["-l", "8000", "-b", "-"]);
     let running = slow.stdin(format!("get file {}\n", back.display())).spawn();
     let begun = || fs::metadata(&back).is_ok_and(|m| m.len() > 0);
@@ -86,7 +86,7 @@ fn a_clock_that_jumps_ends_nothing_and_is_what_keys_expire_by() {
     assert!(fs::read(&back).expect("it") == content);
     idle.type_in("pwd\n");
     assert!(idle.shows("Remote working directory"), "{log}");
-    // Who has said nothing yet has a minute, whatever a clock says.
+    // A client that has sent nothing yet has a minute, independent of the clock.
     stranger.write_all(b"SSH-2.0-x\r\n").expect("it is there");
     let time = Some(Duration::from_secs(20));
     stranger.set_read_timeout(time).expect("a timeout");

@@ -1,4 +1,5 @@
-//! Files that stand at the receiving end in an older form, with a server of ours at the far end.
+//! Delta transfers of files that the receiving end has in an older version, with longhaul's server
+//! at the far end.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +15,7 @@ use crate::serving::served;
 
 const SIZE: usize = 20_000_000;
 
-/// An older form under `distance/file`, and a newer one under `new/file`.
+/// Creates an older version at `distance/file` and a newer one at `new/file`.
 fn two_forms(scene: &Scene) -> Vec<u8> {
     let old = Seed::new(4).bytes(SIZE);
     let mut new = old.clone();
@@ -76,7 +77,7 @@ fn it_is_done_where_it_pays_and_can_be() {
     let Some(scene) = served("") else { return };
     let stock = Scene::with(PeerBuilder::openssh());
     let cases: [(Option<&Scene>, &[&str]); 4] = [
-        // Between two processes of one machine it does not.
+        // Between two processes of one machine delta does not pay.
         (Some(&scene), &[]),
         (Some(&scene), &["--delta", "--no-delta"]),
         (Some(&scene), &["--delta", "--inplace"]),
@@ -84,7 +85,7 @@ fn it_is_done_where_it_pays_and_can_be() {
     ];
     for (scene, flags) in cases {
         let Some(scene) = scene else { continue };
-        // On a crowded machine no answer may come within 10 ms, which is a long path then.
+        // On a busy machine no answer may arrive within 10 ms, which counts as a long path.
         let mut tries = 0;
         let (new, said) = loop {
             let new = two_forms(scene);
@@ -115,7 +116,8 @@ fn a_drop_box_is_asked_for_nothing_of_what_it_has() {
     is_there(&scene.path("far/file"), &Seed::new(4).bytes(SIZE));
 }
 
-/// The first visit to a host: the server's own SFTP server is there at once, the longhaul later.
+/// On the first visit to a host, the server's own SFTP server is available at once and longhaul
+/// later.
 #[test]
 fn it_waits_for_a_longhaul_that_nobody_knew_of() {
     let Some(both) = BothEnds::start() else {
@@ -131,7 +133,7 @@ fn it_waits_for_a_longhaul_that_nobody_knew_of() {
     is_there(&scene.path("far/file"), &new);
 }
 
-/// A newer form under `distance/file`, and an older one under `here/file`.
+/// Creates a newer version at `distance/file` and an older one at `here/file`.
 fn two_forms_down(scene: &Scene) -> Vec<u8> {
     let new = two_forms(scene);
     fs::create_dir_all(scene.path("here")).expect("our folder");
@@ -175,7 +177,7 @@ fn a_download_is_rebuilt_where_it_pays_and_can_be() {
     let Some(scene) = served("") else { return };
     let stock = Scene::with(PeerBuilder::openssh());
     let cases: [(Option<&Scene>, &[&str]); 4] = [
-        // Between two processes of one machine it does not.
+        // Between two processes of one machine delta does not pay.
         (Some(&scene), &[]),
         (Some(&scene), &["--delta", "--no-delta"]),
         (Some(&scene), &["--delta", "--inplace"]),

@@ -1,5 +1,5 @@
-//! `longhaul dial` under OpenSSH's programs and under longhaul itself, with ProxyUseFdpass and
-//! without.
+//! `longhaul dial` under OpenSSH's programs and under longhaul itself, with and without
+//! ProxyUseFdpass.
 
 use std::fs;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ fn dialing(fdpass: bool, flags: &str) -> Option<Scene> {
     Some(scene)
 }
 
-/// How many of ours run below ssh while it talks.
+/// Counts longhaul's processes below ssh while it communicates.
 const LOOK: &str = "sleep 0.2; pgrep -c -P $PPID -f '[l]onghaul dial'";
 
 #[test]
@@ -103,7 +103,7 @@ fn git_fetches_through_it() {
     assert_eq!(fs::read(clone.join("file")).expect("it"), b"content");
 }
 
-/// The point of handing over: nothing of ours carries a byte, and ssh sees the real address.
+/// With ProxyUseFdpass, no process of longhaul carries a byte, and ssh sees the real address.
 #[test]
 fn nothing_is_left_of_it_when_ssh_has_the_socket() {
     for fdpass in [true, false] {
@@ -146,7 +146,7 @@ fn a_shared_connection_goes_through_it_once() {
 #[test]
 fn longhaul_takes_the_socket_as_ssh_does() {
     for fdpass in [true, false] {
-        // By itself it hands over to ssh alone.
+        // By default longhaul hands the socket over to ssh only.
         let flags = if fdpass { "--fdpass always" } else { "" };
         let Some(scene) = dialing(fdpass, flags) else {
             return;
@@ -203,7 +203,7 @@ fn who_refuses_is_named_and_who_is_silent_is_given_up() {
     let outcome = dial(&["--congestion", "none-such", "127.0.0.1", "1"]);
     outcome.expect_code(2).expect_err(&["none-such"]);
 
-    // A listener whose queue is full answers no further SYN.
+    // A listener with a full queue answers no further SYN.
     let silent = Silent::start();
     let port = silent.port().to_string();
     let words = ["--connect-timeout", "1", "127.0.0.1", &port];
@@ -230,7 +230,7 @@ fn a_reader_that_has_enough_and_an_end_of_input_end_it() {
     echo.join().expect("it has ended");
 }
 
-/// What is printed is what ssh takes.
+/// The printed lines work in ssh_config.
 #[test]
 fn the_lines_for_ssh_config_lead_through_it() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {

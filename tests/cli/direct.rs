@@ -1,5 +1,5 @@
-//! Data connections that go straight to a longhaul at the far end (`--far-end=direct`), and what
-//! happens where they cannot.
+//! Direct data connections to a longhaul at the far end (`--far-end=direct`), and what happens if
+//! they are impossible.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,10 +16,10 @@ use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Outcome, Run, Seed};
 
-/// What `-v` says when they are used.
+/// Message of `-v` if direct connections are used.
 const USED: &str = "data go over a direct connection";
 
-/// An sshd whose users find `longhaul` along a PATH of their own.
+/// sshd whose users find `longhaul` on a PATH of their own.
 struct Far {
     scene: Scene,
     bin: tempfile::TempDir,
@@ -39,14 +39,14 @@ impl Far {
         Some(Self { scene, bin })
     }
 
-    /// With longhaul there.
+    /// Starts it with longhaul installed.
     fn start() -> Option<Self> {
         let far = Self::with(PeerBuilder::openssh())?;
         far.install("exec", "");
         Some(far)
     }
 
-    /// `longhaul` there is a script that does something `before` it becomes longhaul.
+    /// Installs a script that runs `before` and then longhaul.
     fn install(&self, before: &str, flags: &str) {
         let real = longhaul();
         self.script(&format!("{before} {} \"$@\" {flags}", real.display()));
@@ -54,7 +54,7 @@ impl Far {
 
     fn script(&self, text: &str) {
         let file = self.bin.path().join("longhaul");
-        // Where the fixture's SFTP server begins.
+        // Start folder of the test's SFTP server.
         let home = self.scene.peer.home().display();
         write_file(&file, format!("#!/bin/sh\ncd {home}\n{text}\n").as_bytes());
         let all = fs::Permissions::from_mode(0o755);
@@ -63,19 +63,19 @@ impl Far {
         fs::set_permissions(self.bin.path(), folder).expect("our folder");
     }
 
-    /// `longhaul` there says this in place of what it would, and then listens to nothing.
+    /// Installs a script that prints this instead of longhaul's answer, and does not listen.
     fn says(&self, what: &[u8]) {
         let file = self.bin.path().join("said");
         write_file(&file, what);
         self.script(&format!("cat {}; exec cat >/dev/null", file.display()));
     }
 
-    /// It says that it waits there, and will prove to be `key`.
+    /// Installs a script that claims to listen at `port` with the host key `key`.
     fn claims(&self, port: u16, key: &PrivateKey) {
         self.claims_blob(port, key.public_blob());
     }
 
-    /// The same of a public key.
+    /// Installs a script that claims to listen at `port` with this public host key.
     fn claims_blob(&self, port: u16, host_key: &[u8]) {
         let user = self.scene.peer.user().as_bytes();
         let message = Listening {
@@ -95,7 +95,7 @@ impl Far {
             .timeout(Duration::from_secs(60))
     }
 
-    /// A file there and back.
+    /// Copies a file up and down.
     fn there_and_back(&self, flags: &[&str]) -> [Outcome; 2] {
         let content = Seed::new(7).bytes(9_000_001);
         write_file(&self.scene.path("file"), &content);
@@ -112,7 +112,7 @@ impl Far {
         [up, down]
     }
 
-    /// It is copied without them, and this is why.
+    /// Asserts that files are copied without direct connections, for this reason.
     #[track_caller]
     fn goes_on_without(&self, why: &str) {
         for outcome in self.there_and_back(&[]) {
@@ -134,7 +134,7 @@ fn used(outcomes: [Outcome; 2]) {
     }
 }
 
-/// Processes that have `word` among the words they were started with.
+/// Returns processes with `word` among their arguments.
 fn with_word(word: &str) -> Vec<u32> {
     let all = names_in(Path::new("/proc")).into_iter();
     let pids = all.filter_map(|name| name.to_str()?.parse::<u32>().ok());
@@ -163,7 +163,7 @@ fn data_go_straight_both_ways_and_take_one_login() {
     assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
 }
 
-/// Ciphers, MACs and KexAlgorithms of ssh_config hold for every connection, whoever is at its end.
+/// Ciphers, MACs and KexAlgorithms of ssh_config apply to every connection, including direct ones.
 #[test]
 fn what_protects_them_is_what_the_user_allows() {
     let Some(far) = Far::start() else { return };
@@ -187,7 +187,7 @@ fn a_server_that_allows_one_session_and_one_login_is_enough() {
     far.install("exec", "");
     used(far.there_and_back(&["--connections=3", "--channels=2"]));
     assert_eq!(far.logins(), 2, "{}", far.scene.peer.log());
-    // And where there is none, the one session is the SFTP server's.
+    // Without longhaul, the one session is used for the SFTP server.
     far.script("exit 3");
     far.goes_on_without("no direct connection");
 }
@@ -247,7 +247,7 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
     far.says(b"something else altogether\n");
     far.script("printf 'something else'; exit 0");
     far.goes_on_without("no direct connection");
-    // What never ends is not longhaul either.
+    // Endless output is not longhaul either.
     far.script("yes");
     far.goes_on_without("nothing that longhaul serve --once says");
 }
@@ -255,13 +255,13 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
 #[test]
 fn another_machine_at_the_port_is_refused() {
     let Some(far) = Far::start() else { return };
-    // The key that was told is not that of the server there.
+    // The announced key is not that of the server at the port.
     let told = PrivateKey::generate_ed25519().unwrap();
     far.claims(far.scene.peer.port(), &told);
     far.goes_on_without("another machine answers at the port of the direct connection");
 }
 
-/// What leaves with the login is lost with it, and done again.
+/// Requests sent together with a login are lost if it is refused, and are repeated.
 #[test]
 fn a_server_that_refuses_the_key_after_all_is_left() {
     let Some(far) = Far::start() else { return };
@@ -269,7 +269,7 @@ fn a_server_that_refuses_the_key_after_all_is_left() {
     let Some(other) = Scene::with(other) else {
         return;
     };
-    // It is the very longhaul that was told, with other keys.
+    // The announced longhaul, with other keys.
     let line = other.peer.host_keys()[0].public_line();
     let blob = line.split_whitespace().nth(1).expect("type and key");
     let blob = BASE64_STANDARD.decode(blob).expect("a public key");
@@ -293,7 +293,7 @@ fn a_closed_port_costs_next_to_nothing() {
 #[test]
 fn a_firewall_that_drops_is_given_up_soon() {
     let Some(far) = Far::start() else { return };
-    // A listener whose queue is full takes no SYN and says nothing.
+    // A listener with a full queue accepts no SYN and reports nothing.
     let silent = Silent::start();
     far.claims(silent.port(), &PrivateKey::generate_ed25519().unwrap());
     let began = Instant::now();
@@ -337,7 +337,7 @@ fn a_port_range_is_kept_to() {
 #[test]
 fn nothing_is_left_when_the_login_is_ended_in_between() {
     let Some(far) = Far::start() else { return };
-    // So that they can be told from those of other tests.
+    // Distinguishes these processes from those of other tests.
     let mine = far.bin.path().join("mine");
     fs::create_dir(&mine).expect("our folder");
     let root = format!("--root={}", "/");
@@ -361,14 +361,14 @@ fn nothing_is_left_when_the_login_is_ended_in_between() {
     drop(running);
 }
 
-/// What is copied where nobody said how.
+/// Size of a file that is copied directly by default.
 const LARGE: usize = 60_000_000;
 
 #[test]
 fn by_itself_a_large_copy_moves_over_without_a_pause() {
     let Some(far) = Far::start() else { return };
     let run = |from: std::ffi::OsString, to: std::ffi::OsString| {
-        // Slow enough for a connection to come in time.
+        // Slow enough for a direct connection to be opened in time.
         let run = far.scene.client.cp().args(["-vv", "--limit", "30M"]);
         run.arg(from).arg(to).run().expect_code(0)
     };
@@ -387,7 +387,7 @@ fn by_itself_a_large_copy_moves_over_without_a_pause() {
 #[test]
 fn a_port_that_was_closed_is_not_tried_by_itself_within_a_day() {
     let Some(far) = Far::start() else { return };
-    // Told by the longhaul there, and closed on the way.
+    // Announced by the longhaul there, and blocked on the way.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);

@@ -1,4 +1,4 @@
-//! `longhaul serve --once` itself, over pipes, and OpenSSH's client at its port.
+//! `longhaul serve --once` over pipes, with OpenSSH's client at its port.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -84,7 +84,7 @@ impl Once {
         self.say(&begin.to_bytes());
     }
 
-    /// What it says next.
+    /// Returns the next message of the server.
     fn hears(&mut self) -> Answered {
         loop {
             if let Some(message) = self.frames.next_message().expect("a message") {
@@ -126,7 +126,7 @@ impl Once {
         }
     }
 
-    /// It and what it has started.
+    /// Returns the process and its descendants.
     fn family(&self) -> Vec<u32> {
         let mut found = vec![self.child.id()];
         let all = names_in(Path::new("/proc")).into_iter();
@@ -143,7 +143,7 @@ impl Once {
         found
     }
 
-    /// All of it is gone.
+    /// Asserts that all of its processes end.
     #[track_caller]
     fn ends(mut self, family: &[u32]) {
         let end = Instant::now() + Duration::from_secs(10);
@@ -165,7 +165,7 @@ impl Drop for Once {
     }
 }
 
-/// OpenSSH's client there, which knows the host and has nothing but `key`.
+/// Prepares OpenSSH's client, which knows the host and has only `key`.
 fn client(program: &str, at: &At, key: &KeyPair) -> Run {
     let options = [
         format!("UserKnownHostsFile={}", at.known_hosts.display()),
@@ -209,17 +209,17 @@ fn each_key_lets_in_once_and_nobody_else_comes_in() {
     let (other, other_blob) = once.key("other");
     let (strange, _) = once.key("strange");
     let at = once.listens(&[&blob]);
-    // Nobody has told this one.
+    // This key was not announced to the server.
     let outcome = sftp(&once, &at, &strange, &at.user);
     assert!(outcome.err().contains("Permission denied"), "{outcome}");
-    // Nor is anybody else let in with the right one, which is not used up.
+    // The right key admits only the right user, and is not used up by a wrong attempt.
     let outcome = sftp(&once, &at, &key, "somebody-else");
     assert!(outcome.err().contains("Permission denied"), "{outcome}");
     sftp(&once, &at, &key, &at.user).expect_code(0);
-    // Replayed.
+    // The key is used a second time.
     let outcome = sftp(&once, &at, &key, &at.user);
     assert!(outcome.code != Some(0), "{outcome}");
-    // More come over the same channel; there is no shell, no command and no forwarding.
+    // More keys are sent over the same channel. There is no shell, no command and no forwarding.
     let keys = direct_control::write_keys([&other_blob[..]]);
     once.say(
         &More {
@@ -257,17 +257,17 @@ fn nothing_is_forwarded() {
 
 #[test]
 fn it_ends_with_its_channel_wherever_that_ends() {
-    // Before anything was said.
+    // The input ends before any message.
     let mut once = Once::start(&[]);
     let family = once.family();
     drop(once.input.take());
     once.ends(&family);
-    // In the middle of a message.
+    // The input ends in the middle of a message.
     let mut once = Once::start(&[]);
     once.input.as_mut().unwrap().write_all(&[0, 0, 0]).unwrap();
     drop(once.input.take());
     once.ends(&[]);
-    // While it waits.
+    // The input ends while the server listens.
     let mut once = Once::start(&[]);
     let (_, blob) = once.key("key");
     let at = once.listens(&[&blob]);
@@ -276,7 +276,7 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     drop(once.input.take());
     once.ends(&family);
     assert!(TcpStream::connect(("127.0.0.1", at.port)).is_err());
-    // While somebody is logging in.
+    // The input ends while a client logs in.
     let mut once = Once::start(&[]);
     let (_, blob) = once.key("key");
     let at = once.listens(&[&blob]);
@@ -286,7 +286,7 @@ fn it_ends_with_its_channel_wherever_that_ends() {
     let family = once.family();
     drop(once.input.take());
     once.ends(&family);
-    // And where it is killed.
+    // The server is killed.
     let mut once = Once::start(&[]);
     let (_, blob) = once.key("key");
     let at = once.listens(&[&blob]);
@@ -302,7 +302,7 @@ fn connections_end_with_the_channel() {
     let mut once = Once::start(&[]);
     let (key, blob) = once.key("key");
     let at = once.listens(&[&blob]);
-    // An SFTP server that somebody has open.
+    // A client has an SFTP session open.
     let mut open = Command::new("ssh");
     let args = words(&[&"-F", &"none"]);
     let mut sftp = open
@@ -391,7 +391,7 @@ fn it_waits_at_ipv6_too() {
     let mut ident = [0; 4];
     stranger.read_exact(&mut ident).unwrap();
     assert_eq!(&ident, b"SSH-");
-    // And nowhere else.
+    // The server does not listen on other addresses.
     assert!(TcpStream::connect(("127.0.0.1", at.port)).is_err());
 }
 

@@ -1,6 +1,7 @@
-//! Each command of README.md and docs/guide runs as it stands there.
+//! Runs each command of README.md and docs/guide as it is printed.
 //!
-//! Hosts of the documents are one throwaway sshd, `/srv/` is a scratch folder, and ports are free ones.
+//! Hosts in the documents are one temporary sshd, `/srv/` is a scratch folder, and ports are free
+//! ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,7 +47,7 @@ const ELSEWHERE: [(&str, &str); 9] = [
     ),
 ];
 
-/// Commands that run until they are ended, with what they print once they listen.
+/// Commands that run until they are ended, with the output that shows that they listen.
 const SERVERS: [(&str, &str); 2] = [
     ("longhaul serve --listen", "listening"),
     ("longhaul relay 9022 host:22", "listening"),
@@ -90,7 +91,7 @@ fn every_documented_command_runs() {
     assert!(ran >= 20, "only {ran} commands were found");
 }
 
-/// All commands, page by page and in their order: later ones use what earlier ones made.
+/// Returns all commands, page by page in their order: later ones use results of earlier ones.
 fn documented() -> Vec<Documented> {
     let guide = checkout().join("docs/guide");
     let mut pages: Vec<PathBuf> = fs::read_dir(&guide)
@@ -118,7 +119,7 @@ fn documented() -> Vec<Documented> {
     pages.into_iter().flat_map(of_page).collect()
 }
 
-/// Files and programs that the documents take for granted.
+/// Files and programs that the documents assume.
 struct Ground<'a> {
     scene: &'a Scene,
     programs: PathBuf,
@@ -144,7 +145,7 @@ impl<'a> Ground<'a> {
         let config = fs::read_to_string(scene.client.dir.config()).expect("ssh_config");
         let named = config.replace("Host peer", "Host host far backup peer");
         fs::write(scene.path("ssh_config"), named).expect("our file");
-        // In the lab `far` is the lab's own server, which ssh_config there names.
+        // In the lab, `far` is the lab's own server, which the lab's ssh_config names.
         let script = format!(
             "#!/bin/sh\ncommand=$1; shift\n[ \"$command\" != cp ] || [ -n \"$LONGHAUL_LAB_CONFIG\" ] || \
              exec '{program}' cp -F '{config}' \"$@\"\nexec '{program}' \"$command\" \"$@\"\n",
@@ -209,7 +210,7 @@ impl<'a> Ground<'a> {
             .timeout(Duration::from_secs(60))
     }
 
-    /// Starts a command that serves, waits until it listens, and ends it.
+    /// Starts a server command, waits until it listens, and ends it.
     fn serves(&self, command: &str, listening: &str, at: &str) {
         let running = self.run(&format!("exec {command}")).spawn();
         assert!(

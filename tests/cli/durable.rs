@@ -1,4 +1,4 @@
-//! `--fsync` where the far end is longhaul: small files as sets, and the names of everything.
+//! `--fsync` with longhaul at the far end: sets of small files, and the names of everything.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -22,7 +22,7 @@ fn thousands_of_small_files_are_durable_in_seconds_and_as_they_were() {
         let bytes = Seed::new(n).bytes(n as usize % 5_000);
         write_file(&from.join(format!("{}/{n}", n % 40)), &bytes);
     }
-    // Between them what goes in other requests.
+    // Between the small files, larger ones that use other requests.
     for n in 0..3 {
         let bytes = Seed::new(n).bytes(400_000);
         write_file(&from.join(format!("{n}/large")), &bytes);
@@ -30,7 +30,8 @@ fn thousands_of_small_files_are_durable_in_seconds_and_as_they_were() {
     }
     let to = ends.scene.path("to");
     fs::create_dir(&to).expect("ours");
-    // Once new, and once over what is there, on a connection that goes straight to our server.
+    // Once to a new target and once over existing files, on a direct connection to longhaul's
+    // server.
     for depth in ["exec", "direct"] {
         let far = format!("--far-end={depth}");
         let run = ends.cp(&["-a", "--fsync", &far, "--no-delta"]);

@@ -1,4 +1,4 @@
-//! `--explain`: what was chosen is what happened, and says where it came from.
+//! `--explain`: the printed choices are the ones made, with their origin.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use testkit::delay_proxy::{Fate, Way};
 use testkit::tree::{Compare, assert_same, write_file};
 use testkit::{DelayProxy, Outcome, PeerKind, Seed};
 
-/// What was decided about `what`.
+/// Returns the decision about `what`.
 fn decision(outcome: &Outcome, what: &str) -> Value {
     let events = events(outcome);
     let mut found = events
@@ -34,7 +34,7 @@ fn log_lines(len: usize) -> Vec<u8> {
     lines.take(len).collect()
 }
 
-/// The only memory of a host that there is.
+/// Returns the file of the only host memory.
 fn memory(scene: &Scene) -> PathBuf {
     let folder = scene.client.dir.path().join("cache/longhaul/hosts");
     let mut files = fs::read_dir(folder).expect("memories");
@@ -43,7 +43,7 @@ fn memory(scene: &Scene) -> PathBuf {
     file
 }
 
-/// Changes what is remembered.
+/// Changes the host memory.
 fn remember(scene: &Scene, change: impl FnOnce(&mut Value)) {
     let file = memory(scene);
     let bytes = fs::read(&file).expect("our file");
@@ -57,7 +57,8 @@ fn now() -> u64 {
     since.expect("a clock").as_secs()
 }
 
-/// As if an upload had found the path so fast, in bytes a second, an hour ago.
+/// Stores in the host memory that an upload an hour ago found this rate of the path, in bytes per
+/// second.
 fn remember_path(scene: &Scene, rate: u64) {
     remember(scene, |memory| {
         memory["learned"] = json!([{
@@ -119,7 +120,7 @@ fn each_decision_is_a_line_with_its_origin() {
         said.starts_with("key exchange: ") && said.contains("guessed, since the server preferred")
     });
     assert!(guessed, "{guess}\n{again}");
-    // Nobody who did not ask is told.
+    // Without --explain nothing of it is printed.
     assert_eq!(run(&[]).err().lines().count(), 1);
     let silent = scene.client.cp().arg("--json").arg(scene.path("file"));
     let silent = silent.arg(scene.remote("copy")).run().expect_code(0);
@@ -175,15 +176,16 @@ fn what_was_measured_between_the_ends_orders_the_ciphers_and_the_user_s_choice_g
     assert_eq!(text(&found, "choice"), "chacha20-poly1305@openssh.com");
     assert_eq!(text(&found, "from"), "memory");
     assert!(found["age"].as_u64().is_some_and(|age| age >= 86_400));
-    // It is kept through logins, and a second run finds the same.
+    // The choice survives logins, and a second run finds the same.
     assert_eq!(cipher(&[])["choice"], found["choice"]);
     let given = cipher(&["-c", "aes128-gcm@openssh.com"]);
     assert_eq!(text(&given, "choice"), "aes128-gcm@openssh.com");
     assert_eq!(text(&given, "source"), "-c");
 }
 
-/// It was taken for the path's, which then looked as slow as a processor that deflates: the next
-/// copy over loopback chose zlib by itself, and was three times slower.
+/// A rate limited by zlib must not be stored as the rate of the path. It once was: the path then
+/// looked as slow as zlib, and the next copy over loopback chose zlib by itself and took three
+/// times as long.
 #[test]
 fn a_rate_that_zlib_held_back_is_not_the_paths() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -227,7 +229,7 @@ fn zlib_is_asked_for_where_path_and_data_speak_for_it() {
         .add_host_at("peer", &scene.peer, proxy.port());
     write_file(&scene.path("log"), &log_lines(6_000_000));
     write_file(&scene.path("noise"), &Seed::new(1).bytes(6_000_000));
-    // What went up, and what was said of it.
+    // Returns the bytes sent, and the explanation.
     let copy = |scene: &Scene, name: &str, flags: &[&str]| {
         let before = proxy.carried(Way::Up);
         let flags = ["--explain", "--json", "--far-end=stock"]
@@ -249,7 +251,7 @@ fn zlib_is_asked_for_where_path_and_data_speak_for_it() {
     let (went, zlib) = copy(&scene, "noise", &[]);
     assert!(went > 6_000_000 && zlib["choice"] == "off", "{went} {zlib}");
     fs::create_dir(scene.path("to")).expect("our folder");
-    // Lengths of one stream tell of one file what another holds.
+    // Compressed lengths of one stream could reveal the content of another file.
     let run = |flags: &[&str]| {
         remember_slow_path(&scene);
         let flags = ["--explain", "--json", "--far-end=stock"]
@@ -272,7 +274,7 @@ fn zlib_is_asked_for_where_path_and_data_speak_for_it() {
     let (went, zlib) = copy(&scene, "log", &["-o", "Compression=no"]);
     assert!(went > 6_000_000, "{went} {zlib}");
     assert_eq!(text(&zlib, "source"), "-o Compression");
-    // What a file says looks the same in what ssh makes of it as what none says.
+    // In ssh's merged configuration, an explicit setting looks like the default.
     scene.client.dir.set("peer", "Compression", "no");
     remember_slow_path(&scene);
     let (went, zlib) = copy(&scene, "log", &[]);
@@ -285,11 +287,11 @@ fn zlib_is_asked_for_where_path_and_data_speak_for_it() {
     assert!(went < 4_000_000 && zlib["choice"] == "on", "{went} {zlib}");
 }
 
-/// Each copy of text to a host whose path was seen to be slow failed with the zlib that had been chosen
-/// for it, and nothing changed that.
+/// If a connection with zlib fails, zlib is disabled and not chosen again. Before this, each copy
+/// of text to a host on a slow path failed with the zlib chosen for it.
 #[test]
 fn zlib_with_which_a_connection_fails_is_given_up_and_not_chosen_again() {
-    // Behind the login, and behind the first data.
+    // After the login, and after the first data.
     for after in [8_000, 300_000] {
         let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
             return;
@@ -350,7 +352,7 @@ fn a_longhaul_at_the_far_end_and_what_it_brings_are_told() {
     let far = decision(&outcome, "far end");
     assert!(text(&far, "choice").starts_with("longhaul "), "{far}");
     assert_eq!(text(&far, "from"), "measured");
-    // What began on the server's own lanes ended there.
+    // Files that were started on the stock server's lanes are finished there.
     let again = ends.cp(&["--explain", "--far-end=exec", "-C", "-r", "--no-delta"]);
     let again = again.arg(scene.path("log")).arg(scene.path("small"));
     let outcome = again.arg(scene.remote("to")).run().expect_code(0);
@@ -360,7 +362,7 @@ fn a_longhaul_at_the_far_end_and_what_it_brings_are_told() {
     let zlib = decision(&outcome, "zlib");
     assert_eq!(text(&zlib, "choice"), "off", "once is enough: {zlib}");
     let files = decision(&outcome, "files");
-    // The far machine's boot id, which the journal fetches, is no file that is copied.
+    // The far machine's boot id, which the journal reads, is not counted as a copied file.
     let files = text(&files, "choice");
     assert_eq!(files, "1 cut into parts, 20 in one request each");
     assert_eq!(text(&decision(&outcome, "far end"), "from"), "memory");

@@ -1,4 +1,4 @@
-//! A server behind a path on which several connections pay, and what is copied there.
+//! Server behind a path on which several connections pay, and content to copy to it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,12 +10,12 @@ use testkit::delay_proxy::Builder;
 use testkit::tree::write_file;
 use testkit::{DelayProxy, Outcome, PeerBuilder, PeerKind, Run, Running, Seed};
 
-/// What one connection moves in a second. The file takes one connection eight seconds.
+/// Rate of one connection in bytes per second. The file takes one connection eight seconds.
 pub(crate) const RATE: u64 = 5_000_000;
 pub(crate) const SIZE: usize = 40_000_000;
 pub(crate) const RTT: Duration = Duration::from_millis(50);
 
-/// Which way a copy goes.
+/// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     There,
@@ -24,15 +24,14 @@ pub(crate) enum To {
 
 pub(crate) const BOTH: [To; 2] = [To::There, To::Here];
 
-/// `from/` with what is copied, an empty `to/`, and a server of which `to` is told through a
-/// proxy.
+/// Content in `from/`, an empty `to/`, and a server that is reached through a proxy.
 pub(crate) struct Far {
     pub(crate) scene: Scene,
     pub(crate) proxy: DelayProxy,
 }
 
 impl Far {
-    /// `None` where the server is missing, or the program is scp, which has one lane.
+    /// Starts the server; `None` if it is missing, or if the program is scp, which has one lane.
     pub(crate) fn start(builder: PeerBuilder, path: impl Fn(Builder) -> Builder) -> Option<Self> {
         let mut scene = Scene::with(builder)?;
         if scene.client.is_scp() {
@@ -54,13 +53,13 @@ impl Far {
         Self::start(PeerBuilder::new(PeerKind::OpenSsh), path)
     }
 
-    /// A large file.
+    /// Adds a large file.
     pub(crate) fn with_file(self) -> Self {
         write_file(&self.scene.path("from/file"), &Seed::new(1).bytes(SIZE));
         self
     }
 
-    /// Many small ones.
+    /// Adds many small files.
     pub(crate) fn with_many(self) -> Self {
         for n in 0..1500_u64 {
             let path = self.scene.path(&format!("from/d{}/f{n}", n % 20));
@@ -70,7 +69,7 @@ impl Far {
         self
     }
 
-    /// The operand of `name` at the end that `to` begins or ends at.
+    /// Returns the operand for `name`, at the far end or here.
     fn operand(&self, name: &str, far: bool) -> OsString {
         match far {
             true => self.scene.remote(name),
@@ -78,7 +77,8 @@ impl Far {
         }
     }
 
-    /// So many connections, which nothing on this machine's own network would pay for.
+    /// Prepares a copy with this number of connections, which nothing on the local network would
+    /// justify.
     pub(crate) fn cp(&self, connections: u32) -> Run {
         self.scene
             .client
@@ -86,7 +86,7 @@ impl Far {
             .arg(format!("--connections={connections}"))
     }
 
-    /// `cp -r FLAGS from/. to`, over four connections.
+    /// Prepares `cp -r FLAGS from/. to` over four connections.
     pub(crate) fn run(&self, to: To, flags: &[&str]) -> Run {
         let run = self.cp(4).arg("-r").args(flags);
         run.arg(self.operand("from/.", to == To::Here))
@@ -94,7 +94,7 @@ impl Far {
             .timeout(Duration::from_secs(100))
     }
 
-    /// The same until so many bytes of data have passed.
+    /// Starts a copy, and waits until this many bytes of data have passed.
     pub(crate) fn until(&self, to: To, bytes: u64) -> Running {
         let way = match to {
             To::There => testkit::delay_proxy::Way::Up,
@@ -106,7 +106,7 @@ impl Far {
         running
     }
 
-    /// All is there as it was, and nothing else.
+    /// Asserts that everything was copied, and nothing else is there.
     #[track_caller]
     pub(crate) fn assert_copied(&self, outcome: &Outcome) {
         assert!(!outcome.timed_out && outcome.code == Some(0), "{outcome}");
@@ -130,7 +130,7 @@ impl Far {
         }
     }
 
-    /// Names and contents of all files below `folder`.
+    /// Returns names and contents of all files below `folder`.
     pub(crate) fn files(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
         let mut files = Vec::new();
         let mut folders = vec![folder.to_owned()];
@@ -150,7 +150,7 @@ impl Far {
         files
     }
 
-    /// What is said beside the closing line.
+    /// Asserts that there is one error besides the closing line.
     #[track_caller]
     pub(crate) fn assert_one_error(&self, outcome: &Outcome) {
         let said = outcome.err();
@@ -158,7 +158,7 @@ impl Far {
         assert_eq!(errors.count(), 1, "one sentence: {outcome}");
     }
 
-    /// No temporary stays.
+    /// Asserts that no temporary is left.
     #[track_caller]
     pub(crate) fn assert_no_temporaries(&self, outcome: &Outcome) {
         let left: Vec<_> = names_in(&self.scene.path("to"))

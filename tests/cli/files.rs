@@ -1,4 +1,4 @@
-//! Files that other programs stumble over.
+//! Files that other programs mishandle.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -33,7 +33,7 @@ fn links_to_folders_are_followed_and_archive_keeps_all_links() {
             "down",
         ),
     ] {
-        // The dangling link fails, by its name; the rest is copied.
+        // The dangling link fails with its name; the rest is copied.
         let outcome = scene.client.cp().args(["-r", "-p"]).arg(from).arg(to).run();
         outcome.expect_code(1).expect_err(&["dangling"]);
         let _ = fs::remove_file(scene.path("tree/links/dangling"));
@@ -51,7 +51,7 @@ fn links_to_folders_are_followed_and_archive_keeps_all_links() {
     for name in ["archive-up", "archive-down"] {
         let lines =
             testkit::tree::differences(&scene.path("tree"), &scene.path(name), Compare::PRESERVED);
-        // Making the dangling link again changed that folder's time in the source, no copy's.
+        // Recreating the dangling link has changed that folder's time in the source, not in a copy.
         assert!(lines.is_empty(), "{name}: {}", lines.join("\n"));
     }
 }
@@ -98,7 +98,7 @@ fn a_target_inside_the_source_ends() {
             continue;
         }
         assert!(!outcome.timed_out, "{outcome}");
-        // A listing that was read before the target was made does not have it.
+        // A listing that was read before the target was created does not contain it.
         if !up || outcome.code != Some(0) {
             let said = outcome.expect_code(1).expect_err(&["copied into itself"]);
             assert_eq!(said.err().lines().count(), 2, "{said}");
@@ -150,7 +150,7 @@ fn a_target_folder_that_may_not_be_written() {
         return;
     };
     if missing::is_root() {
-        // Root may write anywhere but where nobody may.
+        // Root may write anywhere except where the kernel forbids it.
         write_file(&scene.path("file"), b"content");
         for target in ["/proc/file", "/sys/file"] {
             for (from, to) in [
@@ -187,7 +187,7 @@ fn a_target_folder_that_may_not_be_written() {
     }
 }
 
-/// Sockets, pipes and devices are named and passed over.
+/// Sockets, pipes and devices are named and skipped.
 #[test]
 fn what_is_no_file_is_named_and_the_rest_copied() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -222,8 +222,8 @@ fn what_is_no_file_is_named_and_the_rest_copied() {
     );
 }
 
-/// A file-size limit makes every write beyond it fail, as a full disk does, and needs no rights.
-/// OpenSSH's programs are ended by the signal that comes with it, where it is not ignored.
+/// Shell script with a file size limit: every write beyond it fails, as on a full disk, without
+/// special rights. The signal of the limit ends OpenSSH's programs unless it is ignored.
 const LIMITED: &str = "trap '' XFSZ; ulimit -f 2000; exec \"$@\"";
 const LIMITED_WITH_SIGNAL: &str = "ulimit -f 2000; exec \"$@\"";
 
@@ -301,7 +301,8 @@ fn a_full_disk() {
     };
     write_file(&scene.path("big"), &Seed::new(1).bytes(6_000_000));
     fs::create_dir(scene.path("disk")).expect("our folder");
-    // The disk exists for this one process and its children; what is left on it shows at the end.
+    // The disk exists only for this process and its children; files left on it are printed at the
+    // end.
     let script = "mount -t tmpfs -o size=2m none \"$0\" || exit 99; \"$@\"; code=$?; \
                   ls -A \"$0\" | sed 's/^/left: /' >&2; exit $code";
     let run = scene
@@ -318,7 +319,7 @@ fn a_full_disk() {
     assert!(!outcome.err().contains("left: "), "{outcome}");
 }
 
-/// A file with holes, longer than 32 bits can say, on a file system in memory.
+/// A sparse file whose length exceeds 32 bits, on a file system in memory.
 #[test]
 fn a_sparse_file_over_4_gib() {
     const LEN: u64 = (4 << 30) + 12_345;
@@ -430,7 +431,7 @@ fn a_file_that_shrinks_while_it_is_read() {
             continue;
         }
         if outcome.success() {
-            // All of it had been read before it shrank, or the copy is as short as the file.
+            // Either all of it was read before it shrank, or the copy is as short as the file.
             let copy = fs::read(scene.path("copy")).expect("it is there");
             assert!(
                 content.starts_with(&copy),
@@ -443,7 +444,8 @@ fn a_file_that_shrinks_while_it_is_read() {
     }
 }
 
-/// Half of it was of one state, half of the other, and nobody was told.
+/// A file that changes during the copy is sent again. Before this, the copy had half of either
+/// state without a warning.
 #[test]
 fn a_file_that_changes_while_it_is_sent_is_sent_again() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -472,7 +474,7 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
     let copy = fs::read(scene.path("copy")).expect("it is there");
     assert!(copy == new, "not a state of the file\n{outcome}");
     assert!(!outcome.out().contains("\"warning\""), "{outcome}");
-    // It changes all the time.
+    // The file changes all the time.
     let before = proxy.carried(Way::Up);
     let running = cp();
     for (up_to, data) in [(2_000_000, &old), (11_500_000, &new)] {
@@ -492,7 +494,7 @@ fn ways(scene: &Scene, up: bool) -> (std::ffi::OsString, std::ffi::OsString) {
     }
 }
 
-/// The file under its final name is a new one: whoever has the old one open keeps it whole.
+/// The final name gets a new file: a process that has the old one open keeps its content.
 #[test]
 fn the_final_name_appears_at_once_and_inplace_writes_into_the_file() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -572,7 +574,8 @@ fn what_is_written_in_place_is_told_as_that() {
     }
 }
 
-/// It became the copier's, with whose rights it had been setuid.
+/// A replaced file keeps its owner and loses setuid. Before this, it became the copier's, and
+/// setuid ran it with the copier's rights.
 #[test]
 fn a_file_that_is_replaced_stays_its_owners_and_runs_as_nobody() {
     if !missing::is_root() {
@@ -608,7 +611,7 @@ fn a_file_that_is_replaced_stays_its_owners_and_runs_as_nobody() {
                 let said = format!("{flags:?} {len} up {up}\n{outcome}");
                 assert_eq!((meta.uid(), meta.gid()), (1234, 4321), "{said}");
                 let runs = meta.mode() & 0o6000 != 0;
-                // Root's writes leave it, as scp's do.
+                // Root's writes keep the setuid bit, as with scp.
                 assert!(!runs || flags == ["--inplace"], "{said}");
                 assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
                 assert!(!outcome.err().contains("belonged"), "{said}");
@@ -617,7 +620,7 @@ fn a_file_that_is_replaced_stays_its_owners_and_runs_as_nobody() {
     }
 }
 
-/// In place it would be emptied before it is read.
+/// In place, the file would be emptied before it is read.
 #[test]
 fn a_file_is_not_copied_onto_itself() {
     let client = Client::new();
@@ -715,8 +718,8 @@ fn many_small_files() {
     assert_same(&scene.path("tree"), &scene.path("down"), compare);
 }
 
-/// scp leaves these bits out of `-p` both ways. One's own are kept with -a; a server must not choose
-/// that a download runs as somebody else, unless a flag lets it.
+/// scp omits these bits from `-p` in both directions. `-a` keeps them on the user's own files; a
+/// server must not make a download setuid unless a flag permits it.
 #[test]
 fn setuid_and_sticky_bits_of_ones_own_are_kept_by_archive_alone() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -750,7 +753,7 @@ fn setuid_and_sticky_bits_of_ones_own_are_kept_by_archive_alone() {
     }
 }
 
-/// What was learned of a place is no truth for ever.
+/// Remembered facts about a target may become outdated.
 #[test]
 fn a_place_that_was_a_file_may_become_a_directory_and_a_file_again() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {

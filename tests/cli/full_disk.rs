@@ -1,5 +1,5 @@
-//! A disk that is full at `longhaul serve --listen`: who copies there reads so, whoever runs the
-//! server as well, and nobody else notices.
+//! Full disk at `longhaul serve --listen`: the copying client and the server's log get the reason,
+//! and other clients are not affected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::serving::{openssh, sftp};
 
 const FULL: &str = "no space left on device";
 
-/// A server that sees a small disk, which nobody else does, as the folder `disk`.
+/// Server that sees a small disk as the folder `disk`, in a mount namespace of its own.
 struct Full {
     scene: Scene,
     disk: Disk,
@@ -47,12 +47,12 @@ impl Full {
         })
     }
 
-    /// As the client calls it.
+    /// Returns the path as an operand of the client.
     fn there(&self, name: &str) -> String {
         format!("peer:{}", self.at.join(name).display())
     }
 
-    /// How often the log says of this file that the disk is full.
+    /// Counts the log lines that report a full disk for this file.
     fn warned(&self, path: &Path) -> usize {
         let log = self.scene.peer.log();
         let of_it = |line: &&str| {
@@ -66,7 +66,7 @@ impl Full {
 
 #[test]
 fn a_disk_that_is_full_at_the_server_is_said_to_both_ends_and_disturbs_nobody_else() {
-    // Without cipher and MAC it goes to the disk another way.
+    // Without cipher and MAC the data takes another path to the disk.
     for flags in [&[][..], &["--insecure-none-mac"]] {
         is_full(flags);
     }
@@ -93,13 +93,13 @@ fn is_full(flags: &[&str]) {
         errors.count() <= 2,
         "one sentence, and how it goes on: {outcome}"
     );
-    // What was there before still is, and so little of another is not kept.
+    // The existing file is unchanged, and the small part of the new one is not kept.
     assert_eq!(fs::read(full.disk.path("file")).expect("it"), OLD);
     assert_eq!(names_in(&full.disk.path("")), ["file"]);
-    // It is cut into pieces, each of which is opened by itself.
+    // The file is copied in pieces, each of which is opened separately.
     let warned = full.warned(&full.at.join(".file."));
     assert!((1..=15).contains(&warned), "{}", scene.peer.log());
-    // Who is there as well is served by another disk, and reads of this one.
+    // Another client can still write to another disk, and read from this one.
     let (from, to) = (scene.path("large"), scene.path("copied"));
     other.type_in(&format!("put {} {}\n", from.display(), to.display()));
     other.type_in(&format!("ls {}\npwd\n", full.at.display()));
@@ -112,7 +112,7 @@ fn is_full(flags: &[&str]) {
     assert_eq!(names_in(&full.disk.path("")), ["file"]);
 }
 
-/// Small files have a request of their own.
+/// Small files are sent in a request of their own.
 #[test]
 fn small_files_that_find_no_room_leave_no_halves() {
     let Some(full) = Full::new(4, &[]) else {
@@ -141,7 +141,7 @@ fn small_files_that_find_no_room_leave_no_halves() {
         }
     }
     assert!((10..60).contains(&whole), "{whole}");
-    // A line for each of the first, and one for all others.
+    // One line for each of the first files, and one for all others.
     let counted = || {
         let log = scene.peer.log();
         let line = log
@@ -163,7 +163,7 @@ fn small_files_that_find_no_room_leave_no_halves() {
     );
 }
 
-/// Other clients write in place, with many requests on their way: one line for all of them.
+/// Other clients write in place with many requests in flight: one line for all of them.
 #[test]
 fn a_client_that_goes_on_writing_to_a_full_disk_fills_no_log() {
     let Some(full) = Full::new(4, &[]) else {

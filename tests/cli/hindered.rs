@@ -1,5 +1,5 @@
-//! Copies that meet a full disk, a target that became read-only, or a person who has to log in
-//! again, and go on when that is over.
+//! Copies that meet a full disk, a target that becomes read-only, or a server that asks for a
+//! password, and that continue once the problem is solved.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,10 +18,10 @@ const MIB: u64 = 1 << 20;
 const SIZE: usize = 150 << 20;
 pub(crate) const OLD: &[u8] = b"what was there before";
 
-/// A file system of its own in a namespace of its own, which ends with the process in it.
+/// File system in a mount namespace of its own, which ends with the process in it.
 pub(crate) struct Disk {
     holder: Child,
-    /// As it is called in there.
+    /// Path inside the namespace.
     at: PathBuf,
 }
 
@@ -47,14 +47,14 @@ impl Disk {
         disk
     }
 
-    /// What is there, as it is seen from here.
+    /// Returns a path as seen from outside the namespace.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         let root = format!("/proc/{}/root", self.holder.id());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
         Path::new(&root).join(at).join(name)
     }
 
-    /// The words that run what follows them in there.
+    /// Returns the words that run a command inside the namespace.
     pub(crate) fn enter(&self) -> [String; 4] {
         let pid = self.holder.id().to_string();
         ["nsenter", "--target", &pid, "--mount"].map(str::to_owned)
@@ -76,14 +76,14 @@ impl Drop for Disk {
     }
 }
 
-/// A large file that goes to such a disk at either end.
+/// Large file that is copied to such a disk, at either end.
 struct Hindered {
     scene: Scene,
     proxy: DelayProxy,
     disk: Disk,
     up: bool,
     content: Vec<u8>,
-    /// Words in front of the client's.
+    /// Words in front of the client's command.
     prefix: Vec<String>,
     folder: tempfile::TempDir,
 }
@@ -102,7 +102,7 @@ impl Hindered {
             return None;
         }
         let folder = longhaul_tests::scratch();
-        // What is in it goes with the namespace.
+        // The contents are removed together with the namespace.
         let disk = Disk::new(&folder.path().join("disk"), mib);
         let server = sftp_server()?;
         let script = folder.path().join("server");
@@ -137,7 +137,7 @@ impl Hindered {
         })
     }
 
-    /// What sshd runs from now on.
+    /// Sets the script that sshd runs from now on.
     fn subsystem(&self, script: &str) {
         let new = self.folder.path().join("new");
         write_script(&new, script);
@@ -166,7 +166,7 @@ impl Hindered {
         }
     }
 
-    /// It fails with one sentence, and what was there before still is.
+    /// Asserts that the copy fails with one sentence, and that the existing file is unchanged.
     #[track_caller]
     fn fails(&self, why: [&str; 2]) -> Outcome {
         let outcome = self.cp().run().expect_code(1);
@@ -185,7 +185,7 @@ impl Hindered {
         self.proxy.carried(way)
     }
 
-    /// It goes on to its end, and sends no more than is missing and 64 MiB.
+    /// Asserts that the copy completes, and sends no more than the missing bytes plus 64 MiB.
     #[track_caller]
     fn goes_on(&self, there: u64) {
         let before = self.carried();
@@ -200,7 +200,7 @@ impl Hindered {
     }
 }
 
-// OpenSSH's server says no more than this, whatever the reason.
+// OpenSSH's server reports only "failure", whatever the reason.
 const FULL: [&str; 2] = ["no space left on device", "failure"];
 const READ_ONLY: [&str; 2] = ["read-only file system", "failure"];
 
@@ -212,7 +212,7 @@ fn a_disk_that_is_full_keeps_what_is_there_and_goes_on_when_it_has_room() {
         };
         let outcome = copy.fails(FULL);
         assert!(outcome.err().contains("to go on where"), "{outcome}");
-        // It is as full for the second run.
+        // The disk is still full for the second run.
         copy.fails(FULL);
         copy.disk.remount("size=400m");
         copy.goes_on(100 * MIB);
@@ -261,9 +261,9 @@ fn a_disk_that_is_read_only_is_said_and_loses_nothing() {
     }
 }
 
-/// A quota as a program meets it: writes fail although the disk has room. The kernels of test
-/// machines rarely have quotas, and root is held to none, so a limit on the size of files stands
-/// for one; sshd has the same answer for both.
+/// Quota as a program meets it: writes fail although the disk has room. Test machines rarely have
+/// quotas, and root is exempt from them, so that a file size limit replaces it; sshd gives the same
+/// answer for both.
 #[test]
 fn a_quota_is_said_and_what_is_there_is_gone_on_with() {
     const LIMIT: &str = "trap '' XFSZ; ulimit -f 245760; exec \"$@\"";
@@ -293,7 +293,7 @@ fn a_quota_is_said_and_what_is_there_is_gone_on_with() {
     }
 }
 
-/// A server that asks for a password, and how often the client has asked for it.
+/// Server that asks for a password, and the number of times that the client was asked for it.
 struct Asking {
     scene: Scene,
     proxy: DelayProxy,
@@ -370,7 +370,7 @@ fn a_person_whose_answer_is_refused_is_not_asked_again() {
     assert!(copied == copy.content, "another content");
 }
 
-/// What such a server has is never known to be durable.
+/// Data at such a server is never known to be durable.
 #[test]
 fn a_server_that_cannot_sync_is_gone_on_with_while_its_machine_runs() {
     if is_scp() {

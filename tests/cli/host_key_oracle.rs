@@ -1,10 +1,10 @@
-//! Our decision about a host key beside that of OpenSSH's ssh, for seeded known_hosts files and
-//! settings.
+//! Compares longhaul's decision about a host key with that of OpenSSH's ssh, for seeded known_hosts
+//! files and settings.
 //!
-//! ssh goes to one throwaway sshd and is told to try no authentication method; its standard error
-//! says how it has decided. Ours is the function that a connection calls. It may be stricter in two
-//! cases that `known_hosts::decide` names: a revoked key under StrictHostKeyChecking=no, and
-//! a line or file that cannot be read. It may never be less strict.
+//! ssh connects to one temporary sshd without any authentication method; its standard error shows
+//! the decision. For longhaul, the function that a connection calls is used. It may be stricter in
+//! two cases that `known_hosts::decide` names: a revoked key under StrictHostKeyChecking=no, and a
+//! line or file that cannot be read. It must never be less strict.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -22,16 +22,16 @@ use transfer::known_hosts::{
 };
 use transfer::prompt::{Answer, Kind, Prompt, PromptError};
 
-/// Cases in a run of `make test`, some 40 ms each.
+/// Number of cases in `make test`, about 40 ms each.
 const FEW: u64 = 200;
-/// Through the binary.
+/// Number of cases that run the binary.
 const BY_BINARY: u64 = 24;
-/// Names how many cases are run instead, from which seed on: `5000` or `5000:17`.
+/// Environment variable for the number of cases and the first seed: `5000` or `5000:17`.
 const MANY: &str = "LONGHAUL_HOST_KEY_CASES";
 
 const ADDRESS: &str = "127.0.0.1";
 
-/// `name` hashed by ssh-keygen, as the first word of a line.
+/// Returns the line with `name` hashed by ssh-keygen.
 fn hashed(folder: &Path, name: &str, key: &str) -> String {
     let file = folder.join("to-hash");
     fs::write(&file, format!("{name} {key}\n")).expect("a file of ours");
@@ -41,7 +41,7 @@ fn hashed(folder: &Path, name: &str, key: &str) -> String {
     line.split(' ').next().expect("a word").to_owned()
 }
 
-/// Key revocation lists of ssh-keygen's.
+/// Returns key revocation lists made by ssh-keygen.
 fn krls(folder: &Path, keys: &[String], authority: &str) -> Vec<Vec<u8>> {
     let ca = folder.join("ca-key");
     fs::write(&ca, format!("{authority}\n")).expect("a file of ours");
@@ -60,11 +60,11 @@ fn krls(folder: &Path, keys: &[String], authority: &str) -> Vec<Vec<u8>> {
     made.chain([b"SSHKRL\n\0cut".to_vec()]).collect()
 }
 
-/// The server, and the keys that lines are made of.
+/// Server, and the keys for known_hosts lines.
 struct World {
     peer: Peer,
     folder: tempfile::TempDir,
-    /// `type blob` of each key: the server's first, then those of strangers.
+    /// `type blob` of each key: the server's first, then unrelated ones.
     keys: Vec<String>,
     authorities: Vec<String>,
     hashed: Vec<String>,
@@ -90,12 +90,12 @@ enum File {
     Null,
 }
 
-/// How a connection goes on.
+/// Outcome of the host key check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Decision {
     asks: bool,
     goes_on: bool,
-    /// Without password and forwarding.
+    /// Without password authentication and forwarding.
     unverified: bool,
     records: bool,
 }
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// The key that the server shows first for these algorithms.
+    /// Returns the key that the server presents for these algorithms.
     fn shown(&self, case: &Case) -> PublicKey {
         let first = case.algorithms.split(',').next().expect("a name");
         let kind = match first {
@@ -304,7 +304,7 @@ impl World {
     }
 }
 
-/// The files of a case, in a folder of its own.
+/// Files of a case, in a folder of its own.
 struct Laid {
     user: Vec<PathBuf>,
     global: PathBuf,
@@ -368,7 +368,7 @@ fn options(world: &World, case: &Case, laid: &Laid) -> Vec<String> {
     options
 }
 
-/// Asks OpenSSH's ssh.
+/// Gets the decision of OpenSSH's ssh.
 fn theirs(world: &World, case: &Case, laid: &Laid) -> (Decision, String) {
     let askpass = world.folder.path().join("askpass");
     let mut run = Run::new("ssh").args(["-F", "none"]);
@@ -396,7 +396,7 @@ fn theirs(world: &World, case: &Case, laid: &Laid) -> (Decision, String) {
     (decision, said)
 }
 
-/// Says no, and notes that it was asked.
+/// Prompt that answers no, and records that it was asked.
 struct No(bool);
 
 impl Prompt for No {
@@ -408,7 +408,7 @@ impl Prompt for No {
     fn show(&mut self, _: &str) {}
 }
 
-/// Asks our own function.
+/// Gets the decision of longhaul's function.
 fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<Verdict>) {
     let refused = Decision {
         asks: false,
@@ -451,7 +451,7 @@ fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<Verdict>) 
     (decision, Some(checked.verdict))
 }
 
-/// Ours may be stricter for these reasons and no other.
+/// Reports the only reasons for which longhaul may be stricter.
 fn may_be_stricter(verdict: Option<&Verdict>) -> bool {
     matches!(verdict, Some(Verdict::Revoked(_) | Verdict::Unreadable(_)))
 }

@@ -10,7 +10,7 @@ use testkit::{KeyKind, KeyPair, Run};
 
 use crate::accounts::Machine;
 
-/// The types of the keys that a file has of its host.
+/// Returns the key types that a known_hosts file has for its host.
 fn types(known: &Path) -> BTreeSet<String> {
     let known = fs::read_to_string(known).unwrap_or_default();
     let lines = known.lines().filter(|line| !line.starts_with('#'));
@@ -29,7 +29,7 @@ fn who_knows_one_key_learns_the_others_and_forgets_what_is_gone() {
     let kinds = [KeyKind::Ed25519, KeyKind::Ecdsa256, KeyKind::Rsa3072];
     let names = ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"];
     let folder = tempfile::tempdir().expect("a folder");
-    // What shall take the place of the first of its type.
+    // A new key that will replace the first one of its type.
     let next = KeyPair::generate(folder.path(), "next", KeyKind::Ed25519);
     let flags = ["--host-key".into(), next.private.clone().into_os_string()];
     for first in names {
@@ -40,7 +40,7 @@ fn who_knows_one_key_learns_the_others_and_forgets_what_is_gone() {
         let known = scene.path("known");
         let of = |name: &&str| all.lines().find(|line| line.contains(*name));
         let one = of(&first).expect("a line");
-        // Another key of this server's, which it does not have any more.
+        // A former key of this server.
         let host = one.split(' ').next().expect("a host");
         let gone = KeyPair::generate(scene.client.dir.path(), "gone", KeyKind::Ecdsa384);
         let gone = gone.public_line();
@@ -58,14 +58,14 @@ fn who_knows_one_key_learns_the_others_and_forgets_what_is_gone() {
     }
 }
 
-/// Only the monitor has the keys.
+/// With root's server, only the monitor process has the host keys.
 #[test]
 fn keys_of_a_server_of_roots_are_proven_by_the_monitor() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
     let options = [&UPDATE[..], &["-b", "-"]].concat();
-    // The first time it takes what it is shown, and the second time asks for more.
+    // The first connection accepts the presented key, and the second one asks for more.
     for _ in 0..2 {
         asks(machine.sftp_with(&machine.key, "alice", &options));
     }

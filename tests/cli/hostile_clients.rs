@@ -1,5 +1,5 @@
-//! `longhaul serve --listen` with clients that say what no honest one says: to the program that
-//! runs, what elsewhere is said to its parts.
+//! `longhaul serve --listen` with clients that send what no honest client sends: the running
+//! program gets what other tests send to its parts.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use wire::Rest;
 use crate::accounts::{Machine, fact};
 use crate::serving::openssh;
 
-/// One that lets strangers in as well.
+/// Starts a server that also authorizes the key of [`Stranger`].
 pub(crate) fn listening(flags: &[&str]) -> Scene {
     let builder = PeerBuilder::longhaul(longhaul(), flags.iter().copied());
     let builder = builder.authorize_line(Stranger::public_line());
@@ -35,7 +35,7 @@ pub(crate) fn friend(scene: &Scene) -> Stranger {
     friend
 }
 
-/// An honest client is.
+/// Asserts that an honest client is served.
 #[track_caller]
 pub(crate) fn is_served(scene: &Scene) {
     let outcome = openssh(scene, "sftp").arg("peer").stdin("pwd\n").run();
@@ -63,7 +63,8 @@ pub(crate) fn request(name: &[u8], data: &[u8]) -> Vec<u8> {
     .to_bytes()
 }
 
-/// What a client that is not logged in may not say, and Erlang's server carried out.
+/// Returns channel messages that a client may not send before the login. Erlang's server executed
+/// them.
 fn of_channels(touched: &str) -> Vec<Vec<u8>> {
     let command = format!("touch {touched}");
     let mut exec = (command.len() as u32).to_be_bytes().to_vec();
@@ -107,7 +108,7 @@ fn cve_2025_32433_channels_before_a_login_end_the_connection_and_nothing_is_done
             let told = words.starts_with("the peer sent ") && words.contains("authenti");
             assert!(told, "{}: {end:?}", message[0]);
         }
-        // All that the attack sends, at once.
+        // All messages of the attack at once.
         let mut stranger = stranger(&scene);
         for message in &messages {
             let _ = stranger.say(message);
@@ -119,21 +120,21 @@ fn cve_2025_32433_channels_before_a_login_end_the_connection_and_nothing_is_done
     is_served(&scene);
 }
 
-/// libssh's server took it for its own.
+/// CVE-2018-10933: libssh's server accepted USERAUTH_SUCCESS from a client.
 #[test]
 fn cve_2018_10933_success_from_a_client_ends_the_connection() {
     let scene = listening(&[]);
     let mut stranger = stranger(&scene);
     let success = UserauthSuccess {}.to_bytes();
     stranger.say(&success).expect("it listens");
-    // It may be gone already.
+    // The connection may already be closed.
     let _ = stranger.say(&open_session());
     let end = stranger.end();
     assert!(end.words().contains("ours to send"), "{end:?}");
     assert!(!scene.peer.log().contains("logged in"));
 }
 
-/// A packet without keys.
+/// Returns a packet from before the first keys.
 pub(crate) fn plain(payload: &[u8]) -> Vec<u8> {
     let padding = 8 - (5 + payload.len()) % 8 + 8;
     let len = (1 + payload.len() + padding) as u32;
@@ -144,7 +145,7 @@ pub(crate) fn plain(payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A client's KEXINIT with what it has of key exchanges, host keys, ciphers and MACs.
+/// Returns a client's KEXINIT with these key exchange, host key, cipher and MAC lists.
 pub(crate) fn kexinit([kex, host_key, cipher, mac]: [&str; 4]) -> Vec<u8> {
     let mut payload = vec![20];
     payload.extend([1; 16]);
@@ -158,13 +159,13 @@ pub(crate) fn kexinit([kex, host_key, cipher, mac]: [&str; 4]) -> Vec<u8> {
     payload
 }
 
-/// All that the server says to this, until it hangs up.
+/// Sends this, and returns everything that the server sends until it disconnects.
 pub(crate) fn told(scene: &Scene, said: &[&[u8]]) -> String {
     let mut stream = TcpStream::connect(scene.peer.addr()).expect("it listens");
     let time = Some(Duration::from_secs(20));
     stream.set_read_timeout(time).expect("a timeout");
     stream.write_all(b"SSH-2.0-x\r\n").expect("it listens");
-    // It may have hung up already.
+    // The server may already have disconnected.
     let _ = stream.write_all(&said.concat());
     let mut told = Vec::new();
     let ended = stream.read_to_end(&mut told);
@@ -214,7 +215,7 @@ fn cve_2025_26466_pings_before_a_login_cost_nothing_and_have_no_answer() {
     assert!(!std::iter::from_fn(|| stranger.transport.poll_event()).any(pong));
 }
 
-/// Each bound has a sentence of its own.
+/// Each limit has an error text of its own.
 #[test]
 fn whoever_floods_behind_a_login_reads_with_what() {
     let scene = listening(&[]);
@@ -242,21 +243,21 @@ fn whoever_floods_behind_a_login_reads_with_what() {
     is_served(&scene);
 }
 
-/// The numbers of the signals that a process has handlers for.
+/// Returns the numbers of the signals for which a process has handlers.
 fn handled(pid: u32) -> Vec<u32> {
     let mask = fact(pid, "SigCgt").expect("it runs").concat();
     let mask = u64::from_str_radix(&mask, 16).expect("a mask");
     (1..=64).filter(|n| mask >> (n - 1) & 1 == 1).collect()
 }
 
-/// sshd's handler of SIGALRM freed and wrote while the memory of its process was anybody's. Here the loop
-/// looks at the clock, and what is left of handlers does no work.
+/// CVE-2024-6387: sshd's handler of SIGALRM freed and allocated memory while its process was in any
+/// state. longhaul's loop checks the clock instead, and the remaining signal handlers do no work.
 #[test]
 fn cve_2024_6387_no_signal_has_work_done_beside_what_reads_a_client() {
     let Some(machine) = Machine::start(&[]) else {
         return;
     };
-    // Those of Rust's runtime, which end the process where it has no stack left.
+    // Handlers of Rust's runtime, which end the process on a stack overflow.
     let of_runtime = [Signal::SEGV, Signal::BUS].map(|s| s.as_raw().cast_unsigned());
     let mut stranger = TcpStream::connect(("127.0.0.1", machine.port)).expect("it listens");
     stranger
@@ -272,8 +273,8 @@ fn cve_2024_6387_no_signal_has_work_done_beside_what_reads_a_client() {
     let session = machine.sftp_with(&machine.key, "alice", &[]);
     let session = session.in_terminal().spawn();
     assert!(session.shows("sftp>"), "{}", machine.daemon.log());
-    // Each of these sets a flag that nobody looks at (leave_to_others, too_long_is_an_error of the
-    // program's signals.rs): the server ends its processes itself.
+    // Each of these handlers sets a flag that nothing in this process reads (leave_to_others and
+    // too_long_is_an_error of the program's signals.rs): the server ends its processes itself.
     let flags = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XFSZ];
     let flags = flags.map(|s| s.as_raw().cast_unsigned());
     for number in handled(machine.process_of(54_001)) {

@@ -1,5 +1,5 @@
-//! A server that closes the connection where a channel is opened together with authentication: the
-//! client connects again and does one step after the other.
+//! A server that disconnects if a channel is opened together with authentication: the client
+//! connects again and does one step after another.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,11 +14,11 @@ use testkit::sftp_model::{Fs, Personality, SftpModel};
 use testkit::sshd_model::{SshdConfig, SshdModel};
 use testkit::tree::write_file;
 
-/// In which all of what a client sends at once has come.
+/// Time in which everything has arrived that a client sends at once.
 const FLIGHT: Duration = Duration::from_millis(30);
 const SIZE: usize = 100_000;
 
-/// One connection; what came of the file.
+/// Serves one connection; returns the content of the uploaded file.
 fn serve(mut stream: TcpStream, config: SshdConfig) -> Option<Vec<u8>> {
     let mut model = SshdModel::new(
         config,
@@ -67,7 +67,7 @@ fn it_is_tried_again_step_by_step() {
         let port = listener.local_addr().expect("bound").port();
         let accepted = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&accepted);
-        // It ends with the test.
+        // The thread ends with the test.
         let server = std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -101,7 +101,8 @@ fn it_is_tried_again_step_by_step() {
     }
 }
 
-/// RFC 4253 section 4.2: "Exceeded MaxStartups" was read, and nobody was told of it.
+/// The client shows lines that a server sends before its identification (RFC 4253 section 4.2),
+/// such as "Exceeded MaxStartups". They were read and never shown.
 #[test]
 fn why_a_server_lets_nobody_in_is_said() {
     let client = Client::new();
@@ -119,7 +120,7 @@ fn why_a_server_lets_nobody_in_is_said() {
         let port = listener.local_addr().expect("a port").port().to_string();
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                // All that the client sends is read: a reset could overtake what is said.
+                // Everything that the client sends is read: a reset could overtake the message.
                 let _ = stream.write_all(says.as_bytes());
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let _ = std::io::copy(&mut stream, &mut std::io::sink());

@@ -1,4 +1,4 @@
-//! `--json`, against its description in docs/json.md.
+//! `--json`, checked against its description in docs/json.md.
 
 use longhaul_tests::Scene;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Connections, channels and the rate: what can be set, what is said of them, what is remembered.
+//! Flags for connections, channels and the rate: their effect, their messages, and the host memory.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use testkit::{Outcome, PeerKind, Seed};
 
 const FILE: usize = 16_000_000;
 
-/// A file of 16 MB here and the same on the server.
+/// Starts a server with a file of 16 MB here and the same file there.
 fn scene() -> Option<Scene> {
     let scene = Scene::start(PeerKind::OpenSsh).filter(|scene| !scene.client.is_scp())?;
     write_file(&scene.path("file"), &Seed::new(1).bytes(FILE));
@@ -37,8 +37,8 @@ fn the_rate_is_that_of_all_connections_together() {
         (scene.remote("file"), scene.path("back").into()),
     ];
     for (from, to) in ways {
-        // What a pause of a busy machine took is not made up for, or a path would be flooded
-        // after it: one undisturbed run of some shows what the rate is.
+        // The limiter does not make up for a pause of a busy machine, which would flood the path
+        // afterwards: one undisturbed run of several shows the rate.
         let mut rates = Vec::new();
         while rates.len() < 5 && !rates.iter().any(|rate| *rate >= 3.0e6) {
             let run = scene.client.cp().args(["--json", "--limit", "4MB"]);
@@ -69,7 +69,7 @@ fn the_rate_is_that_of_all_connections_together() {
 #[test]
 fn the_limiter_is_named_below_the_closing_line() {
     let Some(mut scene) = scene() else { return };
-    // A setting that is passed over is noted once, and not for each connection.
+    // An ignored setting is reported once, not for each connection.
     let dir = &mut scene.client.dir;
     dir.set_for_all("GSSAPIAuthentication", "yes");
     let copy = |flags: &[&str]| {
@@ -91,7 +91,7 @@ fn the_limiter_is_named_below_the_closing_line() {
     assert!(!err.contains("AddConnection"), "in words: {err}");
 }
 
-/// The only file below the cache's `longhaul/hosts`.
+/// Returns the only file below the cache's `longhaul/hosts`.
 fn memory(scene: &Scene) -> PathBuf {
     let folder = scene.client.dir.path().join("cache/longhaul/hosts");
     let mut files = std::fs::read_dir(folder).expect("memories").flatten();
@@ -117,7 +117,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
     let now = now.expect("a clock").as_secs();
     let remember = |at: u64, connections: u32| {
         let mut kept = read();
-        // The server was updated meanwhile: all else is stored anew.
+        // The server was updated meanwhile: everything else is stored anew.
         kept["memory"]["banner"] = json!("SSH-2.0-Before");
         kept["memory"]["learned"] = json!([{
             "direction": "up", "connections": connections, "channels": 2,
@@ -132,7 +132,7 @@ fn a_copy_begins_with_what_paid_the_last_time() {
     assert!(err.contains(began), "{err}");
     let kept = read();
     assert_ne!(kept["memory"]["banner"], "SSH-2.0-Before");
-    // What was held to a rate taught nothing, and what was known is still there.
+    // A run with a rate limit teaches nothing, and keeps what was known.
     assert_eq!(kept["memory"]["learned"][0]["at"], now - 60, "{kept}");
 
     let month = 31 * 24 * 3600;
@@ -140,7 +140,8 @@ fn a_copy_begins_with_what_paid_the_last_time() {
     let err = copy(&["-vv", "--limit=8MB"]).err();
     assert!(!err.contains(began), "too old: {err}");
 
-    // Within one machine it is one connection, whatever paid; of a path between two, tests/lab/lanes.rs.
+    // Within one machine one connection is used, whatever has paid before; tests/lab/lanes.rs has a
+    // path between two machines.
     remember(now - 60, 2);
     let err = copy(&["-vv", "--limit=8MB"]).err();
     assert!(!err.contains("adding 1 connection"), "{err}");

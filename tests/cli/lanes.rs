@@ -1,5 +1,5 @@
-//! Servers and paths that let in fewer connections or channels than would pay, or lose them:
-//! fewer lanes, or one clear sentence, and nothing lost that was there before.
+//! Servers and paths that admit fewer connections or channels than would pay, or lose them: fewer
+//! lanes or one clear error, and existing files are kept.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn way(to: To) -> Way {
     }
 }
 
-/// A file each way through this path and server.
+/// Copies a file each way through this path and server.
 fn a_file_each_way(builder: impl Fn() -> PeerBuilder) {
     for to in BOTH {
         let Some(far) = Far::start(builder(), |path| path) else {
@@ -46,9 +46,9 @@ fn several_connections_are_used_where_they_pay() {
     }
 }
 
-/// A session with one lane slept until its next look, 100 ms later, whenever the lane had been
-/// given a piece after it was last asked what it has: 50 MB/s on loopback, for want of another
-/// lane's noise. The session of a test build ends where it would wait like that.
+/// A session with one lane must not sleep while the lane has work. It slept for 100 ms whenever the
+/// lane had got a piece after it was last polled, so that loopback reached 50 MB/s. A test build
+/// aborts the session where it would sleep like that.
 #[test]
 fn a_single_lane_is_not_forgotten_until_the_next_look() {
     for to in BOTH {
@@ -68,7 +68,7 @@ fn one_session_for_each_connection() {
     a_file_each_way(|| openssh().option("MaxSessions", "1"));
 }
 
-/// Two sessions: the second is a listing's or a lane's.
+/// Two sessions are permitted: the second is used for a listing or a lane.
 #[test]
 fn two_sessions_for_each_connection() {
     for to in BOTH {
@@ -101,12 +101,12 @@ fn penalties_at_their_strictest() {
         };
         let far = far.with_file();
         far.assert_copied(&far.run(to, &[]).run());
-        // The next one is let in as well.
+        // The next run is admitted as well.
         far.assert_copied(&far.run(to, &[]).run());
     }
 }
 
-/// What a firewall does that counts connections.
+/// Emulates a firewall that limits connections.
 #[test]
 fn each_third_connection_is_closed() {
     for to in BOTH {
@@ -138,7 +138,7 @@ fn connections_that_are_reset_in_the_middle() {
     }
 }
 
-/// Nobody is told that it carries nothing any more.
+/// The connection stops carrying data, and neither end is notified.
 #[test]
 fn a_connection_that_stalls_for_good() {
     for to in BOTH {
@@ -157,7 +157,7 @@ fn a_connection_that_stalls_for_good() {
     }
 }
 
-/// The same with small files, of which some wait on it.
+/// Small files, some of which wait on the stalled connection.
 #[test]
 fn small_files_do_not_wait_for_a_connection_that_stalls() {
     for to in BOTH {
@@ -172,7 +172,7 @@ fn small_files_do_not_wait_for_a_connection_that_stalls() {
     }
 }
 
-/// All connections are lost at once: one sentence, and what was there is still there.
+/// All connections are lost at once: one error, and existing files are kept.
 #[test]
 fn all_connections_are_lost() {
     for to in BOTH {
@@ -184,7 +184,7 @@ fn all_connections_are_lost() {
         let running = far.until(to, 15_000_000);
         far.proxy.cut_now();
         let outcome = running.wait();
-        // It connects again and goes on.
+        // The client reconnects and continues.
         assert!(!outcome.timed_out && outcome.code == Some(0), "{outcome}");
         assert!(outcome.err().contains("connecting again"), "{outcome}");
         let read = |name| std::fs::read(far.scene.path(name)).expect("it is there");
@@ -193,7 +193,7 @@ fn all_connections_are_lost() {
     }
 }
 
-/// The server takes the key of the first login only.
+/// The server accepts the key of the first login only.
 #[test]
 fn further_logins_are_refused() {
     for to in BOTH {
@@ -221,7 +221,7 @@ fn further_logins_are_refused() {
         std::fs::copy(allowed, &keys).expect("our file");
         let outcome = far.run(to, &[]).run();
         far.assert_copied(&outcome);
-        // Each refused login may be a penalty, or lock the account.
+        // Each refused login may count as a penalty, or lock the account.
         let connections = far.proxy.connections();
         assert!(
             (2..=4).contains(&connections),
@@ -230,7 +230,7 @@ fn further_logins_are_refused() {
     }
 }
 
-/// Where a login costs the person something there is one.
+/// If a login needs the user, only one connection is opened.
 #[test]
 fn a_password_is_asked_for_once() {
     for to in BOTH {

@@ -1,4 +1,4 @@
-//! Files that are no plain files, or do not stay as they are, while several lanes copy them.
+//! Special files, and files that change, copied by several lanes.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -31,7 +31,7 @@ fn interrupted_no_lane_leaves_half_a_file_under_its_name() {
             far.assert_several(&outcome);
             assert!(outcome.err().lines().count() < 5, "{outcome}");
             for (name, data) in far.files("to") {
-                // To go on with.
+                // Files from which the copy can resume.
                 if name.ends_with(".longhaul") || name.ends_with(".journal") {
                     continue;
                 }
@@ -58,7 +58,7 @@ fn a_source_that_shrinks() {
         assert!(!outcome.timed_out, "{outcome}");
         assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
         if outcome.code == Some(0) {
-            // What was read before it shrank may be there as well, and is told of.
+            // Data that was read before the file shrank may also be there, with a warning.
             let copy = &far.files("to")[0].1;
             let old = Seed::new(1).bytes(SIZE);
             assert!(
@@ -86,13 +86,13 @@ fn a_source_that_grows() {
         let outcome = running.wait();
         assert!(!outcome.timed_out && outcome.code == Some(0), "{outcome}");
         let (from, to) = (&far.files("from")[0].1, &far.files("to")[0].1);
-        // As it was at the beginning, or as it is.
+        // The content at the beginning, or the current one.
         assert!(to.len() >= SIZE, "{}: {outcome}", to.len());
         assert!(from.starts_with(to), "not a state of the file\n{outcome}");
     }
 }
 
-/// Who has it open reads on; who opens it again finds another or none.
+/// A process that has the file open reads on; opening it again finds another file or none.
 #[test]
 fn a_source_that_vanishes_or_is_replaced() {
     for to in BOTH {
@@ -101,7 +101,7 @@ fn a_source_that_vanishes_or_is_replaced() {
             let old = Seed::new(1).bytes(SIZE);
             let new = Seed::new(77).bytes(SIZE);
             write_file(&far.scene.path("new"), &new);
-            // SFTP tells of seconds.
+            // SFTP has a resolution of one second.
             let earlier = SystemTime::now() - Duration::from_secs(500);
             let file = fs::File::options().write(true).open(far.scene.path("new"));
             let set = file.and_then(|file| file.set_modified(earlier));
@@ -130,7 +130,7 @@ fn a_source_that_vanishes_or_is_replaced() {
     }
 }
 
-/// The other end takes no more than half: a quota, or a full disk.
+/// The other end has room for only half: a quota, or a full disk.
 #[test]
 fn no_space_for_all_of_it() {
     for to in BOTH {
@@ -229,7 +229,7 @@ fn a_device_takes_a_large_file() {
     }
 }
 
-/// A FIFO at the far end is no target for any SFTP client: sftp-server seeks before it writes.
+/// A FIFO at the far end is no target for any SFTP client, as sftp-server seeks before it writes.
 #[test]
 fn a_fifo_takes_a_large_file_in_its_order() {
     let Some(far) = far() else { return };
@@ -270,7 +270,7 @@ fn from_one_far_host_to_another() {
     far.assert_copied(&outcome);
 }
 
-/// Each further connection goes through the jump host again, and costs a login there.
+/// Each further connection passes through the jump host too, and costs a login there.
 #[test]
 fn through_a_jump_host() {
     for to in BOTH {
@@ -306,7 +306,7 @@ fn through_a_command() {
     }
 }
 
-/// A program instead of our SSH has one connection with one channel.
+/// A program in place of longhaul's own SSH has one connection with one channel.
 #[test]
 fn through_a_program_there_is_one() {
     let Some(server) = missing::sftp_server() else {

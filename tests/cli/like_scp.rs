@@ -1,5 +1,5 @@
-//! The same command line with scp and with the program under test, on two copies of one tree:
-//! the same tree results, and both succeed or both fail.
+//! Runs each command line with scp and with the program under test on two copies of one tree: the
+//! resulting trees are equal, and both succeed or both fail.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -11,8 +11,8 @@ use longhaul_tests::{Client, Program, scratch};
 use testkit::tree::{Compare, differences, write_file};
 use testkit::{Peer, PeerBuilder, Run};
 
-/// A command line. `S:` and `D:` before an operand stand for the source's and the target's
-/// side: one is local and the other remote, and both ways are tried.
+/// A command line. `S:` and `D:` before an operand mark the source's and the target's side: one is
+/// local and the other remote, in both directions.
 struct Case {
     flags: &'static [&'static str],
     operands: &'static [&'static str],
@@ -27,7 +27,7 @@ const fn case(flags: &'static [&'static str], operands: &'static [&'static str])
     }
 }
 
-/// The tree both begin with.
+/// Creates the tree with which both begin.
 fn begin(root: &Path) {
     let folder = |name: &str| fs::create_dir(root.join(name)).expect("our folder");
     let file = |name: &str, content: &[u8]| write_file(&root.join(name), content);
@@ -104,7 +104,7 @@ fn words(root: &Path, case: &Case, up: bool) -> Vec<OsString> {
             ("D:", name) => (up, name),
             _ => (false, *operand),
         };
-        // A byte that is not UTF-8 cannot stand in a table of &str.
+        // A byte that is not UTF-8 cannot be in a table of &str.
         let name = name.replace("LATIN1", "latin1-\u{e9}");
         let bytes: Vec<u8> = if name.contains('\u{e9}') {
             name.chars()
@@ -128,7 +128,7 @@ fn words(root: &Path, case: &Case, up: bool) -> Vec<OsString> {
 }
 
 fn run(client: &Client, root: &Path, case: &Case, up: bool) -> testkit::Outcome {
-    // A shell sets the umask, which a test cannot for its own process alone.
+    // A shell sets the umask, which a test cannot change for its own process alone.
     let script = format!("umask {}; exec \"$@\"", case.umask);
     let run = client.dir.run("sh").args(["-c", &script, "sh"]);
     let run: Run = match &client.program {
@@ -142,7 +142,7 @@ fn run(client: &Client, root: &Path, case: &Case, up: bool) -> testkit::Outcome 
         .run()
 }
 
-/// A server, and the same client running scp and the program under test.
+/// Server, and two clients with the same files: one runs scp, the other the program under test.
 struct Pair {
     scp: Client,
     ours: Client,
@@ -205,11 +205,11 @@ impl Pair {
             Compare::MODES
         };
         let mut lines = differences(&roots[0], &roots[1], compare);
-        // The roots' own times, and what scp 9.2 gets wrong: a downloaded folder's time, which it
-        // overwrites while it fills the folder. That ours is right is tested elsewhere.
+        // Ignored are the times of the roots, and a bug of scp 9.2: it sets a downloaded folder's
+        // time before it fills the folder. Another test checks that longhaul gets this right.
         lines.retain(|line| !(line.starts_with("(root): mtime") || (!up && folder_time(line))));
         lines.retain(|line| !by_our_rule(case, up, line));
-        // One ran a little later than the other.
+        // One of them ran a little later than the other.
         lines.retain(|line| !both_just_now(line));
         if !lines.is_empty() {
             let lines = lines.join("\n    ");
@@ -223,20 +223,20 @@ impl Pair {
     }
 }
 
-/// Where we mean to differ from scp, whose every other choice is ours too.
+/// Reports intended differences from scp; in everything else longhaul follows scp.
 fn by_our_rule(case: &Case, up: bool, line: &str) -> bool {
     match case.operands {
-        // The directory that scp makes for several files nobody but its owner may enter: it gives
-        // it mode 0744 at the server (scp.c `source_sftp` by way of `Attrib` of a file). Ours is
-        // as mkdir makes one.
+        // For several files scp creates a directory that only its owner may enter: it gives it mode
+        // 0744 at the server (scp.c `source_sftp` uses the `Attrib` of a file). longhaul creates it
+        // as mkdir does.
         ["S:a", "S:b", "D:new"] => up && line == "/new: mode 744 on the left, 755 on the right",
-        // scp stops at the first source that is missing. One that failed stops nothing here.
+        // scp stops at the first missing source; longhaul continues.
         ["S:a", "S:missing", "S:b", "D:dir"] => line == "/dir/b: only on the right",
         _ => false,
     }
 }
 
-/// Two times of this test's own making: the trees' are older.
+/// Reports if both times were made by this test; those of the trees are older.
 fn both_just_now(line: &str) -> bool {
     let Some((_, times)) = line.split_once(": mtime ") else {
         return false;
@@ -298,7 +298,7 @@ fn files() {
     );
 }
 
-/// scp stops at the first source of an upload that is missing; longhaul goes on.
+/// scp stops at the first missing source of an upload; longhaul continues.
 #[test]
 fn a_missing_source_does_not_stop_the_rest() {
     let Some(pair) = Pair::start() else { return };
@@ -401,7 +401,7 @@ fn remote_globs() {
     );
 }
 
-/// Paths that start at the server's start folder, and URIs.
+/// Paths relative to the server's start folder, and URIs.
 #[test]
 fn relative_remote_paths_and_uris() {
     let Some(pair) = Pair::start() else { return };
@@ -432,7 +432,7 @@ fn relative_remote_paths_and_uris() {
             write_file(&file, b"content");
             let outcome = client.cp().arg(&file).arg(&target).run();
             let names = testkit::tree::Snapshot::of(home, false).names();
-            // And back again, where it went.
+            // And back again from the resulting place.
             let back = files.path().join("back");
             let returned = outcome.success() && {
                 let source = target.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! `longhaul serve --listen`: to our own client and to OpenSSH's.
+//! `longhaul serve --listen` with longhaul's own client and with OpenSSH's.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Read as _, Write as _};
@@ -22,7 +22,7 @@ fn listening() -> Scene {
     Scene::with(builder(&[])).expect("longhaul is there")
 }
 
-/// One whose authorized_keys has this in front of the client's key.
+/// Starts a server whose authorized_keys has these options in front of the client's key.
 fn with_options(options: &str) -> Scene {
     let scene = listening();
     let line = format!("{options} {}\n", scene.client.dir.key().public_line());
@@ -54,7 +54,8 @@ fn our_own_client_copies_trees_and_files_with_several_connections() {
         ),
     ] {
         let before = logins();
-        // A login takes a tenth of a second, in which all of it would be there without a limit.
+        // A login takes a tenth of a second, in which everything would be transferred without a
+        // limit.
         let flags = [
             "--connections",
             "3",
@@ -108,7 +109,7 @@ fn openssh_clients_do_with_it_what_they_do_with_sshd() {
     assert_eq!(names_in(&scene.path("all")), names_in(root.path()));
 }
 
-/// With a file of three megabytes to be put there and got back.
+/// Starts a server, and returns a check that uploads and downloads a file of three megabytes.
 fn with_a_file(flags: &[&str]) -> (Scene, impl Fn(&Scene, &str, testkit::Outcome)) {
     let scene = Scene::with(builder(flags)).expect("longhaul is there");
     let content = Seed::new(5).bytes(3_000_000);
@@ -142,7 +143,7 @@ fn clients_of_other_makes_put_and_get() {
         let files = ["file", "there", "back"].map(|name| scene.path(name));
         check(&scene, library, run.arg(key).args(files).run());
     }
-    // libssh2 has no key exchange that bears quantum computers.
+    // libssh2 has no post-quantum key exchange.
     let (scene, check) = with_a_file(&["--old-clients"]);
     let (port, key) = (scene.peer.port(), &scene.client.dir.key().private);
     if let Some(curl) = missing::find_program("curl") {
@@ -156,7 +157,7 @@ fn clients_of_other_makes_put_and_get() {
                 .arg(scene.client.dir.key().public())
         };
         let up = run().arg("-T").arg(scene.path("file")).arg(&url).run();
-        // Not every build of curl speaks SFTP.
+        // Not every build of curl supports SFTP.
         if up.code == Some(1) {
             missing::not_here("this curl does not speak SFTP");
             return;
@@ -233,7 +234,8 @@ fn nobody_else_is_let_in() {
     scene.client.dir.set_for_all("IdentityFile", identity);
     refused(&scene, "BatchMode=yes");
     let log = scene.peer.log();
-    // As root it lets every account in, and nobody's shell ends whatever they begin.
+    // As root the server admits every account, and the log names the user nobody; otherwise it
+    // admits its own user alone.
     let not_nobody = match rustix::process::geteuid().is_root() {
         true => "user=nobody",
         false => "alone",
@@ -241,7 +243,7 @@ fn nobody_else_is_let_in() {
     for why in ["it is not in authorized_keys", not_nobody] {
         assert!(log.contains(why), "{log}");
     }
-    // Our own client says so as well.
+    // longhaul's client reports it as well.
     let run = scene.client.cp().arg(scene.path("file"));
     let outcome = run.arg(scene.remote("there")).run();
     assert!(!outcome.success(), "{outcome}");
@@ -287,7 +289,7 @@ fn what_is_being_transferred_is_served_to_the_end() {
     let mut scene = listening();
     let content = Seed::new(4).bytes(3_000_000);
     write_file(&scene.path("file"), &content);
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let slow = openssh(&scene, "scp").args(["-l", "8000"]);
     let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
     let running = slow.spawn();
@@ -300,7 +302,7 @@ fn what_is_being_transferred_is_served_to_the_end() {
     assert!(TcpStream::connect(scene.peer.addr()).is_err());
     running.wait().expect_code(0);
     assert!(fs::read(scene.path("back")).expect("it") == content);
-    // Whoever only sits there is not waited for.
+    // An idle client is not waited for.
     assert_eq!(scene.peer.ends_within(Duration::from_secs(20)), Some(0));
     let outcome = idle.wait();
     assert!(outcome.out().contains("this server ends"), "{outcome}");
@@ -319,7 +321,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
         let n = stream.read(&mut line).expect("it says something");
         let said = String::from_utf8_lossy(&line[..n]).into_owned();
         assert!(said.starts_with("SSH-2.0-longhaul_"), "{said}");
-        // Whoever is let in hears KEXINIT, with names of algorithms.
+        // An admitted client receives KEXINIT, with names of algorithms.
         match said.contains("too many") {
             true => break said,
             false => held.push(stream),
@@ -331,7 +333,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     );
     assert!(held.len() >= 10);
     let login = || openssh(&scene, "sftp").arg("peer").stdin("").run();
-    // OpenSSH's client shows the reason; it had seen a bare reset.
+    // OpenSSH's client shows the reason; before this it saw a bare reset.
     let outcome = login();
     assert!(!outcome.success());
     let told = outcome.err();
@@ -343,8 +345,8 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     }
 }
 
-/// Why each of them has to go is in the log and in a DISCONNECT, which is lost where there is more that
-/// nobody reads.
+/// Invalid data ends one connection and no other. The reason is in the log and in a DISCONNECT
+/// message, which is lost if more data is unread.
 #[test]
 fn nonsense_ends_one_connection_and_no_other() {
     let scene = listening();
@@ -375,7 +377,7 @@ fn nonsense_ends_one_connection_and_no_other() {
         let mut stream = TcpStream::connect(scene.peer.addr()).expect("it listens");
         let time = Some(Duration::from_secs(20));
         stream.set_read_timeout(time).expect("a timeout");
-        // It may have hung up already.
+        // The server may already have disconnected.
         let _ = stream.write_all(nonsense);
         let mut said = Vec::new();
         let ended = stream.read_to_end(&mut said);
@@ -403,8 +405,8 @@ fn nonsense_ends_one_connection_and_no_other() {
     outcome.expect_code(0);
 }
 
-/// Without keys of sshd's that it may read, and without a home for one of its own. Root reads sshd's
-/// where there are any, so they are made to be none.
+/// Without readable sshd host keys and without a home for one of its own, the server does not
+/// start. Root can read sshd's keys, so that they are hidden.
 #[test]
 fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -412,7 +414,7 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
         let words = ["serve", "--listen", "127.0.0.1:0"];
         let run = match missing::can_unshare_mounts() {
             true => {
-                // The password file has a home as well.
+                // The password file also names a home.
                 let script = format!(
                     "mkdir -p /etc/ssh && mount -t tmpfs none /etc/ssh || exit 99; {}",
                     missing::NO_PASSWORD_FILE
@@ -439,7 +441,7 @@ fn without_a_host_key_and_a_home_it_does_not_start_and_says_why() {
         assert!(said.contains(sentence), "{outcome}");
         assert_eq!(said.lines().count(), 1, "{outcome}");
     }
-    // A home that no folder can be made in is named.
+    // A home in which no folder can be created is named in the error.
     let no_home = folder.path().join("file");
     write_file(&no_home, b"no folder");
     let outcome = serve(Some(&no_home)).run().expect_code(1);

@@ -1,4 +1,4 @@
-//! What the connections of `longhaul serve --listen` cost.
+//! Memory of the connections of `longhaul serve --listen`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,15 +13,15 @@ use testkit::tree::write_file;
 use testkit::{Seed, missing};
 
 const KIB: u64 = 1024;
-/// For a connection on which nothing happens.
+/// Maximum for an idle connection, in bytes.
 const IDLE: u64 = 200 * KIB;
-/// Beside the window of one that is busy.
+/// Maximum for a busy connection beside its window, in bytes.
 const BUSY: u64 = 4 << 20;
-/// The largest window of a client that is neither longhaul nor HPN-SSH.
+/// Largest window of clients other than longhaul and HPN-SSH, in bytes.
 const WINDOW: u64 = 15 << 20;
 
-/// Memory in bytes that no other process has, of the server and of all that it has started. Not what
-/// is as it is in a file: whether others have that as well depends on the tests beside this one.
+/// Returns the private memory of the server and its processes in bytes. Unmodified pages of files
+/// do not count, as sharing them depends on concurrent tests.
 fn memory(scene: &Scene) -> u64 {
     let all = scene.peer.processes().into_iter().chain([scene.peer.pid()]);
     all.map(|pid| processes::memory(pid, "Private_Dirty:"))
@@ -38,7 +38,7 @@ fn wait_for_logins(scene: &Scene, count: usize) {
         assert!(Instant::now() < deadline, "{}", scene.peer.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // What follows the login is said and heard.
+    // The messages after the login have been exchanged.
     std::thread::sleep(Duration::from_millis(300));
 }
 
@@ -53,7 +53,7 @@ fn an_idle_connection_costs_little() {
     }
 }
 
-/// Connections of `ssh` with these arguments.
+/// Measures idle connections of `ssh` with these arguments.
 fn idle(arguments: &[&str]) {
     let builder = PeerBuilder::longhaul(longhaul(), [""; 0]);
     let scene = Scene::with(builder).expect("longhaul is there");
@@ -70,20 +70,20 @@ fn idle(arguments: &[&str]) {
                 .stderr(Stdio::null())
                 .spawn();
             clients.0.push(client.expect("ssh starts"));
-            // Strangers of one address are bounded.
+            // Unauthenticated connections of one address are limited.
             if n % 8 == 0 || n == count {
                 wait_for_logins(&scene, before + n);
             }
         }
         clients
     };
-    // What all of them share is made for the first.
+    // The first connection allocates what all of them share.
     let _first = connect(2);
     let before = memory(&scene);
     let count = 24;
     let _clients = connect(count);
     let measure = || memory(&scene).saturating_sub(before) / count as u64;
-    // Where much else runs, whoever has let the last ones in is still about to go.
+    // On a busy machine, the processes that admitted the last clients may still be about to end.
     let (deadline, mut each) = (Instant::now() + Duration::from_secs(10), measure());
     while each > IDLE && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(200));
@@ -141,7 +141,7 @@ fn a_connection_that_was_busy_gives_back_what_it_needed() {
     let builder = PeerBuilder::longhaul(longhaul(), [""; 0]);
     let scene = Scene::with(builder).expect("longhaul is there");
     write_file(&scene.path("file"), &Seed::new(6).bytes(100_000_000));
-    // What all of them share is made for the first.
+    // The first connection allocates what all of them share.
     let run = || {
         let run = testkit::Run::new("sftp").arg("-F");
         run.arg(scene.client.dir.config()).arg("peer")

@@ -1,5 +1,5 @@
-//! `longhaul serve --listen` with more than it should have to bear, within bounds: its memory and
-//! its descriptors stay what they are, and whoever is honest notices nothing.
+//! `longhaul serve --listen` under overload: memory and descriptors stay within bounds, and honest
+//! clients are not affected.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ fn listening(flags: &[&str]) -> Scene {
     Scene::with(builder).expect("longhaul is there")
 }
 
-/// From the `source`th address of loopback.
+/// Connects from the `source`th address of loopback.
 fn connected(port: u16, source: u8) -> Option<TcpStream> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
     let from = Ipv4Addr::new(127, 0, 1, source);
@@ -31,8 +31,8 @@ fn connected(port: u16, source: u8) -> Option<TcpStream> {
     Some(socket.into())
 }
 
-/// The server with all its processes: memory that is theirs, in bytes, and descriptors of the one
-/// that listens.
+/// Returns the private memory of all processes of the server in bytes, and the descriptors of the
+/// listening one.
 fn held(scene: &Scene) -> (u64, usize) {
     let mut all = scene.peer.processes();
     all.push(scene.peer.pid());
@@ -42,7 +42,7 @@ fn held(scene: &Scene) -> (u64, usize) {
     (all.iter().map(private).sum(), descriptors)
 }
 
-/// An honest client comes, and is served as if it were alone.
+/// Asserts that an honest client is served as quickly as if it were alone.
 #[track_caller]
 fn is_served(scene: &Scene) {
     let begun = Instant::now();
@@ -52,12 +52,12 @@ fn is_served(scene: &Scene) {
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
-/// How many come without ever logging in: 10,000, or LONGHAUL_STRANGERS, or as many as there are
-/// descriptors for beside those of the tests that run as well.
+/// Returns the number of clients that never log in: 10,000, or LONGHAUL_STRANGERS, or as many as
+/// the descriptor limit allows beside concurrent tests.
 fn strangers() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It is not more then, which is seen below.
+    // If this fails, the limit stays, which is read below.
     let _ = setrlimit(Resource::Nofile, limit);
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = usize::try_from(most).unwrap_or(usize::MAX) * 3 / 4;
@@ -80,7 +80,8 @@ fn thousands_who_never_log_in_keep_nobody_out() {
     let mut most = (0, 0);
     let all = strangers();
     for n in 0..all {
-        // More sources than there are places for all that one may have: nobody is kept out by them either.
+        // More sources than there are places for one client of each: they do not keep anybody out
+        // either.
         if let Some(stream) = connected(scene.peer.port(), 1 + (n % 40) as u8) {
             held_open.push(stream);
         }
@@ -91,7 +92,7 @@ fn thousands_who_never_log_in_keep_nobody_out() {
         }
     }
     assert_eq!(held_open.len(), all);
-    // A hundred are taken, and each is a process.
+    // A hundred are admitted, and each has a process.
     let strangers = scene.peer.sessions().len();
     assert!(strangers <= 100, "{strangers} processes");
     let (memory, descriptors) = most;
@@ -122,7 +123,7 @@ fn whoever_says_a_byte_at_a_time_has_no_more_time() {
     let line = b"SSH-2.0-slow-loris-with-a-name-that-takes-its-time\r\n";
     for byte in line.iter().cycle() {
         for stream in &mut slow {
-            // A server that has hung up is what this is about.
+            // The test is about servers that disconnect.
             let _ = stream.write_all(&[*byte]);
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -139,7 +140,8 @@ fn whoever_says_a_byte_at_a_time_has_no_more_time() {
     is_served(&scene);
 }
 
-/// One after the other, so that each finds the server as it was. Meanwhile somebody copies.
+/// Floods come one after another, so that each meets the server in its initial state, while another
+/// client copies.
 #[test]
 fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
     let python = missing::built_peers().join("venv/bin/python");
@@ -196,7 +198,7 @@ fn floods_of_somebody_who_has_logged_in_cost_no_more_than_they_may() {
     }
 }
 
-/// An honest client copies there and back, in no more time than it should.
+/// Asserts that an honest client copies up and down within the expected time.
 #[track_caller]
 fn copies(scene: &Scene, content: &[u8]) {
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! Downloads from an SFTP server that lies: nothing is written but where the user said
-//! (CVE-2019-6111), and nothing it says steers the terminal (CVE-2019-6109).
+//! Downloads from an SFTP server that lies: files are written only where the user said
+//! (CVE-2019-6111), and its text cannot control the terminal (CVE-2019-6109).
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use testkit::process::{Outcome, Run};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/lying_sftp_server.py");
 
-/// A folder `in` to download to, with `outside` beside it.
+/// Folder `in` for downloads, with `outside` beside it.
 struct Scene {
     client: Client,
     scratch: TempDir,
@@ -48,7 +48,7 @@ impl Scene {
             .args(["-D", SERVER])
     }
 
-    /// Every path in the scratch folder, without the folders that were there before.
+    /// Returns every path in the scratch folder, without the folders that existed before.
     fn found(&self) -> Vec<String> {
         let mut found = Vec::new();
         walk(self.scratch.path(), self.scratch.path(), &mut found);
@@ -106,7 +106,7 @@ fn cve_2019_6111_a_pattern_matches_only_names_of_its_kind() {
     assert_eq!(scene.found(), [""; 0], "{outcome}");
 }
 
-/// A name that is a symlink first and a directory later would be written through.
+/// A name that is listed first as a symlink and later as a directory could be written through.
 #[test]
 fn a_name_listed_twice_is_not_written_through() {
     for (lie, flags) in [("link", "-a"), ("link", "-r"), ("linkfile", "-a")] {
@@ -115,7 +115,7 @@ fn a_name_listed_twice_is_not_written_through() {
         let outside = fs::read_dir(scene.outside()).unwrap().count();
         assert_eq!(outside, 0, "{lie} {flags}: {outcome}\n{:?}", scene.found());
         if lie == "linkfile" {
-            // To a file that is there already, too.
+            // To an existing file, too.
             let target = scene.outside().join("file");
             fs::write(&target, "mine").unwrap();
             fs::remove_dir_all(scene.scratch.path().join("a/b/in")).unwrap();
@@ -126,7 +126,7 @@ fn a_name_listed_twice_is_not_written_through() {
     }
 }
 
-/// A symlink out of the first source stands where the second one goes.
+/// A symlink from the first source is at the place of the second one.
 #[test]
 fn one_source_is_not_written_through_a_symlink_of_another() {
     for lie in ["rootlink", "rootdir"] {
@@ -145,7 +145,7 @@ fn one_source_is_not_written_through_a_symlink_of_another() {
     }
 }
 
-/// The old file has been moved aside, and the server dies before the new one has its name.
+/// The old file was moved aside, and the server dies before the new one gets its name.
 #[test]
 fn where_the_old_file_is_is_said() {
     let Some(scene) = Scene::new() else { return };
@@ -156,7 +156,7 @@ fn where_the_old_file_is_is_said() {
     assert_ne!(said.code, Some(0), "{said}");
 }
 
-/// What the user has made there is followed, as scp does.
+/// A symlink that the user has created at the target is followed, as with scp.
 #[test]
 fn a_symlink_of_the_users_own_is_followed() {
     let Some(scene) = Scene::new() else { return };
@@ -201,7 +201,7 @@ fn lengths_that_are_not_true_end_in_errors_or_in_what_was_sent() {
                 assert_eq!(data, b"evil\n", "{}: {outcome}", path.display());
             }
         }
-        // 101 is a panic.
+        // 101 is the exit code of a panic.
         assert!(outcome.code.is_some_and(|code| code < 100), "{outcome}");
     }
 }

@@ -1,4 +1,4 @@
-//! The command line, as a person or a script meets it.
+//! The command line, as used by people and scripts.
 
 mod accounts;
 mod bench;

@@ -1,4 +1,4 @@
-//! What of files is kept beside names and contents, compared with rsync.
+//! Metadata that is preserved besides names and contents, compared with rsync.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use testkit::{Outcome, PeerKind, Run, Seed, missing};
 const LIMIT: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
 
-/// Version 2, `u::rwx,u:12:r--,g::r--,m::rwx,o::---` of posix_acl_xattr.h.
+/// Returns the ACL `u::rwx,u:12:r--,g::r--,m::rwx,o::---` in version 2 of posix_acl_xattr.h.
 fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 5] = [
@@ -35,7 +35,7 @@ fn acl() -> Vec<u8> {
     bytes
 }
 
-/// Version 2 capabilities of a file: cap_net_bind_service, permitted and effective.
+/// Returns version 2 file capabilities: cap_net_bind_service, permitted and effective.
 fn capability() -> Vec<u8> {
     let words = [0x0200_0001_u32, 1 << 10, 0, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -60,7 +60,7 @@ fn set_times(path: &Path, seed: &mut Seed) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).expect("times");
 }
 
-/// A file of `size` with data of 64 KiB at each of `data`.
+/// Creates a file of `size` with 64 KiB of data at each offset in `data`.
 fn make_sparse(path: &Path, size: u64, data: &[u64], seed: &mut Seed) {
     let file = File::create(path).expect("a file");
     file.set_len(size).expect("a length");
@@ -70,8 +70,8 @@ fn make_sparse(path: &Path, size: u64, data: &[u64], seed: &mut Seed) {
     }
 }
 
-/// A tree with owners, modes, nanoseconds, extended attributes, access control lists, hard links
-/// and holes. As anybody but root, without what only root can make.
+/// Creates a tree with owners, modes, nanoseconds, extended attributes, access control lists, hard
+/// links and holes. Without root it omits what only root can create.
 fn make_tree(root: &Path, number: u64) {
     let mut seed = Seed::new(number);
     let mut paths = Vec::new();
@@ -124,7 +124,7 @@ fn make_tree(root: &Path, number: u64) {
         }
         let mode = match missing::is_root() {
             true => modes[at % modes.len()],
-            // What others may not read they cannot copy.
+            // The user cannot copy files that the user cannot read.
             false => modes[at % modes.len()] | 0o400,
         };
         if at % 5 != 0 {
@@ -168,20 +168,20 @@ fn make_tree(root: &Path, number: u64) {
     ] {
         fs::set_permissions(root.join(dir), fs::Permissions::from_mode(mode)).expect("a mode");
     }
-    // From below: what is made in a folder changes its times.
+    // Deepest first: creating an entry changes the times of its folder.
     for dir in ["a/deep/er", "a/deep", "a", "b/shut", "b", ""] {
         set_times(&root.join(dir), &mut seed);
     }
 }
 
-/// What rsync would change in `copy` to make it like `of`: nothing.
+/// Asserts that rsync would change nothing in `copy` to make it like `of`.
 #[track_caller]
 fn assert_rsync_is_content(of: &Path, copy: &Path) {
     assert_same(of, copy, PAGES);
 }
 
-/// 512 bytes each that a copy may take more for a file with holes: of each a page may be filled at
-/// either end.
+/// Blocks of 512 bytes that the copy of a sparse file may take in addition: each data range may
+/// fill a page at either end.
 const PAGES: u64 = 512;
 
 #[track_caller]
@@ -197,7 +197,7 @@ fn assert_same(of: &Path, copy: &Path, more: u64) {
     compare_finely(of, copy, more);
 }
 
-/// What rsync does not look at without a reason: nanoseconds, and how much of a disk files take.
+/// Compares what rsync checks only for a reason: nanoseconds, and disk usage.
 #[track_caller]
 fn compare_finely(of: &Path, copy: &Path, more: u64) {
     let (a, b) = (fs::symlink_metadata(of), fs::symlink_metadata(copy));
@@ -219,7 +219,7 @@ fn compare_finely(of: &Path, copy: &Path, more: u64) {
     }
 }
 
-/// What is needed for these tests, or a word that it is missing.
+/// Reports the skip if programs for these tests are missing.
 fn is_missing() -> bool {
     if missing::find_program("rsync").is_none() {
         missing::skip("rsync", "install the package rsync");
@@ -274,7 +274,7 @@ fn a_tree_is_what_it_was_after_a_round_trip() {
     assert_rsync_is_content(&from, &here);
 }
 
-/// In parts over several lanes, verified, in place and compressed.
+/// The result is equal in parts over several lanes, verified, in place and compressed.
 #[test]
 fn it_is_the_same_however_it_is_copied() {
     if is_missing() {
@@ -295,7 +295,7 @@ fn it_is_the_same_however_it_is_copied() {
     .iter()
     .enumerate()
     {
-        // Sums are made of whole reads, so that holes are told of those alone.
+        // Checksums are made of whole reads, so that only holes of that size are reported.
         let more = if how.contains(&"--verify") {
             20_000
         } else {
@@ -408,7 +408,7 @@ fn a_stock_server_keeps_what_it_can_and_the_rest_is_said() {
     }
 }
 
-/// What another version of a file had goes, and only that.
+/// Attributes of an earlier version of a file are removed, and nothing else.
 #[test]
 fn attributes_that_the_source_has_not_are_removed() {
     if is_missing() {

@@ -1,4 +1,4 @@
-//! What `longhaul serve --listen` writes down, and what ssh-audit says of it.
+//! The log of `longhaul serve --listen`, and the result of ssh-audit.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::old_clients::BesideSshd;
 use crate::operating::{configured, configured_with, put};
 use crate::serving::openssh;
 
-/// A file is put by sftp; expects that it is told so at this level.
+/// Uploads a file with sftp, and asserts that it is logged at this level.
 #[track_caller]
 fn put_and_told(scene: &Scene, len: usize, level: &str) {
     write_file(&scene.path("file"), &Seed::new(3).bytes(len));
@@ -27,14 +27,14 @@ fn put_and_told(scene: &Scene, len: usize, level: &str) {
     assert!(line.contains(&user), "{line}");
 }
 
-/// With -v, as the server of a test always runs, the others are told as well.
+/// Each large transfer is logged; with -v, as in all tests, small ones are logged as well.
 #[test]
 fn each_transfer_has_its_line_unless_it_is_of_little() {
     let scene = configured("").0;
     put_and_told(&scene, 1_500_000, " INFO ");
     put_and_told(&scene, 7, " DEBUG ");
     scene.logs("session over opened=1 sent=0 received=7");
-    // Our own client puts small ones with one request.
+    // longhaul's client uploads small files with one request.
     let by_us = |scene: &Scene, level: &str| {
         if !scene.client.is_scp() {
             scene.copies(&[], scene.path("file"), scene.remote("by\u{1b}us"));
@@ -43,7 +43,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
         }
     };
     by_us(&scene, " DEBUG ");
-    // What comes under another name is told by the one that it gets.
+    // A file that is written under a temporary name is logged with its final name.
     if !scene.client.is_scp() {
         write_file(&scene.path("large"), &Seed::new(5).bytes(20_000_000));
         scene.copies(&[], scene.path("large"), scene.remote("the large one"));
@@ -60,7 +60,7 @@ fn each_transfer_has_its_line_unless_it_is_of_little() {
 fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
     let scene = configured("log-files = 1\n").0;
     write_file(&scene.path("file"), &Seed::new(4).bytes(3_000_000));
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let slow = openssh(&scene, "scp").args(["-l", "8000"]);
     let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
     let running = slow.spawn();
@@ -75,8 +75,8 @@ fn a_transfer_that_breaks_off_has_a_line_that_says_so() {
     );
 }
 
-/// What ssh-audit says of a server, with its test of how fast one may come and go; nothing where it
-/// is not installed.
+/// Runs ssh-audit against a server, including its connection rate test; `None` if it is not
+/// installed.
 fn audit(scene: &Scene) -> Option<Outcome> {
     let python = missing::built_peers().join("venv/bin/python");
     let installed = || {
@@ -92,7 +92,7 @@ fn audit(scene: &Scene) -> Option<Outcome> {
     Some(run.args(["-n", "-p", &port, "127.0.0.1"]).run())
 }
 
-/// Whatever is offered without a word.
+/// Asserts that ssh-audit has no warnings about the offered algorithms.
 #[track_caller]
 fn nothing_is_said_of(scene: &Scene) {
     let Some(outcome) = audit(scene) else {
@@ -110,7 +110,7 @@ fn ssh_audit_has_nothing_to_warn_of() {
     nothing_is_said_of(&configured_with("", &[KeyKind::Rsa3072]).0);
 }
 
-/// ECDSA's is not shown: ssh-audit warns of its curve and its nonces.
+/// The ECDSA key is not offered: ssh-audit warns about its curve and its nonces.
 #[test]
 fn ssh_audit_has_nothing_to_warn_of_beside_an_sshd() {
     if let Some(beside) = BesideSshd::start(&[]) {
@@ -139,7 +139,7 @@ fn with_old_clients_ssh_audit_warns_of_what_is_known() {
         assert!(out.contains(known), "{known}: {outcome}");
     }
     assert!(!out.contains("throttling"), "{outcome}");
-    // Who was turned away for that comes in a little later.
+    // A client rejected by the rate limit is admitted a little later.
     let until = Instant::now() + Duration::from_secs(20);
     let login = || openssh(&scene, "sftp").arg("peer").stdin("").run();
     while !login().success() {

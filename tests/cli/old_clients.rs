@@ -1,5 +1,5 @@
-//! Clients that have nothing newer: what they and the log of `longhaul serve --listen` read, and who is
-//! let in when it is told to.
+//! Clients with outdated algorithms: the error that they and the log of `longhaul serve --listen`
+//! get, and their login with `--old-clients`.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn who_has_nothing_in_common_reads_what_is_missing_and_what_helps() {
             "no cipher that is offered here, only 3des-cbc",
             false,
         ),
-        // One kind would be there, and another would not.
+        // One type matches, and another does not.
         (
             [OLD, "ssh-dss", GCM, ""],
             "no key exchange method that is offered here, only curve25519-sha256",
@@ -72,7 +72,7 @@ fn a_list_of_the_configuration_leaves_nothing_that_would_help() {
     assert!(!told.contains("--old-clients"), "{told:?}");
 }
 
-/// OpenSSH's client, told to have no more than that of 2014 or of 2020 has.
+/// OpenSSH's client, limited to the algorithms of its versions of 2014 or 2020.
 #[test]
 fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
     let of_2014 = [
@@ -123,14 +123,15 @@ fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
     }
 }
 
-/// A server that finds host keys where sshd has them: in /etc/ssh, of which it sees another one.
+/// Server that finds host keys in /etc/ssh, like sshd; it sees another /etc/ssh in a mount
+/// namespace.
 pub(crate) struct BesideSshd {
     pub(crate) scene: Scene,
     keys: TempDir,
 }
 
 impl BesideSshd {
-    /// Nothing where that is not to be had.
+    /// Starts the server; `None` if that is not possible here.
     pub(crate) fn start(flags: &[&str]) -> Option<Self> {
         if !missing::can_unshare_mounts() {
             missing::not_here("only root can have another /etc/ssh");
@@ -158,7 +159,7 @@ impl BesideSshd {
         Some(Self { scene, keys })
     }
 
-    /// Has the client know the host by its key of this kind alone.
+    /// Makes the client know the host by its key of this type only.
     fn known_by(&self, kind: &str) {
         let public = self.keys.path().join(format!("ssh_host_{kind}_key.pub"));
         let public = fs::read_to_string(public).expect("a key");
@@ -167,7 +168,7 @@ impl BesideSshd {
     }
 }
 
-/// Who knows the host by a key that is not shown reads that it meets another one.
+/// A client that knows the host by a key that is not offered reports a changed host key.
 #[test]
 fn sshd_s_key_of_ecdsa_is_kept_back_unless_there_are_old_clients() {
     let (Some(new), Some(old)) = (

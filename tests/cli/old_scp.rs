@@ -1,5 +1,5 @@
-//! scp's old protocol to `longhaul serve --listen`: what scp of OpenSSH spoke before 9.0 and libraries
-//! still do.
+//! scp's old protocol with `longhaul serve --listen`, as spoken by OpenSSH's scp before 9.0 and by
+//! some libraries.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn listening(flags: &[&str]) -> Scene {
         .expect("longhaul is there")
 }
 
-/// OpenSSH's scp with the old protocol; nothing where it has none, or is none.
+/// Prepares OpenSSH's scp with the old protocol; `None` if scp is missing or does not support it.
 fn old_scp(scene: &Scene) -> Option<Run> {
     if missing::find_program("scp").is_none() {
         missing::skip("scp", "Debian: openssh-client");
@@ -83,7 +83,7 @@ fn patterns_homes_and_several_files_are_what_a_shell_makes_of_them() {
         ),
         (format!("\"{some}/a b.txt\""), &["a b.txt"]),
     ] {
-        // Its own check of names knows patterns and no words.
+        // scp's own check of names supports patterns but not words.
         let scp = old_scp(&scene).expect("it was there").arg("-T");
         scp.arg(format!("peer:{from}"))
             .arg(&there)
@@ -117,7 +117,7 @@ fn a_copy_that_breaks_off_leaves_what_was_there() {
     write_file(&scene.path("file"), &Seed::new(4).bytes(3_000_000));
     fs::create_dir(scene.path("there")).expect("ours");
     write_file(&scene.path("there/it"), b"old");
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let scp = scp
         .args(["-l", "8000"])
         .arg(scene.path("file"))
@@ -167,7 +167,7 @@ fn a_root_and_its_rights_hold() {
 
 #[test]
 fn curl_puts_and_gets_with_its_library() {
-    // libssh2 has no key exchange that bears quantum computers.
+    // libssh2 has no post-quantum key exchange.
     let scene = listening(&["--old-clients"]);
     let Some(curl) = missing::find_program("curl") else {
         missing::skip("curl", "Debian: curl");
@@ -191,7 +191,7 @@ fn curl_puts_and_gets_with_its_library() {
         run.arg(&key.private).arg("--pubkey").arg(key.public())
     };
     let up = run().arg("-T").arg(scene.path("file")).arg(&url).run();
-    // Not every build of curl speaks scp.
+    // Not every build of curl supports scp.
     if up.code == Some(1) {
         missing::not_here("this curl does not speak scp");
         return;

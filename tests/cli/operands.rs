@@ -1,4 +1,4 @@
-//! Which sources go where, and which copies are refused because something would be lost.
+//! Targets of several sources, and copies that are refused because files would be lost.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn scene() -> Option<Scene> {
     Some(scene)
 }
 
-/// `NAME` is a path here, `HOST:NAME` one there, below the folder of the scene.
+/// Runs a copy: `NAME` is a local path, `HOST:NAME` a remote one, below the folder of the scene.
 fn copies(scene: &Scene, flags: &[&str], operands: &[&str]) -> Outcome {
     let mut run = scene.client.cp().args(flags);
     for operand in operands {
@@ -41,7 +41,8 @@ fn copies(scene: &Scene, flags: &[&str], operands: &[&str]) -> Outcome {
     run.run()
 }
 
-/// Four were copied and three were there, and the exit code was 0.
+/// Sources with equal names are refused before anything is copied. Before this, four were copied,
+/// three were there, and the exit code was 0.
 #[test]
 fn sources_of_one_name_are_refused_before_anything_is_copied() {
     let Some(scene) = scene() else { return };
@@ -103,7 +104,7 @@ fn a_source_that_is_named_twice_is_copied_once() {
     );
 }
 
-/// Their contents are meant to be in one directory, and no file of them may be lost.
+/// The contents of several sources are merged into one directory, and no file may be lost.
 #[test]
 fn merged_sources_lose_no_file() {
     let Some(scene) = scene() else { return };
@@ -122,12 +123,13 @@ fn merged_sources_lose_no_file() {
         assert_eq!(names_in(&out), ["a", "b"], "{outcome}");
         fs::remove_dir_all(&out).expect("what was copied");
     }
-    // Without equal names nothing is refused.
+    // Without equal names the copy is permitted.
     copies(&scene, &["-r"], &["peer:run-1/out/.", "peer:run-3/.", "to"]).expect_code(0);
     assert_eq!(names_in(&scene.path("to")), ["a", "log"]);
 }
 
-/// `cp -r d other@localhost:` said that a directory cannot be copied into itself.
+/// A relative remote path starts in the server's home. Before this, `cp -r d other@localhost:`
+/// failed with the error that a directory cannot be copied into itself.
 #[test]
 fn a_relative_remote_path_begins_in_the_home_of_the_server() {
     let Some(scene) = scene() else { return };
@@ -198,7 +200,7 @@ fn a_directory_is_not_copied_into_itself_by_another_name_of_the_host() {
         ["peer:run-2", "run-2/inside"],
         ["peer:run-2", "other:run-2/inside"],
     ] {
-        // A walk that never meets the target has nothing to say of it.
+        // A walk that does not meet the target reports nothing.
         let outcome = copies(&scene, &["-r"], &operands);
         let avoided = outcome.code == Some(1) && outcome.err().contains("into itself");
         assert!(

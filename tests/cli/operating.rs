@@ -1,4 +1,4 @@
-//! `longhaul serve --listen` as its operator has it: configuration, signals, systemd, figures.
+//! Operation of `longhaul serve --listen`: configuration, signals, systemd, metrics.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use testkit::{KeyKind, Outcome, Run, Seed, missing};
 use crate::hindered::write_script;
 use crate::serving::{openssh, sftp};
 
-/// A server with this configuration, and the file that has it.
+/// Starts a server with this configuration, and returns the file that has it.
 pub(crate) fn configured(text: &str) -> (Scene, PathBuf, tempfile::TempDir) {
     configured_with(text, &[KeyKind::Ed25519, KeyKind::Ecdsa256])
 }
@@ -59,13 +59,13 @@ fn check_tells_each_mistake_with_its_line() {
     write_file(&file, b"lisen = \":22\"\n");
     let outcome = check().expect_code(1);
     outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
-    // The same sentence keeps a server from starting.
+    // The same error prevents a server from starting.
     let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--config"]);
     let outcome = run.arg(&file).run().expect_code(1);
     outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
     fs::remove_file(&file).expect("ours");
     check().expect_code(1).expect_err(&["No such file"]);
-    // The one in the package is right.
+    // The configuration in the package is valid.
     let packaged = missing::checkout().join("packaging/serve.toml");
     let run = Run::new(longhaul()).args(["serve", "check"]).arg(packaged);
     run.run().expect_code(0);
@@ -86,12 +86,12 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     scene.logs("were read again");
     put(&scene, "two").expect_code(0);
     assert!(root.path().join("two").exists());
-    // Who came before keeps what was.
+    // Existing connections keep their settings.
     let source = scene.path("file").display().to_string();
     there.type_in(&format!("put {source} three\npwd\n"));
     assert!(there.shows("Remote working directory: /"));
     assert!(!root.path().join("three").exists());
-    // What makes no sense changes nothing.
+    // An invalid configuration changes nothing.
     write_file(&file, b"access = \"none\"\n");
     send(&scene, Signal::HUP);
     scene.logs("everything stays as it was");
@@ -99,7 +99,7 @@ fn hangup_has_the_configuration_read_again_and_disturbs_nobody() {
     assert!(root.path().join("four").exists());
 }
 
-/// It had stayed ignored, as nohup leaves it.
+/// SIGHUP works under nohup too. Before this, it stayed ignored.
 #[test]
 fn hangup_is_heard_under_nohup_too() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -114,7 +114,7 @@ fn hangup_is_heard_under_nohup_too() {
     scene.logs("were read again");
 }
 
-/// The process for the next client has been given the old ones by then.
+/// The preforked process for the next client has the old settings and must be replaced.
 #[test]
 fn hangup_changes_what_the_next_client_is_offered() {
     let (scene, file, _folder) = configured("");
@@ -166,7 +166,7 @@ fn limits_and_times_are_kept() {
     let there = openssh(&scene, "sftp").arg("peer").in_terminal().spawn();
     assert!(there.shows("sftp>"));
     let outcome = openssh(&scene, "sftp").arg("peer").stdin("").run();
-    // It was told that it had no key to come in with.
+    // The client gets the real reason. Before this, it was told that its key was not accepted.
     let told = outcome.expect_code(255).err();
     let full = "too many connections of this account";
     assert!(told.contains(full), "{told}");
@@ -181,15 +181,15 @@ fn limits_and_times_are_kept() {
         .expect_code(0);
 }
 
-/// A client that keeps a file open, as a mounted file system does, was never idle, and kept a server that
-/// stopped from ending.
+/// A client that keeps a file open, such as a mounted file system, counts as idle. Before this, it
+/// never did, and kept a stopping server from ending.
 #[test]
 fn what_is_open_and_not_used_is_idle() {
     let (scene, _file, _folder) = configured("idle-time = 2\n");
     let path = scene.path("file");
     write_file(&path, b"content");
     let path = path.into_os_string().into_encoded_bytes();
-    // INIT and OPEN to read, of draft-ietf-secsh-filexfer-02.
+    // INIT and OPEN for reading, from draft-ietf-secsh-filexfer-02.
     let body = [
         &[3, 0, 0, 0, 7],
         &(path.len() as u32).to_be_bytes()[..],
@@ -219,7 +219,8 @@ fn what_is_open_and_not_used_is_idle() {
     drop(running);
 }
 
-/// Nobody could log in any more, and whoever came ended the server.
+/// A log that cannot be written ends nothing. Before this, nobody could log in any more, and the
+/// next client ended the server.
 #[test]
 fn a_log_that_cannot_be_written_ends_nothing() {
     let (scene, _file, _folder) = configured("");
@@ -279,7 +280,8 @@ fn figures_are_told_to_who_asks() {
     assert!(over.contains("received=100000"), "{over}");
 }
 
-/// A type that the systemd here did not know was passed over, and the unit could not be reloaded.
+/// Units contain only settings that systemd knows. Once a service type that the installed systemd
+/// did not know was ignored, and the unit could not be reloaded.
 #[test]
 fn units_say_nothing_that_systemd_passes_over() {
     let Some(analyze) = missing::find_program("systemd-analyze") else {
@@ -295,7 +297,7 @@ fn units_say_nothing_that_systemd_passes_over() {
         "longhaul-relay.service",
     ] {
         let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
-        // What a unit starts has to be there.
+        // The program of a unit has to exist.
         let unit = unit.replace("/usr/bin/longhaul", &longhaul().display().to_string());
         let file = folder.path().join(name);
         write_file(&file, unit.as_bytes());
@@ -303,19 +305,19 @@ fn units_say_nothing_that_systemd_passes_over() {
     }
     let said = verify.run().expect_code(0);
     let said = format!("{}{}", said.out(), said.err());
-    // Other units of the machine may be its own trouble.
+    // Errors of the machine's other units do not matter.
     let of_ours: Vec<&str> = said.lines().filter(|l| l.contains("longhaul-")).collect();
     assert!(of_ours.is_empty(), "{said}");
     for name in ["longhaul-serve.service", "longhaul-relay.service"] {
         let unit = fs::read_to_string(packaging.join(name)).expect("a unit");
         assert!(unit.contains("\nExecReload="), "{name} cannot be reloaded");
     }
-    // Started by itself it ended: nothing had said where to listen.
+    // Started without its socket, the service had no address to listen at and ended.
     let unit = fs::read_to_string(packaging.join("longhaul-serve.service")).expect("a unit");
     assert!(unit.contains("\nWants=longhaul-serve.socket\n"), "{unit}");
 }
 
-/// Through systemd's own program for that.
+/// Uses systemd's own program for socket activation.
 #[test]
 fn a_socket_of_systemds_is_served_and_systemd_is_told() {
     let Some(activate) = missing::find_program("systemd-socket-activate") else {
@@ -354,7 +356,7 @@ fn a_socket_of_systemds_is_served_and_systemd_is_told() {
     while !listens(&log) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // It is started by the first who comes.
+    // The first client starts the server.
     let there = scene.path("there").display().to_string();
     write_file(&scene.path("file"), b"content");
     let commands = format!("put {} {there}\n", scene.path("file").display());
@@ -387,7 +389,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
     let (mut scene, file, _folder) = configured(&metrics);
     let content = Seed::new(4).bytes(3_000_000);
     write_file(&scene.path("file"), &content);
-    // 8 Mbit/s: three seconds.
+    // At 8 Mbit/s the transfer takes three seconds.
     let slow = openssh(&scene, "scp").args(["-l", "8000"]);
     let slow = slow.arg(scene.remote("file")).arg(scene.path("back"));
     let running = slow.spawn();
@@ -402,7 +404,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
         .arg(&scene.peer.host_keys()[0].private);
     let keys = scene.peer.folder().join("authorized_keys");
     command.arg("--authorized-keys").arg(keys);
-    // The one before it tells no figures any more.
+    // The predecessor no longer serves metrics.
     command.arg("--config").arg(file);
     let log = scene.path("log");
     let mut successor = Daemon::start("successor", command, &log).expect("it starts");

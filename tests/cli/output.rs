@@ -1,4 +1,4 @@
-//! What is shown, and where.
+//! Output of the program, and where it goes.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -36,7 +36,7 @@ fn piped_it_says_one_closing_line_on_standard_error_and_quiet_none() {
             outcome.err().contains("written and renamed"),
             "no more is claimed: {outcome}"
         );
-        // Errors are shown however quiet it is.
+        // Errors are shown even with -q.
         let run = scene.client.cp().arg("-q").arg(scene.path("missing"));
         let outcome = run.arg(scene.remote("copy")).run().expect_code(1);
         assert!(outcome.err().contains("missing"), "{outcome}");
@@ -58,7 +58,7 @@ fn colours_only_on_a_terminal_that_wants_them() {
             .arg(scene.path("missing"))
             .arg(scene.remote("copy"))
     };
-    // Whatever moves the cursor is no colour: those end in `m`.
+    // Only sequences that end in `m` set colors; others move the cursor.
     let coloured = |text: &str| {
         text.split('\x1b').skip(1).any(|rest| {
             let end = rest.find(|c: char| c.is_ascii_alphabetic());
@@ -79,7 +79,7 @@ fn colours_only_on_a_terminal_that_wants_them() {
     assert!(!coloured(&outcome.out()), "{outcome}");
 }
 
-/// Names from files and from servers never reach the terminal as they are.
+/// Names from files and from servers are escaped before they reach the terminal.
 #[test]
 fn names_are_escaped_when_shown() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -131,7 +131,8 @@ fn progress_is_written_to_a_log_when_asked() {
         .dir
         .add_host_at("peer", &scene.peer, proxy.port());
     write_file(&scene.path("file"), &Seed::new(1).bytes(14_000_000));
-    // The proxy's rate is that of a connection: with more of them it was over in a second and a half.
+    // The proxy's rate applies to each connection: with more of them the copy was over in a second
+    // and a half.
     let run = scene.client.cp().args(["--progress", "--connections", "1"]);
     let run = run.arg(scene.path("file"));
     let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
@@ -142,7 +143,7 @@ fn progress_is_written_to_a_log_when_asked() {
     assert!(!outcome.stderr.contains(&b'\r'), "{outcome}");
 }
 
-/// As with scp, which hands `-q` on to ssh.
+/// As with scp, which passes `-q` on to ssh.
 #[test]
 fn quiet_keeps_the_word_about_a_new_host_to_itself() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -165,7 +166,8 @@ fn quiet_keeps_the_word_about_a_new_host_to_itself() {
     }
 }
 
-/// With a count of files the line was wider than 80 columns, and each redraw left one behind.
+/// The progress line fits 80 columns. With a count of files it was wider, and each redraw left a
+/// line behind.
 #[test]
 fn progress_fits_the_terminal() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -229,7 +231,7 @@ fn verbose_names_each_file() {
         });
         assert_eq!(lines.count(), 1, "{said}");
     }
-    // The engine's details come with -vv, and as sentences: a Debug form of Rust has braces.
+    // Details of the engine appear with -vv, as sentences: Rust's Debug format has braces.
     assert!(!said.contains("kex "), "{said}");
     let more = run(&["-vv", "-r"]);
     assert!(more.contains("kex "), "{more}");
@@ -237,7 +239,8 @@ fn verbose_names_each_file() {
     assert!(!run(&["-q", "-v", "-r"]).contains(" -> "));
 }
 
-/// There were two minutes of silence.
+/// A host that does not answer is named after a while. Before this, there were two minutes of
+/// silence.
 #[test]
 fn a_host_that_does_not_answer_is_named_while_it_is_waited_for() {
     let client = longhaul_tests::Client::new();
@@ -256,7 +259,7 @@ fn a_host_that_does_not_answer_is_named_while_it_is_waited_for() {
     );
 }
 
-/// 99 MB had gone, and it said 0 files.
+/// An interrupted copy reports the bytes sent. Before this, it reported 0 files after 99 MB.
 #[test]
 fn an_interrupted_copy_says_what_had_gone() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {

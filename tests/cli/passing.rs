@@ -1,4 +1,5 @@
-//! Large WRITEs without cipher and MAC, which `longhaul serve --listen` does not bring to memory.
+//! Large WRITEs without cipher and MAC, which `longhaul serve --listen` moves from the socket to
+//! the file without copying them to its memory.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,10 +22,10 @@ use wire::{PacketBuf, Rest};
 use crate::hostile_clients::{friend, listening};
 
 const FLAG: &str = "--insecure-none-mac";
-/// The largest packet of data that our server takes of a longhaul.
+/// Largest data packet that longhaul's server accepts from a longhaul client.
 const LARGEST: usize = 256 * 1024 - 512;
 
-/// A client with channels to SFTP servers, which is neither enciphered nor authenticated.
+/// Client with channels to SFTP servers, without encryption and authentication.
 struct Client {
     stranger: Stranger,
     channels: Vec<Channel>,
@@ -32,7 +33,7 @@ struct Client {
 
 struct Channel {
     splitter: Splitter,
-    /// What the server still takes.
+    /// Remaining window of the server in bytes.
     window: usize,
     answers: Vec<Bytes>,
 }
@@ -61,7 +62,7 @@ impl Client {
         new
     }
 
-    /// Both ends number them alike.
+    /// Opens a channel; both ends use equal channel numbers.
     fn open_channel(&mut self, n: u32) {
         let open = ChannelOpen {
             kind: b"session",
@@ -91,7 +92,7 @@ impl Client {
         self.hear();
     }
 
-    /// One message of the server.
+    /// Receives one message of the server.
     fn hear(&mut self) {
         let message = self.stranger.hear().expect("it goes on");
         match message[0] {
@@ -121,7 +122,7 @@ impl Client {
         }
     }
 
-    /// Sends some of a stream in one packet, as the window allows.
+    /// Sends part of a stream in one packet, as soon as the window allows.
     fn send(&mut self, n: usize, data: &[u8]) {
         while self.channels[n].window < data.len() {
             self.hear();
@@ -136,7 +137,7 @@ impl Client {
         self.stranger.transport.send(packet).expect("it may");
     }
 
-    /// Opens a file to be written to; its handle.
+    /// Opens a file for writing, and returns its handle.
     fn open(&mut self, n: usize, path: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let init = Init {
@@ -187,17 +188,17 @@ impl Client {
     }
 }
 
-/// What a client has to say.
+/// Bytes that a client sends.
 struct Stream {
     bytes: Vec<u8>,
-    /// So much was said.
+    /// Number of bytes sent.
     at: usize,
-    /// Where the data of WRITEs begin.
+    /// Offsets at which the data of WRITEs begins.
     heads: Vec<usize>,
     requests: u32,
 }
 
-/// WRITEs of all sizes and other requests, which put this content into a file.
+/// Returns WRITEs of all sizes and other requests, which write this content to a file.
 fn stream(seed: &mut Seed, handle: &[u8], content: &[u8]) -> Stream {
     let (mut stream, mut heads, mut at, mut asked) = (Vec::new(), Vec::new(), 0, 0);
     while at < content.len() {
@@ -232,7 +233,8 @@ fn between(seed: &mut Seed, range: Range<u64>) -> usize {
     (range.start + seed.below(range.end - range.start)) as usize
 }
 
-/// However WRITEs are cut into packets and packets into what a socket has at once, and whatever comes in between.
+/// Files arrive intact, however WRITEs are cut into packets and packets into reads of the socket,
+/// and whatever comes in between.
 #[test]
 fn files_are_what_was_sent_however_it_was_cut() {
     let scene = listening(&[FLAG]);
@@ -269,7 +271,8 @@ fn files_are_what_was_sent_however_it_was_cut() {
     }
 }
 
-/// What came whole before the client went is kept, and what did not makes nothing of what comes next.
+/// Complete WRITEs before the client disconnects are kept, and an incomplete one does not affect
+/// later data.
 #[test]
 fn a_client_that_goes_in_the_middle_of_a_write_harms_nobody() {
     let scene = listening(&[FLAG]);
@@ -302,7 +305,7 @@ fn a_client_that_goes_in_the_middle_of_a_write_harms_nobody() {
     scene.copies(&[FLAG, "--connections", "1"], from, scene.remote("to"));
 }
 
-/// Otherwise nothing of this is tested.
+/// Verifies that the data does bypass memory; otherwise the other tests prove nothing.
 #[test]
 fn large_files_do_not_come_to_the_servers_memory() {
     let scene = listening(&[FLAG, "-v"]);
@@ -323,7 +326,7 @@ fn large_files_do_not_come_to_the_servers_memory() {
         let flags = ["--connections", "1", "--compress=never", flag];
         scene.copies(&flags, scene.path("from"), scene.remote("to"));
         assert!(fs::read(scene.path("to")).expect("it is there") == content);
-        // The line of all that passed is the last one of a connection.
+        // The total is logged in the last line of a connection.
         scene.logs("session over");
         let until = Instant::now() + Duration::from_secs(10);
         while passes && passed() == 0 && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! `longhaul serve --listen --allow`: programs, of which rsync is the one that is meant.
+//! `longhaul serve --listen --allow`: programs that clients may run, above all rsync.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,7 @@ use crate::accounts::Machine;
 use crate::hostile_clients::{friend, open_session, request};
 use crate::serving::openssh;
 
-/// A folder with a program, in sh.
+/// Creates a folder with a shell script.
 fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = scratch();
     let program = folder.path().join("program");
@@ -33,13 +33,13 @@ fn allowing(programs: &[&str]) -> Scene {
     Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
 }
 
-/// `ssh peer COMMAND`, read as one line at the far end.
+/// Runs `ssh peer COMMAND`, which the far end parses as one line.
 fn ssh(scene: &Scene, command: &str, stdin: &[u8]) -> Outcome {
     let run = openssh(scene, "ssh").args(["-T", "peer", command]);
     run.stdin(stdin.to_vec()).run()
 }
 
-/// Waits for a process to be gone.
+/// Waits for a process to end.
 #[track_caller]
 fn is_gone(pid: &str) {
     let until = Instant::now() + Duration::from_secs(20);
@@ -54,7 +54,7 @@ fn is_gone(pid: &str) {
     }
 }
 
-/// What -e says was run, whatever else could not be.
+/// Only rsync's server mode is permitted. Before this, the command of option -e was run.
 #[test]
 fn rsync_runs_nothing_else() {
     if missing::find_program("rsync").is_none() {
@@ -101,7 +101,7 @@ fn rsync_goes_both_ways() {
     for name in ["up and away", "back"] {
         assert_same(&tree, &scene.path(name), Compare::CONTENT);
     }
-    // What is missing is rsync's own to say, with its own status.
+    // rsync itself reports a missing file, with its own status.
     let outcome = rsync(format!("peer:{}", local("missing")), local("nothing"));
     outcome
         .expect_code(23)
@@ -109,11 +109,12 @@ fn rsync_goes_both_ways() {
     let log = scene.peer.log();
     assert!(
         log.contains("program over program=\"rsync\" status=0")
-            // What it moved is counted.
+            // The bytes that it moved are counted.
             && log.contains("session over opened=0 sent="),
         "{log}"
     );
-    // Files are served beside it, and what our client would have run is not missed.
+    // Files are served as well, and longhaul's client does without the commands that it would have
+    // run.
     if scene.client.is_scp() {
         return;
     }
@@ -133,7 +134,7 @@ fn input_output_errors_and_status_are_the_programs() {
     assert!(outcome.stdout == content, "{} bytes", outcome.stdout.len());
     let user = scene.peer.user();
     outcome.expect_err(&["2 a  b\n", &format!(" {user} none\n")]);
-    // Killed by itself, and with nothing to be read.
+    // A program that kills itself, without input.
     let (_folder, program) = script("exec <&-; kill -9 $$");
     let name = program.display().to_string();
     let scene = allowing(&[&name]);
@@ -172,14 +173,14 @@ fn nothing_else_is_run() {
         outcome.expect_err(&[why]);
     }
     assert!(!folder.path().join("ran").exists());
-    // Off unless it is said, and a shell it never is.
+    // Disabled unless allowed; a shell is never available.
     let scene = allowing(&[]);
     ssh(&scene, "true", b"").expect_err(&["This server moves files only"]);
 }
 
 #[test]
 fn a_program_ends_with_its_channel_and_its_connection() {
-    // What it starts as well, and whoever does not want to.
+    // A program with a child, both of which ignore signals.
     let (folder, program) = script(
         "trap '' TERM HUP; sleep 600 & echo $$ > \"$1/parent\"; echo $! > \"$1/child\"; \
          echo ready; while :; do wait; sleep 1; done",
@@ -196,7 +197,7 @@ fn a_program_ends_with_its_channel_and_its_connection() {
     assert!(master.until(|| folder.path().join("mux").exists()));
     for alone in [true, false] {
         let run = openssh(&scene, "ssh");
-        // A connection of its own, or a channel of the other one, which stays.
+        // On a connection of its own, or on a channel of a connection that stays.
         let run = if alone { run } else { mux(run) };
         let running = run.args(["-T", "peer", &command]).spawn();
         assert!(running.until(started), "{}", scene.peer.log());
@@ -213,7 +214,8 @@ fn a_program_ends_with_its_channel_and_its_connection() {
     master.wait();
 }
 
-/// As libssh2 does it: the last byte, EOF and CLOSE at once. More than a pipe holds, of what is read slowly.
+/// The client sends the last byte, EOF and CLOSE at once, as libssh2 does: more than a pipe holds,
+/// and the program reads slowly.
 #[test]
 fn what_came_before_close_reaches_the_program() {
     let (folder, program) =
@@ -249,7 +251,7 @@ fn what_came_before_close_reaches_the_program() {
     }
     assert!(fs::read(folder.path().join("got")).expect("it") == content);
     scene.logs("program over");
-    // The connection has not suffered.
+    // The connection is unaffected.
     friend.say(&open_session()).expect("it is there");
     while friend.hear().expect("it is there").first() != Some(&ChannelOpenConfirmation::NUMBER) {}
 }
@@ -284,7 +286,7 @@ fn who_closes_one_program_after_the_other_has_no_more_of_them() {
         assert!(Instant::now() < until, "{}", scene.peer.log());
         std::thread::sleep(Duration::from_millis(1));
     }
-    // What is logged last is the start of one, before it departs.
+    // The last log line is the start of one, before it ends.
     assert!(
         count("ended with its channel") >= ALL - 11,
         "{}",
@@ -315,7 +317,7 @@ fn output_that_nobody_reads_waits() {
         before > 0 && written() == before
     };
     assert!(running.until(stands_still), "{} bytes", written());
-    // The server is there for others meanwhile.
+    // The server serves other clients meanwhile.
     ssh(&scene, "id", b"").expect_err(&["runs no program but"]);
     running.pause(false);
     running.terminate();
@@ -373,7 +375,7 @@ fn a_program_has_the_accounts_rights_and_no_more() {
     let home = machine.home("alice").display().to_string();
     let wanted = format!("54001\n54001 54100\nNoNewPrivs:\t1\n{home}\n{home}\n");
     assert_eq!(outcome.out(), wanted);
-    // Nobody else runs anything, and what is not allowed is not run either.
+    // Other accounts can run nothing, and programs that are not allowed are not run either.
     let outcome = machine.ssh("alice", "id");
     outcome
         .expect_code(127)
@@ -381,7 +383,8 @@ fn a_program_has_the_accounts_rights_and_no_more() {
     machine.ssh("gone", &name).expect_code(255);
 }
 
-/// unshare(2) was refused, and what makes the same by clone(2) was not.
+/// Namespaces cannot be created by any system call. unshare(2) was blocked, and clone(2) with the
+/// same flags was not.
 #[test]
 fn no_call_makes_a_namespace() {
     if missing::find_program("python3").is_none() {
@@ -407,7 +410,7 @@ libc.unshare(NEWUSER) and print(ctypes.get_errno())
     let Some(machine) = Machine::start(&["--allow", &name]) else {
         return;
     };
-    // EPERM, and ENOSYS of clone3(2).
+    // EPERM, and ENOSYS for clone3(2).
     let outcome = machine.ssh("alice", &name).expect_code(0);
     assert_eq!(outcome.out(), "1\n38\n1\n");
 }

@@ -1,4 +1,4 @@
-//! Command lines that make no sense, and flags that are refused.
+//! Invalid command lines, and rejected flags.
 
 use longhaul_tests::Client;
 
@@ -53,7 +53,7 @@ fn scps_own_flags_are_understood() {
     if client.is_scp() {
         return;
     }
-    // Nothing is copied: the host does not exist, which is said after the flags were read.
+    // Nothing is copied: the host does not exist, which is reported after the flags were parsed.
     for flags in [
         &["-3"][..],
         &["-4"],

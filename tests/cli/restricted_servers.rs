@@ -1,5 +1,5 @@
-//! Servers that refuse some of SFTP's requests, or bear less than OpenSSH's: what scp can copy there,
-//! longhaul copies, to the same tree and with the same exit code, and nothing is lost.
+//! Servers that refuse some SFTP requests or support less than OpenSSH's: longhaul copies there
+//! what scp can, with the same result and exit code, and loses nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ const SERVER: &str = concat!(
     "/peers/restricted_sftp_server.py"
 );
 
-/// A server: OpenSSH's with a list of requests, or the one in tests/peers with rules.
+/// Server: OpenSSH's with a list of requests, or the one in tests/peers with rules.
 struct Server {
     name: &'static str,
     openssh: bool,
@@ -74,7 +74,7 @@ const SERVERS: [Server; 22] = [
     other("neither REMOVE nor RENAME", "REMOVE=3 RENAME=8"),
 ];
 
-/// Copies that are made one after the other; `D:` is at the server.
+/// Copies made one after another; `D:` marks a path at the server.
 const COPIES: [&[&str]; 12] = [
     &["new.dat", "D:new.dat"],
     &["empty.dat", "D:empty.dat"],
@@ -106,7 +106,7 @@ fn begin(root: &Path) {
         ("here/large.dat", &large, 0o640),
         ("here/tree/one.dat", b"1", 0o644),
         ("here/tree/sub/two.dat", &large[..300_000], 0o600),
-        // Shorter than what comes: scp cuts longer ones by FSETSTAT.
+        // Shorter than the new content: scp truncates longer files by FSETSTAT.
         ("there/old.dat", b"old", 0o640),
         ("there/secret.dat", b"hush", 0o600),
         ("there/protected.dat", b"ro", 0o444),
@@ -168,7 +168,7 @@ fn check(server: &Server, wrong: &mut Vec<String>) -> Option<()> {
             wrong.push(format!("{what}: exit codes differ\n  {theirs}  {ours}"));
         }
         let mut found = differences(&roots[0], &roots[1], Compare::MODES);
-        // What cannot be removed is told of.
+        // Temporaries that cannot be removed are reported.
         if found
             .iter()
             .any(|line| line.contains(".longhaul: only on the right"))
@@ -210,7 +210,8 @@ fn other_servers_get_what_scp_brings() {
     check_all(false);
 }
 
-/// The file was opened several times, and the first CLOSE removed it: it was lost at both ends.
+/// A file that can be fetched only once is not lost. Before this, it was opened several times, and
+/// the first CLOSE removed it: it was lost at both ends.
 #[test]
 fn a_file_that_may_be_fetched_once_is_not_lost() {
     let server = other("fetched once", "fetched-once");
@@ -227,8 +228,8 @@ fn a_file_that_may_be_fetched_once_is_not_lost() {
     assert!(fs::read(place.path().join("here/got.dat")).expect("ours") == content);
 }
 
-/// A server that renames nothing is found out once: neither later files nor later copies are sent twice
-/// or warned of one by one.
+/// A server without RENAME is detected once: later files and later copies are neither sent twice
+/// nor warned about one by one.
 #[test]
 fn a_server_that_renames_nothing_is_remembered() {
     let server = other("no RENAME", "RENAME=8");

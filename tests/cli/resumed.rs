@@ -1,4 +1,4 @@
-//! Copies that are interrupted, and go on where they were.
+//! Copies that are interrupted and resumed.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ fn a_download_whose_server_is_lost_goes_on() {
 
 const SIZE: usize = 60_000_000;
 
-/// One large file, of which about half was copied when it was interrupted.
+/// Large file of which about half was copied before the interruption.
 struct Half {
     scene: Scene,
     proxy: DelayProxy,
@@ -147,7 +147,7 @@ impl Half {
         }
     }
 
-    /// Copies it to its end; returns what was said.
+    /// Copies the file to its end, and returns the output.
     #[track_caller]
     fn ends(&self, flags: &[&str]) -> Outcome {
         let outcome = self.cp().args(flags).run().expect_code(0);
@@ -185,7 +185,7 @@ fn is_journal(name: &std::ffi::OsString) -> bool {
     name.as_encoded_bytes().ends_with(b".journal")
 }
 
-/// What a copy of something else would have written.
+/// Returns the journal of another copy.
 fn of_another_copy() -> Vec<u8> {
     let mut bytes = Vec::new();
     Writer::header(&mut bytes);
@@ -282,7 +282,7 @@ fn a_temporary_that_is_not_what_it_was_is_not_gone_on_with() {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// As who changes a file does, or a clock that has jumped.
+/// Changes a file's modification time, like a program that changes it, or a jump of the clock.
 fn set_modified(path: &PathBuf, time: SystemTime) {
     let file = std::fs::File::options().write(true).open(path);
     file.and_then(|file| file.set_modified(time)).expect("set");
@@ -365,7 +365,7 @@ fn a_journal_that_cannot_be_believed_is_put_aside() {
     }
 }
 
-/// Whether a program holds the file with this number.
+/// Reports if a program holds a lock on the file with this inode number.
 fn is_locked(inode: u64) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").expect("the kernel's locks");
     let of = |line: &str| {
@@ -398,7 +398,7 @@ fn the_second_of_two_copies_is_told() {
         let journal = std::fs::metadata(half.journal()).expect("there").ino();
         let first = half.cp().spawn();
         assert!(first.until(|| is_locked(journal)), "over too soon");
-        // It would be over before the second has waited.
+        // Stopped, as it would otherwise be over before the second run has waited.
         signal(&first, "-STOP");
         let second = half.cp().run().expect_code(1);
         assert!(second.err().contains("already under way"), "{second}");
@@ -408,8 +408,8 @@ fn the_second_of_two_copies_is_told() {
     }
 }
 
-/// A process that was killed had the journal locked until its memory was gone, and the same command
-/// said that the copy was already under way.
+/// The lock of a dying process is waited for. A killed process kept the journal locked until its
+/// memory was freed, and the next run failed because the copy was "already under way".
 #[test]
 fn the_lock_of_a_process_that_dies_is_waited_for() {
     for up in [true, false] {
@@ -430,7 +430,7 @@ fn the_lock_of_a_process_that_dies_is_waited_for() {
 
 #[test]
 fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
-    // The first run has made the directory, and the second would copy into it, as scp does.
+    // The first run has created the directory, and the second would copy into it, as scp does.
     if is_scp() {
         return;
     }
@@ -460,7 +460,7 @@ fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
         let pid = running.pid().to_string();
         testkit::process::must("kill", &["-9".as_ref(), pid.as_ref()]);
         running.wait();
-        // What the killed run had sent arrives first.
+        // The bytes that the killed run had sent arrive first.
         proxy.cut_now();
         cp().run().expect_code(0);
         testkit::tree::assert_same(
@@ -475,14 +475,15 @@ fn a_tree_that_was_hardly_begun_goes_to_the_same_place() {
     }
 }
 
-/// The id of the file in the journal, which has one.
+/// Returns the id of the file in a journal with one file.
 fn id_in(journal: &[u8]) -> u64 {
     let replayed = schedule::journal::replay(journal).expect("a journal");
     let mut files = replayed.state.unfinished();
     files.next().expect("a file").0
 }
 
-/// A process was killed between the two; all of the file was sent again.
+/// A file that was renamed before the journal recorded it is not sent again. A process was killed
+/// between the two steps, and the whole file was sent again.
 #[test]
 fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
     for up in [true, false] {
@@ -504,7 +505,7 @@ fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
                     write_file(&temporary, &half.content);
                     std::fs::rename(&temporary, &target).expect("renamed");
                 }
-                // Somebody's of that size stands there, and the temporary is gone.
+                // Another file of that size is there, and the temporary is gone.
                 false => {
                     std::fs::remove_file(&temporary).expect("removed");
                     write_file(&target, &Seed::new(9).bytes(SIZE));
@@ -533,7 +534,8 @@ fn what_a_server_has_got_is_gone_on_with_before_it_is_durable() {
     assert!(taken.is_some_and(|mb| mb >= 36), "{outcome}");
 }
 
-/// The journal lay beside a local target, where whoever made the tree could have put it.
+/// A journal beside the target is ignored. It used to be beside a local target, where the author of
+/// the copied tree could have put it.
 #[test]
 fn a_journal_beside_the_target_is_not_believed() {
     let Some(half) = Half::new(false) else { return };
@@ -547,11 +549,12 @@ fn a_journal_beside_the_target_is_not_believed() {
     assert!(!outcome.err().contains("going on"), "{outcome}");
     let copied = std::fs::read(half.scene.path("to/file")).expect("copied");
     assert!(copied == half.content, "another content");
-    // Nobody knows whose they are.
+    // Temporaries of an unknown owner are kept.
     assert_eq!(names_in(&half.scene.path("to")).len(), 4);
 }
 
-/// A server planted a journal that named files outside the target: they were removed.
+/// A journal never decides about files outside the target. A server planted one that named such
+/// files, and they were removed.
 #[test]
 fn a_journal_decides_nothing_about_files_outside_the_target() {
     for up in [true, false] {
@@ -579,7 +582,7 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
         ];
         for (id, target) in (0..).zip(targets) {
             let target = target.into_os_string().into_encoded_bytes();
-            // Of the name that `victims` has.
+            // The name that `victims` has.
             let tag = 0;
             let source = schedule::journal::SourceId::default();
             write(&Record::Begun {

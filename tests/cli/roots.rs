@@ -1,5 +1,4 @@
-//! `longhaul serve --listen --root` with what moves, is a link of /proc, or is gone: to the program
-//! that runs.
+//! `longhaul serve --listen --root` with folders that move, links of /proc, and removed roots.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
@@ -19,7 +18,7 @@ use crate::serving::{openssh, sftp};
 
 const INSIDE: &[u8] = b"what is inside";
 const OUTSIDE: &[u8] = b"not for you";
-/// How long clients race with whoever moves folders.
+/// Duration of the race between clients and moving folders.
 const RACE: Duration = Duration::from_secs(4);
 
 fn beneath(root: &Path) -> Scene {
@@ -27,7 +26,7 @@ fn beneath(root: &Path) -> Scene {
     Scene::with(PeerBuilder::longhaul(longhaul(), flags)).expect("longhaul is there")
 }
 
-/// A folder and a symlink to another one that lies outside change places all the time.
+/// A folder and a symlink to one outside the root change places all the time.
 #[test]
 fn what_goes_through_a_folder_that_becomes_a_symlink_stays_beneath_the_root() {
     if is_scp() {
@@ -68,7 +67,7 @@ fn what_goes_through_a_folder_that_becomes_a_symlink_stays_beneath_the_root() {
             }
         });
         let until = Instant::now() + RACE;
-        // What fails is looked at when nobody races any more.
+        // Failures are checked after the race.
         let mut leaked = Vec::new();
         while Instant::now() < until && leaked.is_empty() {
             fs::create_dir(&got).expect("ours");
@@ -76,7 +75,7 @@ fn what_goes_through_a_folder_that_becomes_a_symlink_stays_beneath_the_root() {
             if said.contains("of-others") {
                 leaked.push(said);
             }
-            // Ours asks for whole trees and files at once.
+            // longhaul's client requests whole trees and files.
             for (from, to) in [
                 ("peer:/dir", tree.as_path()),
                 (&mine, Path::new("peer:/dir/tree")),
@@ -108,7 +107,7 @@ fn what_goes_through_a_folder_that_becomes_a_symlink_stays_beneath_the_root() {
     assert_ne!(mode.mode() & 0o777, 0o777);
 }
 
-/// Where the root is `/` there is a /proc beneath it.
+/// If the root is `/`, it contains /proc.
 #[test]
 fn links_of_proc_lead_nowhere_even_where_everything_is_served() {
     if is_scp() {
@@ -121,7 +120,7 @@ fn links_of_proc_lead_nowhere_even_where_everything_is_served() {
     let (file, folder) = (file.display(), scene.scratch.path().display());
     let get = |path: &str| {
         sftp(&scene, &[&format!("get {path} {}", got.display())]);
-        // Ours reads it with a request of its own.
+        // longhaul's client reads it with a request of its own.
         let run = scene.client.cp().arg(format!("peer:{path}"));
         run.arg(scene.path("got-too")).run();
         let came = [&got, &scene.path("got-too")].map(|path| fs::remove_file(path).is_ok());
@@ -146,7 +145,8 @@ fn links_of_proc_lead_nowhere_even_where_everything_is_served() {
     assert!(!scene.path("planted").exists());
 }
 
-/// Whose session is open then reads of each file that it is gone, and who comes then why.
+/// If the root vanishes, an open session gets "No such file" for each file, and a new client gets the
+/// reason.
 #[test]
 fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
     for user in [None, Some("alice")] {
@@ -174,7 +174,7 @@ fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
         ends(&mut there, "get file", "\"/file\" not found");
         let put = format!("put {} new", mine.display());
         ends(&mut there, &put, "dest open \"/new\": No such file");
-        // It goes on nevertheless.
+        // The session continues nevertheless.
         ends(&mut there, "pwd", "Remote working directory: /");
         let outcome = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
         let outcome = outcome.stdin("pwd\n").run().expect_code(255);
@@ -185,7 +185,7 @@ fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
             assert!(Instant::now() < until, "{}", machine.daemon.log());
             std::thread::sleep(Duration::from_millis(10));
         }
-        // There again, it is served to whoever comes.
+        // Once the root exists again, it is served to new clients.
         fs::create_dir(&root).expect("ours");
         chown(&root, Some(54_001), Some(54_001)).expect("root may");
         let run = machine.sftp_with(&machine.key, "alice", &["-b", "-"]);
@@ -194,7 +194,7 @@ fn a_root_that_vanishes_is_said_to_whoever_is_there_and_whoever_comes() {
     }
 }
 
-/// Neither by listing the box nor by asking for a name is anything learned of what others have put.
+/// Neither a listing nor a lookup by name in a drop box reveals files of others.
 #[test]
 fn a_drop_box_names_nobodys_files() {
     let root = tempfile::tempdir().expect("a folder");

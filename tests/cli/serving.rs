@@ -1,4 +1,4 @@
-//! `longhaul serve --stdio` behind a real sshd, to clients of several makes.
+//! `longhaul serve --stdio` behind a real sshd, with several clients.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,26 +9,26 @@ use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Run, Seed};
 
-/// An sshd whose SFTP server is longhaul, with `flags`.
+/// Starts an sshd whose SFTP server is longhaul with `flags`.
 pub(crate) fn served(flags: &str) -> Option<Scene> {
     let subsystem = format!("sftp {} serve --stdio {flags}", longhaul().display());
     let scene = Scene::with(PeerBuilder::openssh().option("Subsystem", subsystem))?;
     (!scene.client.is_scp()).then_some(scene)
 }
 
-/// One that serves a folder of its own by itself, which is returned.
+/// Starts an sshd whose SFTP server serves a folder of its own, which is returned.
 fn served_beneath(flags: &str) -> Option<(Scene, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a folder");
     let scene = served(&format!("--root {} {flags}", folder.path().display()))?;
     Some((scene, folder))
 }
 
-/// OpenSSH's client, connected to the scene's server.
+/// Prepares OpenSSH's client for the scene's server.
 pub(crate) fn openssh(scene: &Scene, program: &str) -> Run {
     Run::new(program).arg("-F").arg(scene.client.dir.config())
 }
 
-/// `sftp` with these commands; what fails does not end it.
+/// Runs `sftp` with these commands; it continues after failures.
 pub(crate) fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
     let batch = scene.path("batch");
     let lines: Vec<String> = commands.iter().map(|line| format!("-{line}\n")).collect();
@@ -40,7 +40,7 @@ pub(crate) fn sftp(scene: &Scene, commands: &[&str]) -> testkit::Outcome {
         .run()
 }
 
-/// Everything that `-a` keeps.
+/// Compares everything that `-a` preserves.
 const ALL: Compare = Compare {
     modes: true,
     times: true,
@@ -53,7 +53,7 @@ fn trees_go_there_and_come_back_as_they_are() {
     a_tree_there_and_back(&scene);
 }
 
-/// With all that `-a` keeps.
+/// Copies a tree up and down with everything that `-a` preserves.
 #[track_caller]
 pub(crate) fn a_tree_there_and_back(scene: &Scene) {
     Tree::full(1).make(&scene.path("tree"));
@@ -108,7 +108,7 @@ fn openssh_clients_find_what_they_expect() {
     assert!(text.lines().any(listed), "{text}");
     let refused = "remote rmdir \"/dir\": Failure";
     assert!(outcome.err().contains(refused), "{outcome}");
-    // scp speaks SFTP as well.
+    // scp uses SFTP as well.
     let outcome = openssh(&scene, "scp").arg(&file).arg("peer:/by-scp").run();
     outcome.expect_code(0);
     assert_eq!(fs::read(root.path().join("by-scp")).expect("it"), content);
@@ -195,7 +195,7 @@ fn a_drop_box_takes_new_files_and_tells_and_gives_nothing() {
         follow: true,
     };
     assert_same(&scene.path("tree"), &root.path().join("dir/tree"), follow);
-    // A server on each channel, which knows nothing of the others.
+    // One server process for each channel, without shared state.
     write_file(&scene.path("large"), &Seed::new(3).bytes(24 << 20));
     let several = scene.client.cp().args(["--connections=2", "--channels=2"]);
     let several = several.arg(scene.path("large")).arg("peer:/large").run();
@@ -203,7 +203,7 @@ fn a_drop_box_takes_new_files_and_tells_and_gives_nothing() {
     let there = fs::read(root.path().join("large")).expect("it is there");
     let here = fs::read(scene.path("large")).expect("ours");
     assert!(there == here, "{several}");
-    // Neither what was there nor what another connection has put there is replaced.
+    // Neither existing files nor those of another connection are replaced.
     for name in ["theirs", "new"] {
         let before = fs::read(root.path().join(name)).expect("it");
         write_file(&scene.path("file"), b"other");
@@ -266,7 +266,8 @@ fn what_is_served_read_only_stays_as_it_is() {
     assert_eq!(names_in(root.path()), ["tree"]);
 }
 
-/// sftp-server's read-only mode let an OPEN for reading create the file, or cut it.
+/// CVE-2017-15906: in sftp-server's read-only mode, an OPEN for reading could create or truncate a
+/// file.
 #[test]
 fn cve_2017_15906_an_open_for_reading_creates_and_cuts_nothing_read_only() {
     const READ: u32 = 1;

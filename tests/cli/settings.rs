@@ -1,5 +1,5 @@
-//! What `longhaul serve` makes of its command line and its configuration, where they were once
-//! taken for something else, or for nothing.
+//! Settings of `longhaul serve` from its command line and configuration that were once
+//! misinterpreted or ignored.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -18,7 +18,7 @@ fn reload(server: &Daemon) {
     kill_process(pid, Signal::HUP).expect("it runs");
 }
 
-/// Waits until the server has said that.
+/// Waits for a line in the server's log.
 #[track_caller]
 fn says(server: &Daemon, what: &str) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -28,7 +28,8 @@ fn says(server: &Daemon, what: &str) {
     }
 }
 
-/// A server of one user has gone home by then, and served what had the same name there.
+/// A server of one user had changed to the home folder by SIGHUP, and served relative paths from
+/// there.
 #[test]
 fn hangup_looked_for_relative_paths_at_home() {
     let keys = "home/alice/.ssh/authorized_keys";
@@ -52,7 +53,7 @@ fn hangup_looked_for_relative_paths_at_home() {
     assert_eq!(after.out(), before.out());
 }
 
-/// `serve check` of a file with this text, beside these flags.
+/// Runs `serve check` on a file with this text and these flags.
 fn check(text: &str, flags: &[&str]) -> testkit::Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("serve.toml");
@@ -63,7 +64,7 @@ fn check(text: &str, flags: &[&str]) -> testkit::Outcome {
 
 const KEY: &str = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n";
 
-/// It had what the file said, in spite of the flag.
+/// A key got the access of the file in spite of the flag.
 #[test]
 fn a_key_was_given_more_than_the_command_line_allows() {
     let full = format!("{KEY}access = \"full\"\n");
@@ -122,11 +123,11 @@ fn check_passed_what_no_server_can_do() {
     ] {
         check(&text, &[]).expect_code(1).expect_err(&[what]);
     }
-    // What a flag goes before is not looked for.
+    // A setting that a flag overrides is not checked.
     check("root = \"/no/such\"\n", &["--root", "/"]).expect_code(0);
 }
 
-/// They were taken, and it was seen at the end of everything that is done and told at the start.
+/// Invalid addresses were accepted, and the error came after everything else was set up.
 #[test]
 fn an_address_without_a_port_was_found_out_late() {
     for address in ["222222", "127.0.0.1", ":x", ""] {
@@ -157,7 +158,7 @@ fn what_was_of_no_use_was_ignored_without_a_word() {
     says(&machine.daemon, "users is of no use here");
 }
 
-/// A socket that takes both had IPv4 clients as ::ffff:127.0.0.1.
+/// IPv4 clients are logged as IPv4. A socket for both families showed them as ::ffff:127.0.0.1.
 #[test]
 fn the_log_told_ipv4_as_ipv6() {
     let Some(machine) = Machine::start(&["--listen", ":0"]) else {

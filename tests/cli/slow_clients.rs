@@ -1,4 +1,4 @@
-//! `longhaul serve --listen` with clients that break off, or take more time than they have.
+//! `longhaul serve --listen` with clients that disconnect, or exceed their time limits.
 
 use std::fs;
 use std::io::Write as _;
@@ -36,7 +36,7 @@ fn whoever_goes_in_the_middle_of_a_key_exchange_disturbs_nobody() {
             .write_all(&kexinit[..said])
             .expect("it listens");
         if stage > 1 {
-            // Its public value, half of it or all, and no NEWKEYS behind that.
+            // Half or all of the client's public value, without NEWKEYS after it.
             friend.read().expect("the server's KEXINIT");
             let value = friend.output().expect("it has keys");
             assert!(!value.is_empty());
@@ -62,7 +62,7 @@ fn whoever_goes_in_the_middle_of_a_key_exchange_disturbs_nobody() {
     is_served(&scene);
 }
 
-/// A message of SFTP on the only channel.
+/// Sends an SFTP message on the only channel.
 fn sftp_message(parts: &[&[u8]]) -> Vec<u8> {
     let message = parts.concat();
     let data = [&(message.len() as u32).to_be_bytes()[..], &message].concat();
@@ -73,18 +73,18 @@ fn sftp_message(parts: &[&[u8]]) -> Vec<u8> {
     .to_bytes()
 }
 
-/// The next answer, which is of this kind.
+/// Returns the next answer, which is of this type.
 fn answer(friend: &mut Stranger, kind: u8) -> Bytes {
     loop {
         let heard = friend.hear().expect("it answers");
-        // Behind number, channel and length of the data, and the length of the message.
+        // Skips number, channel and length of the data, and the length of the message.
         if heard.first() == Some(&ChannelData::NUMBER) && heard.get(13) == Some(&kind) {
             return heard.slice(13..);
         }
     }
 }
 
-/// It has asked for 32 MiB and reads none of them.
+/// The client has requested 32 MiB and reads none of them.
 #[test]
 fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -109,7 +109,7 @@ fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
         b"\0\0\0\x01\0\0\0\0",
     ];
     friend.say(&sftp_message(&open)).expect("it listens");
-    // HANDLE: kind, number, then the handle with its length.
+    // HANDLE: type and id, then the handle with its length.
     let handle = answer(&mut friend, 102).slice(5..);
     let begun = Instant::now();
     for n in 0..1024_u32 {
@@ -121,12 +121,12 @@ fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
     scene.logs("the client takes nothing of what it has asked for");
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
-    // What had left is still read, and then it is over.
+    // What had already been sent is still read before the connection ends.
     friend.end();
     is_served(&scene);
 }
 
-/// What sshd has a handler of SIGALRM for (CVE-2024-6387).
+/// The login time limit, for which sshd has a handler of SIGALRM (CVE-2024-6387).
 #[test]
 fn whoever_has_no_time_left_to_log_in_reads_so() {
     let folder = tempfile::tempdir().expect("a folder");

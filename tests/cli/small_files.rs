@@ -1,5 +1,5 @@
-//! Small files to and from a server of ours, which takes each in one request: what stands in the
-//! end is what stock SFTP's requests leave, case by case.
+//! Small files to and from longhaul's server, which takes each in one request: the result is equal
+//! to that of stock SFTP requests, case by case.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,7 +9,7 @@ use longhaul_tests::{longhaul, scratch};
 use testkit::Run;
 use testkit::tree::{Compare, Tree, assert_same, differences, write_file};
 
-/// A program that is `longhaul serve --stdio`.
+/// Creates a program that runs `longhaul serve --stdio`.
 fn ours(folder: &Path) -> std::path::PathBuf {
     let program = folder.join("serve");
     let text = format!("#!/bin/sh\nexec {} serve --stdio\n", longhaul().display());
@@ -18,7 +18,7 @@ fn ours(folder: &Path) -> std::path::PathBuf {
     program
 }
 
-/// Everything that may stand where a file goes.
+/// Creates everything that may exist at the target of a file.
 fn targets(root: &Path) {
     let mode = |name: &str, mode: u32| {
         let mode = fs::Permissions::from_mode(mode);

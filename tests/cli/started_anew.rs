@@ -1,4 +1,4 @@
-//! A server whose machine starts anew while a copy goes on.
+//! A server whose machine reboots during a copy.
 
 use longhaul_tests::{Scene, names_in};
 use testkit::delay_proxy::Way;
@@ -11,8 +11,7 @@ use crate::resumed::is_scp;
 
 const SIZE: usize = 60_000_000;
 
-/// A server whose sessions see another boot id than the machine has: the one that `boot` has when
-/// they begin.
+/// Returns a server whose sessions see the boot id that `boot` has when they start.
 fn that_starts_anew(folder: &std::path::Path) -> PeerBuilder {
     use std::os::unix::fs::PermissionsExt;
     let (script, boot) = (folder.join("sftp"), folder.join("boot"));
@@ -28,14 +27,16 @@ fn that_starts_anew(folder: &std::path::Path) -> PeerBuilder {
     PeerBuilder::openssh().option("Subsystem", format!("sftp {}", script.display()))
 }
 
-/// What is the same file as before is what was bound there; a new one is for new sessions.
+/// Changes the boot id. Running sessions keep the file that was bound there; new ones get the new
+/// file.
 fn boots(folder: &std::path::Path, id: u8) {
     let id = format!("{id:08}-0000-4000-8000-000000000000\n");
     write_file(&folder.join("new"), id.as_bytes());
     std::fs::rename(folder.join("new"), folder.join("boot")).expect("renamed");
 }
 
-/// It was gone on with what the machine had lost, and a sync of that was believed.
+/// After a reboot the client does not rely on data that the server had before. It once resumed from
+/// data that the machine had lost, and trusted a later sync of it.
 #[test]
 fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
     if is_scp() || !missing::can_unshare_mounts() {
@@ -61,7 +62,7 @@ fn a_server_that_started_anew_meanwhile_is_not_believed_to_have_what_it_had() {
     };
     let running = cp().spawn();
     assert!(running.until(|| proxy.carried(Way::Up) > 20_000_000));
-    // With the same start it goes on by itself.
+    // Without a reboot the copy resumes by itself.
     proxy.cut_now();
     assert!(running.until(|| proxy.carried(Way::Up) > 35_000_000));
     boots(folder.path(), 2);

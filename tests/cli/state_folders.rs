@@ -1,4 +1,4 @@
-//! Where journals and memories lie, and copies that cannot have any.
+//! Folders of journals and host memory, and copies that cannot have any.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use testkit::delay_proxy::Way;
 use testkit::tree::write_file;
 use testkit::{DelayProxy, PeerKind, Run, Seed, missing};
 
-/// Enough for a journal.
+/// Large enough for a journal.
 const SIZE: usize = 17 << 20;
 
 fn scene() -> Option<Scene> {
@@ -32,7 +32,8 @@ fn at_home(scene: &Scene, run: Run) -> Run {
         .fold(run, Run::env_remove)
 }
 
-/// The memory lay in the home of the password file, and the journal below HOME.
+/// Host memory and journals follow HOME. Before this, the memory was in the home of the password
+/// file, and the journal below HOME.
 #[test]
 fn memories_and_journals_obey_home() {
     let Some(scene) = scene() else { return };
@@ -124,7 +125,8 @@ fn without_a_home_a_copy_has_no_state_and_says_so_once_it_matters() {
     }
 }
 
-/// A journal stayed behind, and the command was printed to go on with nothing.
+/// A copy that has transferred nothing leaves no journal. Before this, a journal stayed, and the
+/// printed command had nothing to resume.
 #[test]
 fn a_copy_that_began_nothing_leaves_no_journal() {
     let Some(scene) = scene() else { return };
@@ -148,8 +150,9 @@ fn a_copy_that_began_nothing_leaves_no_journal() {
     }
 }
 
-/// The server's clock was asked for behind all files that waited: a run that was killed had never
-/// seen it, and its small files were sent again.
+/// Completed small files are not sent again after a kill. Before this, the server's clock was
+/// queried behind all waiting files, so that a killed run had never learned it, and its small files
+/// were sent again.
 #[test]
 fn small_files_that_are_done_are_not_sent_again_after_a_kill() {
     let Some(mut scene) = scene() else { return };
@@ -185,7 +188,8 @@ fn small_files_that_are_done_are_not_sent_again_after_a_kill() {
     let before = proxy.carried(Way::Up);
     cp().run().expect_code(0);
     let sent = proxy.carried(Way::Up) - before;
-    // With its requests a file is 2.7 kB, so that all are 4 MB; each that is done costs a look.
+    // With its requests a file takes 2.7 kB, so that all take 4 MB; each completed one costs a
+    // stat.
     assert!(sent < 2_800_000, "{sent} bytes");
     testkit::tree::assert_same(
         &scene.path("many"),

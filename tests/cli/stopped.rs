@@ -8,7 +8,7 @@ use testkit::delay_proxy::Way;
 use testkit::tree::write_file;
 use testkit::{Auth, DelayProxy, PeerBuilder, PeerKind, Run, Running, Seed};
 
-/// A copy under way, with enough left to stop it.
+/// Starts a copy with enough left to stop it.
 fn under_way(scene: &mut Scene, up: bool, size: usize, terminal: bool) -> (Running, DelayProxy) {
     let proxy = DelayProxy::to(scene.peer.addr()).rate(5_000_000).start();
     scene
@@ -43,7 +43,7 @@ fn under_way(scene: &mut Scene, up: bool, size: usize, terminal: bool) -> (Runni
     (running, proxy)
 }
 
-/// Too small for a journal: a large copy keeps what it has (`resumed.rs`).
+/// Too small for a journal; a large copy keeps its data (`resumed.rs`).
 #[test]
 fn a_small_copy_that_is_interrupted_leaves_nothing_behind() {
     for up in [true, false] {
@@ -69,7 +69,7 @@ fn a_small_copy_that_is_interrupted_leaves_nothing_behind() {
     }
 }
 
-/// Control-C at a terminal: what the terminal shows after it is the shell's again.
+/// After Control-C at a terminal, the terminal is in its normal state again.
 #[test]
 fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -79,14 +79,14 @@ fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
         return;
     }
     let (mut running, _proxy) = under_way(&mut scene, false, 40_000_000, true);
-    // The bar appears within its first seconds.
+    // The progress bar appears within its first seconds.
     assert!(running.shows("file"), "{}", running.wait());
     running.type_in("\x03");
     let outcome = running.wait();
     assert!(!outcome.timed_out, "{outcome}");
     assert!(outcome.code == Some(130), "{outcome}");
     let out = outcome.out();
-    // A cursor that was hidden is shown again.
+    // A hidden cursor is shown again.
     if let Some(hidden) = out.rfind("\x1b[?25l") {
         let shown = out.rfind("\x1b[?25h");
         assert!(
@@ -97,7 +97,8 @@ fn interrupted_at_a_terminal_it_leaves_the_terminal_sane() {
     assert!(out.contains("to go on where it ended: "), "{outcome}");
 }
 
-/// Who connects waits for a server, and nobody saw the signal before it had answered.
+/// A signal while connecting ends the program. Before this, it had no effect until the server
+/// answered.
 #[test]
 fn interrupted_while_it_connects_it_ends() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -119,7 +120,7 @@ fn interrupted_while_it_connects_it_ends() {
     assert!(interrupted.elapsed() < Duration::from_secs(3), "{outcome}");
 }
 
-/// Control-C at a question is one for the run, not an answer.
+/// Control-C at a prompt ends the run, and is not an answer.
 #[test]
 fn interrupted_at_a_question_it_ends() {
     let mut client = Client::new();
@@ -141,7 +142,7 @@ fn interrupted_at_a_question_it_ends() {
     assert!(interrupted.elapsed() < Duration::from_secs(5), "{outcome}");
 }
 
-/// A reader that goes away, such as `head`, ends it without a panic.
+/// If the reader of standard output exits, such as `head`, the program ends without a panic.
 #[test]
 fn a_closed_standard_output_is_no_panic() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {

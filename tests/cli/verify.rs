@@ -1,4 +1,5 @@
-//! `--verify` and `--manifest`: what is copied is proven, by whatever the far end has for it.
+//! `--verify` and `--manifest`: copied files are verified with whatever checksum program the far
+//! end has.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +20,7 @@ const CORRUPTING: &str = concat!(
 );
 const LARGE: usize = 20_000_000;
 
-/// Names that a shell, a terminal or a list of sums could take for something else.
+/// Names that a shell, a terminal or a checksum list could misinterpret.
 const NAMES: [&[u8]; 10] = [
     b"plain",
     b"-rf",
@@ -70,7 +71,7 @@ fn assert_same(scene: &Scene, a: &str, b: &str, outcome: &Outcome) {
     assert!(diff.status.success(), "{said}\n{outcome}");
 }
 
-/// Copies the tree there and back, and returns what was said.
+/// Copies the tree up and down, and returns both outputs.
 #[track_caller]
 fn there_and_back(scene: &Scene) -> [Outcome; 2] {
     let to_there = cp(scene, &["-r"])
@@ -88,7 +89,7 @@ fn there_and_back(scene: &Scene) -> [Outcome; 2] {
     [to_there, to_here]
 }
 
-/// A folder with the only programs that the far end finds.
+/// Returns a folder with the only programs that the far end finds.
 fn only(program: &str) -> Option<tempfile::TempDir> {
     let folder = scratch();
     let needed = ["sh", "dd", "head", "tail", "xargs", "getconf", "perl"];
@@ -145,7 +146,7 @@ fn where_no_command_may_run_files_are_read_back() {
     ] {
         let builder = PeerBuilder::openssh().option("Subsystem", "sftp internal-sftp");
         let builder = match value.starts_with("echo") {
-            // Only the subsystem is let through.
+            // Only the subsystem is permitted.
             true => {
                 let command = "case $SSH_ORIGINAL_COMMAND in internal-sftp) exec SERVER;; esac; \
                                echo This account has no shell.";
@@ -165,7 +166,7 @@ fn where_no_command_may_run_files_are_read_back() {
     }
 }
 
-/// A program that knows the sum of "abc", and does this when it is asked for another.
+/// Returns a program that knows the checksum of "abc", and runs `what` for any other request.
 fn pretending(what: &str) -> Option<tempfile::TempDir> {
     let folder = only("sh")?;
     let [head, sleep, seq] = ["head", "sleep", "seq"].map(find_program);
@@ -189,7 +190,7 @@ fn pretending(what: &str) -> Option<tempfile::TempDir> {
 fn a_program_that_does_not_what_it_should_is_asked_no_more() {
     let wrong = "echo '00000000000000000000000000000000  stdin'";
     for (what, why) in [
-        // The longest: 20 s without a word.
+        // The longest one: 20 s without output.
         (
             "$SEQ 100000 >&2; exec $SLEEP 40",
             "xxhsum there has stopped answering",
@@ -206,7 +207,7 @@ fn a_program_that_does_not_what_it_should_is_asked_no_more() {
         let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
             return;
         };
-        // Whoever says nothing takes its time.
+        // A silent program takes its time limit.
         let ways: &[bool] = match what.contains("SLEEP") {
             true => &[true],
             false => &[true, false],
@@ -237,7 +238,7 @@ fn servers_that_are_not_openssh_are_verified_too() {
         let Some(scene) = scene(PeerBuilder::new(kind)) else {
             continue;
         };
-        // Python's servers have no names that are not UTF-8.
+        // Python's servers do not support names that are not UTF-8.
         for folder in ["from", "from/-d"] {
             let name = scene.path(folder).join(OsStr::from_bytes(b"\xff\xfe"));
             fs::remove_file(name).expect("our file");
@@ -246,7 +247,7 @@ fn servers_that_are_not_openssh_are_verified_too() {
     }
 }
 
-/// A longhaul there makes the sums by itself, whatever commands there are or are not.
+/// A longhaul at the far end makes the checksums itself, independent of the installed programs.
 #[test]
 fn a_longhaul_there_makes_the_sums() {
     let server = format!("sftp {} serve --stdio", longhaul().display());
@@ -265,7 +266,7 @@ fn a_longhaul_there_makes_the_sums() {
     }
 }
 
-/// What stands there is not what was sent: its own sums say so.
+/// Wrong data at the far end is detected by longhaul's checksums there.
 #[test]
 fn what_a_longhaul_there_has_wrongly_is_found_by_its_sums() {
     for (how, up) in [("write", true), ("read", false)] {
@@ -293,12 +294,12 @@ exec {} serve --stdio
     }
 }
 
-/// A server that corrupts what passes, as `how` says.
+/// Returns a server that corrupts data in transit, in the direction `how`.
 fn corrupting(how: &str, folder: &Path) -> Option<Scene> {
     corrupting_of(how, folder, &sftp_server()?)
 }
 
-/// The same before that server.
+/// Returns a server that corrupts data in transit before this SFTP server.
 fn corrupting_of(how: &str, folder: &Path, server: &Path) -> Option<Scene> {
     find_program("python3")?;
     let script = folder.join("server.sh");
@@ -341,7 +342,7 @@ fn what_was_corrupted_on_its_way_is_named_and_copied_again() {
             "{outcome}"
         );
         assert!(said.contains("(1 repaired)"), "{outcome}");
-        // The range has the byte.
+        // The reported range contains the corrupted byte.
         let range = said.split_once(": bytes ").expect("a range").1;
         let words: Vec<&str> = range.split(' ').collect();
         let (from, to): (u64, u64) = (words[0].parse().unwrap(), words[2].parse().unwrap());
@@ -401,7 +402,7 @@ fn a_program_that_sees_another_file_system_is_not_believed() {
     let Some(scene) = scene(PeerBuilder::openssh().option("Subsystem", subsystem)) else {
         return;
     };
-    // The same relative path from the login directory is another file.
+    // The same relative path below the login directory is another file.
     let name = "longhaul-verify-test-other";
     let outcome = cp(&scene, &[])
         .arg(scene.path("from/large"))
@@ -433,7 +434,8 @@ fn what_is_no_file_cannot_be_verified_and_local_copies_can() {
         .run();
     let outcome = outcome.expect_code(1);
     assert!(outcome.err().contains("cannot be verified"), "{outcome}");
-    // From one host to another: what passed here against the second.
+    // From one host to another: checksums of the data that passed here are compared with the second
+    // host.
     let outcome = cp(&scene, &["-r"])
         .arg(scene.remote("from"))
         .arg(scene.remote("other"))
@@ -459,8 +461,8 @@ fn several_sources_are_verified() {
     assert_same(&scene, "from/-rf", "to/-rf", &outcome);
 }
 
-/// The manifest of SHA-256 against the system's own program; that of BLAKE3 against b3sum where
-/// it is, and sums::tree's tests compare it with the blake3 crate.
+/// SHA-256 manifests are checked with the system's program, and BLAKE3 manifests with b3sum if it
+/// is installed; the tests of sums::tree compare BLAKE3 with the blake3 crate.
 #[test]
 fn manifests_are_checked_by_the_standard_tools() {
     let Some(scene) = scene(PeerBuilder::openssh()) else {
@@ -487,7 +489,7 @@ fn manifests_are_checked_by_the_standard_tools() {
                 continue;
             }
             if program == "b3sum" {
-                // It refuses names that are not UTF-8.
+                // The program rejects names that are not UTF-8.
                 let utf8 = |line: &&[u8]| std::str::from_utf8(line).is_ok();
                 let some: Vec<&[u8]> = written.split(|b| *b == b'\n').filter(utf8).collect();
                 fs::write(&sums, some.join(&b'\n')).expect("our file");

@@ -1,30 +1,30 @@
-//! The closing chart, and the same times as a file.
+//! Closing chart of the demo, and its times as a file.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// With what stands beside them, bars fit 80 columns.
+/// Width of the bars in columns: with the text beside them they fit 80 columns.
 const WIDTH: f64 = 34.0;
 
-/// What a program needed for a case.
+/// Result of a program for a case.
 pub(crate) struct Row {
     pub(crate) case: String,
     pub(crate) program: &'static str,
     pub(crate) time: Time,
 }
 
-/// How a copy ended.
+/// Result of a copy.
 #[derive(Clone, Copy)]
 pub(crate) enum Time {
-    /// Whole, after this long.
+    /// The copy is complete, after this time.
     Took(Duration),
-    /// Not whole by then.
+    /// The copy was stopped after this time, incomplete.
     Stopped(Duration),
     Failed,
 }
 
 impl Time {
-    /// How long it ran, if that says anything.
+    /// Returns the duration in seconds, unless the copy failed.
     fn seconds(self) -> Option<f64> {
         match self {
             Self::Took(time) | Self::Stopped(time) => Some(time.as_secs_f64()),
@@ -33,7 +33,7 @@ impl Time {
     }
 }
 
-/// Bars, each case on its own scale.
+/// Draws bars, each case on its own scale.
 pub(crate) fn draw(rows: &[Row], colors: bool) -> String {
     let mut text = String::new();
     for case in rows.chunk_by(|a, b| a.case == b.case) {
@@ -82,7 +82,7 @@ fn note(row: &Row, theirs: Option<Time>) -> String {
     }
 }
 
-/// Case, program and seconds, separated by tabs, as docs/gain.sh reads it.
+/// Returns case, program and seconds, separated by tabs, the input of docs/gain.sh.
 pub(crate) fn kept(caption: &str, rows: &[Row]) -> String {
     let mut text = format!("# {caption}\n");
     for Row {

@@ -1,10 +1,12 @@
-//! `make demo`: scp and longhaul over a path that is long, on this machine alone.
+//! `make demo`: scp and longhaul over a long path, on this machine alone.
 //!
-//! The path is `longhaul lab`'s, and the race runs inside it: this program again, with a hidden
-//! argument. Where the kernel grants no lab, the testkit's delaying proxy takes its place.
+//! The path is emulated by `longhaul lab`, and the race runs inside it: this program is started
+//! again with a hidden argument. If the kernel permits no lab, the testkit's delaying proxy
+//! replaces it.
 //!
 //! `DEMO_RESULTS` names a file for the times, from which docs/gain.sh draws the README's picture.
-//! `DEMO_LIMIT` is the seconds a copy may take. `DEMO_QUICK` makes everything small, for the test.
+//! `DEMO_LIMIT` is the time limit of a copy in seconds. `DEMO_QUICK` makes everything small, for
+//! the test.
 
 mod chart;
 mod race;
@@ -18,9 +20,9 @@ use longhaul_tests::{longhaul, scratch};
 use race::{Ground, Sizes};
 use testkit::{ClientDir, DelayProxy, PeerBuilder, missing};
 
-/// What makes this program the inner part.
+/// Argument that selects the inner part of this program.
 const ARGUMENT: &str = "--inside-the-lab";
-/// For the machines that have no lab.
+/// Path of the proxy, for machines without a lab.
 const PROXY_RTT: Duration = Duration::from_millis(114);
 const PROXY_RATE: u64 = 125_000_000;
 
@@ -41,20 +43,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything was copied.
+/// Result of a part; true if everything was copied.
 type Done = Result<bool, Box<dyn std::error::Error>>;
 
 fn quick() -> bool {
     std::env::var_os("DEMO_QUICK").is_some_and(|quick| !quick.is_empty())
 }
 
-/// The path and its name in the headings.
+/// Returns the path's options, and its name in the headings.
 fn path() -> (&'static [&'static str], &'static str) {
     if quick() {
         let options = &["--rtt", "5ms", "--rate", "1Gbit"];
         return (options, "a short path: 5 ms, 1 Gbit/s");
     }
-    // Both are what an untouched machine has; the demo shall not depend on this one's settings.
+    // Defaults of an untouched machine, so that the demo does not depend on this machine's
+    // settings.
     let options = &["--path", "transatlantic", "--tcp", "stock", "--cc", "cubic"];
     (
         options,
@@ -97,7 +100,7 @@ fn inside(folder: &Path) -> Done {
     )
 }
 
-/// The same on a path of delay and rate only.
+/// Runs the race behind a proxy with delay and rate only.
 fn behind_proxy(why: &str) -> Done {
     println!("No emulated network here ({why}); a delaying proxy stands in for it.");
     let mut client = ClientDir::new();

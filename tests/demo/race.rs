@@ -1,4 +1,5 @@
-//! Each case with scp, then with longhaul, never both at once: they would share the path.
+//! The demo's race: each case with scp, then with longhaul, never both at once, since they would
+//! share the path.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,23 +16,24 @@ use testkit::{Seed, missing};
 
 use crate::chart::{self, Row, Time};
 
-/// scp needs 18 s for the tree at 114 ms. The whole demo is to take less than a minute.
+/// Time limit of a copy. scp needs 18 s for the tree at 114 ms, and the whole demo is to take less
+/// than a minute.
 const LIMIT: Duration = Duration::from_secs(25);
 
-/// Where the race takes place.
+/// Environment of the race.
 pub(crate) struct Ground {
-    /// The path, in words.
+    /// Description of the path.
     pub(crate) about: String,
-    /// An ssh_config that knows the host.
+    /// ssh_config that knows the host.
     pub(crate) config: PathBuf,
     pub(crate) host: &'static str,
-    /// What connecting costs on a path like this one, if here it costs nothing.
+    /// Time that connecting would take on a real path, if it takes none here.
     pub(crate) connecting: Duration,
-    /// For the files and for what longhaul remembers.
+    /// Folder for the files and the host memory.
     pub(crate) folder: PathBuf,
 }
 
-/// How much is copied.
+/// Amount of data.
 pub(crate) struct Sizes {
     bytes: usize,
     folders: usize,
@@ -82,7 +84,8 @@ fn cases(sizes: &Sizes) -> [Case; 4] {
     ]
 }
 
-/// Runs all cases; whether every copy is there, scp's that were stopped for their time excepted.
+/// Runs all cases; true if every copy is complete, except scp's that were stopped by the time
+/// limit.
 pub(crate) fn run(ground: &Ground, sizes: &Sizes) -> Result<bool, Box<dyn std::error::Error>> {
     let limit = match std::env::var("DEMO_LIMIT") {
         Ok(seconds) => Duration::try_from_secs_f64(seconds.parse()?)?,
@@ -126,7 +129,7 @@ pub(crate) fn run(ground: &Ground, sizes: &Sizes) -> Result<bool, Box<dyn std::e
     Ok(good)
 }
 
-/// scp where it is installed, with the ssh that it needs.
+/// Returns the programs: scp only if it and ssh are installed.
 fn programs() -> Vec<&'static str> {
     let installed = ["scp", "ssh"].map(|name| missing::find_program(name).is_some());
     match installed.contains(&false) {
@@ -147,7 +150,7 @@ fn make_tree(root: &Path, sizes: &Sizes) -> io::Result<()> {
     Ok(())
 }
 
-/// False under NO_COLOR (<https://no-color.org>).
+/// False under NO_COLOR (<https://no-color.org>), or without a terminal that supports colors.
 fn colors() -> bool {
     let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
@@ -186,11 +189,11 @@ fn one(ground: &Ground, case: &Case, program: &str, limit: Duration) -> io::Resu
         .args(case.flags)
         .arg(from)
         .arg(to)
-        // What longhaul remembers of hosts is no business of the user's own cache.
+        // longhaul's host memory is kept out of the user's cache.
         .env("XDG_CACHE_HOME", ground.folder.join("cache"))
         .env_remove("SSH_AUTH_SOCK")
         .env_remove("SSH_ASKPASS");
-    // Both draw their progress for a terminal alone, and scp only in its foreground.
+    // Both show progress on a terminal only, and scp only in the foreground.
     let live = io::stdout().is_terminal() && io::stderr().is_terminal();
     let said = ground.folder.join("said");
     if live {
@@ -208,7 +211,7 @@ fn one(ground: &Ground, case: &Case, program: &str, limit: Duration) -> io::Resu
     };
     let time = judge(&ran, ground, &source, &copy);
     match time {
-        // Its own lines are there to be seen.
+        // Its own lines were visible already.
         Time::Took(_) if live => {}
         Time::Took(took) => {
             let line = format!("{:6.2} s  {}", took.as_secs_f64(), last_line(&said));
@@ -226,7 +229,7 @@ fn one(ground: &Ground, case: &Case, program: &str, limit: Duration) -> io::Resu
 }
 
 struct Ran {
-    /// None if it was ended for its time.
+    /// `None` if the program was stopped by the time limit.
     status: Option<ExitStatus>,
     elapsed: Duration,
 }
@@ -246,7 +249,7 @@ fn within(limit: Duration, command: &mut Command) -> io::Result<Ran> {
             elapsed,
         }),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            // It puts the terminal in order; its ssh ends with it.
+            // scp restores the terminal, and its ssh ends with it.
             let _ = kill_process(pid, Signal::TERM);
             let _ = ended.recv();
             Ok(Ran {
@@ -269,7 +272,7 @@ fn judge(ran: &Ran, ground: &Ground, source: &Path, copy: &Path) -> Time {
     }
 }
 
-/// longhaul's closing line, where it could not be seen as it came.
+/// Returns longhaul's closing line, if it was not visible while it ran.
 fn last_line(said: &str) -> &str {
     said.lines().next_back().unwrap_or_default()
 }

@@ -1,15 +1,16 @@
-//! Case 4 again, with what it is checked against. Each prints a table.
+//! Case 4 again, with reference measurements. Each command prints a table.
 //!
 //!     cargo run --release -p longhaul-tests --example bench_checked -- openssl
 //!     cargo run --release -p longhaul-tests --example bench_checked -- copies SECONDS NAME
 //!     longhaul lab --rtt 0.2ms --rate 1Gbit --sshd -- bench_checked copies SECONDS NAME
 //!
-//! `openssl` sets `longhaul bench --local` beside `openssl speed`, packets of 32 KiB on one core.
-//! Where the two libraries take different instructions for a primitive, a row of its own sets ours
-//! beside an openssl from which those are kept. SSH's chacha20-poly1305 is not the one that TLS has and openssl measures, so it is left out.
-//! `copies` runs `longhaul bench` with the lab's far end, or with an sshd on loopback outside of a
-//! lab, writes NAME.json, NAME.html and NAME.txt, and sets its ciphers beside scp: the difference of
-//! two files by the difference of their times, in memory, without the login.
+//! `openssl` compares `longhaul bench --local` with `openssl speed`, for packets of 32 KiB on one
+//! core. If the two libraries use different instructions for a primitive, an additional row
+//! compares longhaul with an openssl without those instructions. SSH's chacha20-poly1305 differs
+//! from that of TLS, which openssl measures, and is left out. `copies` runs `longhaul bench` with
+//! the lab's far end, or with an sshd on loopback outside of a lab, writes NAME.json, NAME.html and
+//! NAME.txt, and compares its ciphers with scp: the size difference of two files divided by the
+//! difference of their times, in memory, without the login.
 
 use std::error::Error;
 use std::fs;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Standard output of a program that has to succeed.
+/// Returns the standard output of a program that has to succeed.
 fn output(command: &mut Command) -> Done<String> {
     let output = command.output()?;
     if !output.status.success() {
@@ -128,12 +129,12 @@ fn openssl() -> Done<()> {
     Ok(())
 }
 
-/// SSH's cipher, and what openssl speed is asked for: those whose time adds up. GCM without -aead
+/// Cipher of SSH, and the openssl speed measurements whose times add up to it. GCM without -aead
 /// leaves the tag out.
 struct Row<'a> {
     name: &'static str,
     asked: &'a [Asked],
-    /// OPENSSL_ia32cap, which keeps instructions from aws-lc, and what of that is worth saying.
+    /// OPENSSL_ia32cap, which disables instructions in aws-lc, and a note about that.
     kept: Option<&'static str>,
     note: &'static str,
 }
@@ -149,7 +150,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// `longhaul bench --local`, without some instructions.
+/// Runs `longhaul bench --local` without some instructions.
 fn local(kept: Option<&str>) -> Done<Bench> {
     let mut command = Command::new(longhaul());
     command.args(["bench", "--local", "--json", "--time", "5s"]);
@@ -159,10 +160,10 @@ fn local(kept: Option<&str>) -> Done<Bench> {
     Ok(bench::read(&String::from_utf8(command.output()?.stdout)?)?)
 }
 
-/// What openssl speed measures.
+/// Measurement of openssl speed.
 struct Asked {
     words: &'static [&'static str],
-    /// OPENSSL_ia32cap, which keeps instructions from it.
+    /// OPENSSL_ia32cap, which disables instructions in openssl.
     kept: Option<&'static str>,
 }
 
@@ -172,13 +173,13 @@ impl Asked {
     }
 }
 
-/// AVX, AVX2 and XOP. For SHA-512 aws-lc takes the first on Intel's processors only, and never the
+/// AVX, AVX2 and XOP. For SHA-512, aws-lc uses the first on Intel's processors only, and never the
 /// second.
 const NO_AVX: &str = "~0x1000080000000000:~0x20";
-/// VAES and VPCLMULQDQ, which openssl 3.0 does not take for GCM and aws-lc does.
+/// VAES and VPCLMULQDQ, which aws-lc uses for GCM and openssl 3.0 does not.
 const NO_VAES: &str = ":~0x60000000000";
 
-/// Bytes a second, of blocks of 32 KiB.
+/// Returns the speed in bytes per second, for blocks of 32 KiB.
 fn speed(asked: &Asked) -> Done<f64> {
     let mut command = Command::new("openssl");
     command

@@ -1,10 +1,11 @@
-//! The path is dark for a minute in the middle of a copy, both ways: when it came back, and when
-//! bytes moved again. Needs `cargo build --release -p longhaul` and what `longhaul lab` needs.
+//! Measures the recovery from a path that is interrupted for a minute in the middle of a copy, in
+//! both directions: the time until bytes move again. Needs `cargo build --release -p longhaul` and
+//! what `longhaul lab` needs.
 //!
 //!     cargo run --release -p longhaul-tests --example dark_path -- [SECONDS [TIMES]]
 //!
 //! Each time the path returns half a second later than the time before, so that it does not meet
-//! the same moment between two tries.
+//! the same moment between two attempts to connect.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,9 +17,9 @@ use testkit::Run;
 
 const DARK_AT: Duration = Duration::from_secs(5);
 const RTT: Duration = Duration::from_millis(114);
-/// The longest wait between two tries, of `session/reconnect.rs`.
+/// Longest wait between two attempts to connect, from `session/reconnect.rs`.
 const BACKOFF: Duration = Duration::from_secs(5);
-/// In which the path's 200 Mbit/s take a third of a minute.
+/// Size for which the path's 200 Mbit/s need a third of a minute.
 const SIZE: u64 = 400_000_000;
 
 fn main() -> ExitCode {
@@ -61,14 +62,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Bytes that the target has, under whichever name.
+/// Returns the bytes at the target, under any name.
 fn there(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512));
     sizes.sum()
 }
 
-/// On the near host.
+/// Runs on the near host.
 fn near(way: &str, folder: &Path, dark: f64) -> ExitCode {
     let begun = Instant::now();
     let (from, to) = (folder.join("from"), folder.join("to"));

@@ -1,6 +1,7 @@
-//! How many requests may wait in sftp-server: small files, written and read over pipes with so many
-//! requests in flight on one channel, and what came of it. The table in docs/design/0003-small-files.md
-//! is this program's, and the default of `LaneConfig::requests` follows from it.
+//! Measures the number of requests that may wait in sftp-server: small files are written and read
+//! over pipes with a given number of requests in flight on one channel. The table in
+//! docs/design/0003-small-files.md comes from this program, and the default of
+//! `LaneConfig::requests` follows from it.
 //!
 //!     target/release/examples/depth_sweep [FILES [SIZE]]
 
@@ -65,7 +66,8 @@ fn run(folder: &Path, files: usize, size: usize, depth: usize, file: File) -> An
     Ok(took)
 }
 
-/// As an upload does it; the rename would wait for the answers, and stands here for its cost.
+/// Writes a file like an upload. The rename would wait for the answers; here it stands for its
+/// cost.
 fn write_file(client: &mut Client, pool: &Pool, path: &[u8], size: usize) {
     let handle = Handle::openssh(0);
     let temp = [path, b".part"].concat();
@@ -102,7 +104,7 @@ fn read_file(client: &mut Client, _: &Pool, path: &[u8], _: usize) {
     client.request(&Request::Close { handle });
 }
 
-/// A server over pipes, and what is in flight to it.
+/// Server over pipes, and the requests in flight to it.
 struct Server {
     child: Child,
     input: ChildStdin,
@@ -120,7 +122,7 @@ impl Server {
         let (Some(input), Some(mut from)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("no pipes".into());
         };
-        // Answers must always be taken, or server and client wait for each other.
+        // Answers must always be read, or server and client wait for each other.
         let (pieces, output) = sync_channel(depth.max(1024) * 16);
         std::thread::spawn(move || {
             let mut piece = vec![0; 256 << 10];
@@ -156,7 +158,7 @@ impl Server {
         Ok(self.input.write_all(&self.buffer)?)
     }
 
-    /// Takes answers until fewer than `depth` are owed.
+    /// Reads answers until fewer than `depth` are outstanding.
     fn wait_below(&mut self, depth: usize) -> Answer<()> {
         while self.client.pending() >= depth {
             let piece = self.output.recv()?;

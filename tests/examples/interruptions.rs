@@ -1,11 +1,12 @@
-//! Copies a mixed tree with large files while it is interrupted at seeded random moments, both
-//! ways, and checks each result, all that ever stood under a final name, and how much was sent
-//! again. Needs `cargo build --release -p longhaul` and an OpenSSH server on this machine.
+//! Copies a mixed tree with large files while it is interrupted at seeded random moments, in both
+//! directions, and checks each result, everything that was ever visible under a final name, and the
+//! bytes sent again. Needs `cargo build --release -p longhaul` and an OpenSSH server on this
+//! machine.
 //!
 //!     cargo run --release -p longhaul-tests --example interruptions -- [--count 100] [--seed 1]
 //!         [--copy N] [--keep]
 //!
-//! `--copy N` makes only the copy of that number again; `--keep` writes the table to
+//! `--copy N` repeats only the copy of that number; `--keep` writes the table to
 //! results/DATE-interruptions.txt.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::interrupted::{Interrupted, Interruption, Shape, Tally};
 use testkit::{Run, Seed};
 
-/// For each interruption.
+/// Maximum bytes sent again for each interruption.
 const MOST_AGAIN: u64 = 64 << 20;
 const KINDS: [&str; 5] = [
     "SIGKILL of the client",
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
                 println!("copy {number}, {}: {tally:?}", copy.named());
                 table.add(&copy, &tally);
                 let missed = copy.interruptions.get(tally.applied.len()..);
-                // It was whole before: another copy has them.
+                // The copy was complete before these interruptions: another copy gets them.
                 if let Some(missed @ [_, ..]) = missed {
                     let interruptions = missed.to_vec();
                     copies.push_back(Copy {
@@ -117,8 +118,8 @@ struct Copy {
     interruptions: Vec<Interruption>,
 }
 
-/// As many of each kind and each way as `count` allows. Every third copy is interrupted twice,
-/// so that one is hit that goes on already.
+/// Plans equal numbers of each kind and direction, as far as `count` allows. Every third copy is
+/// interrupted twice, so that a resumed one is interrupted as well.
 fn planned(count: usize, seed: u64) -> VecDeque<Copy> {
     let mut random = Seed::new(seed);
     let mut ways: [Vec<Interruption>; 2] = Default::default();
@@ -128,7 +129,7 @@ fn planned(count: usize, seed: u64) -> VecDeque<Copy> {
             1 => Interruption::KillServer,
             2 => Interruption::Reset,
             3 => {
-                // Beyond some time it is not waited for the path but connected again.
+                // Above some duration the client reconnects instead of waiting for the path.
                 let most = if random.below(2) == 0 { 4000 } else { 20_000 };
                 Interruption::Blackout(Duration::from_millis(500 + random.below(most - 500)))
             }
@@ -177,18 +178,18 @@ impl Copy {
     }
 }
 
-/// What came of interruptions of a kind, in one direction.
+/// Results of interruptions of a kind, in one direction.
 #[derive(Default)]
 struct Row {
     count: u32,
-    /// Of copies that were interrupted once: what each cost.
+    /// Bytes sent again by copies with one interruption.
     again: Vec<u64>,
 }
 
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<(usize, bool), Row>,
-    /// Copies interrupted more than once, and what an interruption cost.
+    /// Bytes sent again per interruption by copies with several.
     several: Vec<u64>,
     copies: u32,
     failed: Vec<u64>,

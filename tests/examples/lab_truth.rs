@@ -1,5 +1,5 @@
-//! Whether the emulated path is what was asked, exactly: asked against measured, with the bars
-//! that the lab must keep on a machine that does nothing else. About a minute and a half.
+//! Compares the emulated path with its options, with the tolerances that the lab must keep on an
+//! otherwise idle machine. Takes about a minute and a half.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -10,11 +10,11 @@ use longhaul_tests::longhaul;
 use serde_json::Value;
 use testkit::{Outcome, Run, missing};
 
-/// The round trip may be this much longer than asked, in milliseconds.
+/// Maximum excess of the round trip, in milliseconds.
 const RTT_BAR: f64 = 1.0;
-/// Goodput with all headers from IP on may differ from the rate by this share.
+/// Maximum relative difference between the rate and the goodput with all headers from IP on.
 const RATE_BAR: f64 = 0.02;
-/// Share of a core that the emulator may use for 1 Gbit/s of TCP.
+/// Maximum share of a core for emulating 1 Gbit/s of TCP.
 const CPU_BAR: f64 = 0.5;
 
 fn main() -> ExitCode {
@@ -62,7 +62,7 @@ impl Report {
     }
 }
 
-/// The mean of 50 pings.
+/// Measures the mean of 50 pings.
 fn round_trip(report: &mut Report, rtt: &str) {
     let asked: f64 = rtt.trim_end_matches("ms").parse().expect("our own number");
     let outcome = lab(&["--rtt", rtt, "-q"], None)
@@ -81,18 +81,18 @@ fn round_trip(report: &mut Report, rtt: &str) {
     report.line(&path, format!("{asked} ms"), format!("{mean:.2} ms"), good);
 }
 
-/// Ten seconds of iperf3, after two in which TCP finds the rate.
+/// Measures ten seconds of iperf3, after two in which TCP finds the rate.
 fn tcp(report: &mut Report, rate: &str, rtt: &str, asked: f64) {
     let options = ["--rtt", rtt, "--rate", rate, "--tcp", "tuned"];
-    // Deep enough for cubic to keep the link busy, which after an early end of its slow start takes
-    // it many seconds with a queue of 2 ms.
+    // Deep enough for cubic to keep the link busy; with a queue of 2 ms it needs many seconds for
+    // that after an early end of slow start.
     let more = ["--queue", "20ms", "--cc", "cubic", "-q"];
     let options = [&options[..], &more].concat();
-    // One stream that lost a packet early has a window below the path for many seconds: 836 to 998
-    // Mbit/s at 50 ms, of which nothing is the emulator's. Four fill it.
+    // One stream that lost a packet early has a window below the path's for many seconds: 836 to
+    // 998 Mbit/s at 50 ms, independent of the emulator. Four streams fill the path.
     let (outcome, figures) = iperf(&options, &["-t", "10", "-O", "2", "-P", "4"]);
     let goodput = outcome["end"]["sum_received"]["bits_per_second"].as_f64();
-    // Of 1,500 bytes of a packet 52 are headers of IP and TCP, with timestamps.
+    // Of the 1,500 bytes of a packet, 52 are headers of IP and TCP, with timestamps.
     let measured = goodput.unwrap_or(0.0) * 1500.0 / 1448.0;
     let good = (measured / asked - 1.0).abs() <= RATE_BAR;
     let path = format!("--rate {rate} --rtt {rtt}, TCP");
@@ -110,14 +110,14 @@ fn tcp(report: &mut Report, rate: &str, rtt: &str, asked: f64) {
     lossless(report, &figures);
 }
 
-/// Datagrams at two thirds of the rate: nothing is lost that was not asked for.
+/// Sends datagrams at two thirds of the rate: only the configured loss may occur.
 fn udp(report: &mut Report, loss: &str, asked: f64) {
     let options = ["--rtt", "10ms", "--rate", "120Mbit", "--loss", loss, "-q"];
     let (outcome, figures) = iperf(&options, &["-u", "-b", "80M", "-l", "1200", "-t", "5"]);
     let end = &outcome["end"]["sum"];
     let (packets, lost) = (number(end, "packets"), number(end, "lost_packets"));
     let share = lost / packets.max(1.0);
-    // Four standard deviations of so many independent packets.
+    // Four standard deviations for this number of independent packets.
     let bar = 4.0 * (asked * (1.0 - asked) / packets.max(1.0)).sqrt();
     let path = format!("--loss {loss}, UDP, {packets} packets");
     report.line(
@@ -127,7 +127,7 @@ fn udp(report: &mut Report, loss: &str, asked: f64) {
         (share - asked).abs() <= bar,
     );
     let dropped = number(&figures, "near_to_far.drops.loss.packets");
-    // The last of them may have been lost where iperf3 does not miss them.
+    // iperf3 does not notice the loss of the last packets.
     report.line(
         "  as its own figures have it",
         format!("{lost}"),
@@ -151,7 +151,7 @@ fn number(value: &Value, name: &str) -> f64 {
     value[name].as_f64().unwrap_or(0.0)
 }
 
-/// The JSON of iperf3 and of the lab.
+/// Returns the JSON of iperf3 and of the lab.
 fn iperf(options: &[&str], how: &[&str]) -> (Value, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("figures.json");

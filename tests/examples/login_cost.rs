@@ -1,14 +1,15 @@
-//! What a login to `longhaul serve --listen` costs: the time of a whole sftp that does nothing, the
-//! memory of connections on which nothing happens, of those before their login and of one that copies
-//! a large file, and what is left behind by many. As root each login is a process of the account's; as anybody else a thread.
+//! Cost of a login to `longhaul serve --listen`: the time of a whole sftp that does nothing, the
+//! memory of idle connections, of connections before their login and of one that copies a large
+//! file, and what many logins leave behind. As root, each login has a process of the account;
+//! otherwise a thread.
 //!
 //!     cargo run --release -p longhaul-tests --example login_cost -- [--runs 40] [--idle 24]
 //!         [--busy 500] [--logins 0] [--sshd]
 //!
-//! Memory is that of all processes of the server which no other has (Private_* of smaps_rollup), with
-//! the connections and without, divided by their number; while a file of `--busy` MB is copied, the most
-//! of what is seen every 10 ms. `--sshd` measures the machine's sshd by
-//! the same means.
+//! The memory is the private memory of all processes of the server (Private_* of smaps_rollup),
+//! with and without the connections, divided by their number; while a file of `--busy` MB is
+//! copied, the maximum of samples every 10 ms. `--sshd` measures the machine's sshd in the same
+//! way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,7 +114,7 @@ fn measure(name: &str, builder: PeerBuilder, asked: &Asked) {
 fn log_in(client: &ClientDir) -> Duration {
     let begun = Instant::now();
     let run = client.run("sftp").arg("-F").arg(client.config());
-    // With what OpenSSH prefers its client is the one that takes most of the time: 80 ms.
+    // With the preferred key exchange, OpenSSH's client takes most of the time: 80 ms.
     let run = run.args(["-o", "KexAlgorithms=curve25519-sha256"]);
     run.args(["-b", "-", HOST]).stdin("").run().expect_code(0);
     begun.elapsed()
@@ -126,7 +127,7 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
             command.arg("-F").arg(client.config()).args(arguments);
             let piped = command.stdin(Stdio::piped()).stdout(Stdio::null());
             let started = piped.stderr(Stdio::null()).spawn().expect("ssh starts");
-            // Strangers of one address are bounded.
+            // Unauthenticated connections of one address are limited.
             std::thread::sleep(Duration::from_millis(150));
             started
         };
@@ -135,7 +136,7 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
         clients
     };
     for arguments in [&["-N", HOST][..], &["-s", HOST, "sftp"]] {
-        // What all of them share is made for the first.
+        // The first connection allocates what all of them share.
         let _first = connect(2, arguments);
         let before = memory(peer);
         let _clients = connect(count, arguments);
@@ -157,7 +158,7 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
     tell(name, "before its login", &before, &memory(peer), 8);
 }
 
-/// One connection that puts a file of so many megabytes, or gets it.
+/// Measures one connection that uploads a file of this many megabytes, and downloads it.
 fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let [file, there, back] = ["file", "there", "back"].map(|name| folder.path().join(name));
@@ -196,12 +197,12 @@ fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
     }
 }
 
-/// What follows the login is said and heard.
+/// Waits until the messages after the login have been exchanged.
 fn settle() {
     std::thread::sleep(Duration::from_millis(700));
 }
 
-/// Of the server and of each process it has started, in kB.
+/// Returns the memory of the server and of each of its processes, in kB.
 fn memory(peer: &Peer) -> BTreeMap<u32, u64> {
     let of = |pid: u32| (pid, processes::memory(pid, "Private_") / 1024);
     let all = peer.processes().into_iter().chain([peer.pid()]);
@@ -225,7 +226,7 @@ fn tell(
     );
 }
 
-/// Descriptors and processes.
+/// Returns the numbers of descriptors and processes.
 fn held(peer: &Peer) -> String {
     let descriptors = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let all = peer.processes();

@@ -1,12 +1,12 @@
-//! What a pair of facing relays carries over the lab's transatlantic path with an untouched
-//! Linux's buffers, beside iperf3 without it; and over 100 Mbit/s, what compressing brings and costs.
-//! Needs iperf3 and what `longhaul lab` needs.
+//! Throughput of a pair of relays over the lab's transatlantic path with the buffers of an
+//! untouched Linux, beside iperf3 without the pair; and over 100 Mbit/s, the gain and cost of
+//! compression. Needs iperf3 and what `longhaul lab` needs.
 //!
 //!     cargo build --release -p longhaul -p longhaul-tests --examples
 //!     target/release/examples/pair_cost [stripes|wrap|zstd]
 //!
-//! `wrap` leads iperf3 to the pair by a rule of `longhaul wrap`, three times in turn with eight
-//! streams without it.
+//! `wrap` directs iperf3 to the pair by a rule of `longhaul wrap`, three times alternating with
+//! eight streams without it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ use testkit::missing::find_program;
 use testkit::{Run, Seed};
 
 const IPERF: &str = "5201";
-/// Seconds of each iperf3 run, and of them the first that do not count.
+/// Seconds of each iperf3 run, and the first ones that do not count.
 const SECONDS: &str = "14";
 const OMITTED: &str = "4";
 const BYTES: usize = 60_000_000;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This program at both ends of a path.
+/// Runs this program at both ends of a path.
 fn lab(what: &str, path: &[&str]) {
     if what != "zstd" && find_program("iperf3").is_none() {
         println!("iperf3 is not installed");
@@ -76,7 +76,7 @@ fn lab(what: &str, path: &[&str]) {
     }
 }
 
-/// What the relay leads to, and the relay, until the lab ends.
+/// Runs the target and the relay until the lab ends.
 fn far(what: &str, words: &[&str]) {
     let mut server = None;
     let target = match what {
@@ -118,7 +118,7 @@ fn near_half(words: &[&str], flags: &[&str]) -> Half {
     Half::start(&words)
 }
 
-/// Mbit/s that came.
+/// Returns the received rate in Mbit/s.
 fn iperf(host: &str, port: &str, streams: &str) -> f64 {
     iperf_by(Command::new("iperf3"), host, port, streams)
 }
@@ -191,8 +191,8 @@ fn near_zstd(words: &[&str]) {
     }
 }
 
-/// What this repository has of sources and documents, again and again: frames are compressed each by
-/// itself, so that only what is near counts.
+/// Returns text from this repository's sources and documents, repeated: frames are compressed
+/// separately, so that only nearby repetition counts.
 fn text() -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut text = Vec::new();

@@ -1,5 +1,6 @@
-//! Kills one half of a pair, then the other, again and again while bytes go both ways: what each
-//! client sees has to be right as far as it goes, and then a reset. tests/relay/pair.rs has a short form.
+//! Kills one relay of a pair and then the other, again and again, while bytes go in both
+//! directions: what each client receives has to be correct as far as it goes, followed by a reset.
+//! tests/relay/pair.rs has a short form.
 //!
 //!     cargo run --release -p longhaul-tests --example pair_kill -- [TIMES]
 
@@ -14,7 +15,7 @@ use testkit::Seed;
 
 const STRIPES: [&str; 3] = ["--stripes", "3", "-q"];
 
-/// What a client saw in the end, and how long after the last byte.
+/// End of a connection as the client sees it, and the time since the last byte.
 #[derive(Debug)]
 enum Seen {
     Reset(Duration),
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
             let _ = victim.child.wait();
             ends.map(|(reader, writer)| {
                 let (seen, wrote) = (reader.join(), writer.join());
-                // The kernel tells of a reset once: whoever wrote may have heard of it.
+                // The kernel reports a reset once: the writer may have got it.
                 let told = wrote.expect("no panic") == Some(ErrorKind::ConnectionReset);
                 match seen.expect("no panic") {
                     Seen::End(took) if told => Seen::Reset(took),
@@ -101,7 +102,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Until it breaks.
+/// Reads until the connection breaks.
 fn read(mut stream: &TcpStream, source: &[u8]) -> Seen {
     let (mut at, mut part, mut last) = (0, vec![0; 64 << 10], Instant::now());
     loop {

@@ -1,13 +1,14 @@
-//! What the journal and its syncs cost: copies with them and without, alternating, both ways, of
-//! one large file and of many small ones. The bars: 3 % of the rate, and for many files 2 % of the
-//! time and 200 MiB for a million. Needs an OpenSSH server here, or `longhaul lab` around it.
+//! Cost of the journal and its syncs: copies with and without them, alternating, in both
+//! directions, of one large file and of many small ones. Limits: 3 % of the rate, and for many
+//! files 2 % of the time and 200 MiB for a million. Needs an OpenSSH server here, or `longhaul lab`
+//! around it.
 //!
 //!     cargo run --release -p longhaul-tests --example sync_cost -- [--runs 5] [--size MiB]
 //!         [--files N] [--folder DIR] [--way up|down] [--host NAME --config FILE]
 //!
-//! DIR should be on a disk; on tmpfs a sync costs nothing. With `--host`, as under
-//! `longhaul lab --path transatlantic --sshd -- ... --host far --config "$LONGHAUL_LAB_CONFIG"`,
-//! that server is used, which sees the same files.
+//! DIR should be on a disk; on tmpfs a sync costs nothing. `--host` uses that server, which sees
+//! the same files, as under `longhaul lab --path transatlantic --sshd -- ... --host far --config
+//! "$LONGHAUL_LAB_CONFIG"`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -33,7 +34,7 @@ struct Asked {
     way: Option<String>,
     config: Option<PathBuf>,
     host: String,
-    /// Of one copy in a process of its own: whether it has a journal, and what goes where.
+    /// One copy in a process of its own: with or without a journal, source and target.
     copy: Option<(bool, PathBuf, PathBuf)>,
 }
 
@@ -113,7 +114,7 @@ fn read(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
     Ok(asked)
 }
 
-/// Bytes that no file system leaves out.
+/// Writes bytes that no file system compresses or leaves out.
 fn fill(path: &Path, len: u64) {
     use std::io::Write as _;
     let mut file = std::fs::File::create(path).expect("ours");
@@ -135,7 +136,7 @@ fn compare(asked: &Asked, config: &Path, scratch: &Path, from: &Path, what: &str
         let mut times: [Vec<Duration>; 2] = Default::default();
         let mut largest = 0;
         for run in 0..=asked.runs {
-            // Whichever is first finds the disk as the other has left it.
+            // The first one meets the disk in the state that the other has left.
             let order = [run % 2 == 0, run % 2 != 0];
             for journal in order {
                 let (took, bytes) = one(asked, config, scratch, from, way, journal);
@@ -158,7 +159,7 @@ fn compare(asked: &Asked, config: &Path, scratch: &Path, from: &Path, what: &str
     }
 }
 
-/// A copy in a process of its own; how long it took, and how large its journal was.
+/// Runs a copy in a process of its own; returns its duration and the size of its journal.
 fn one(
     asked: &Asked,
     config: &Path,
@@ -169,7 +170,7 @@ fn one(
 ) -> (Duration, u64) {
     let to = scratch.join("to");
     let _ = std::fs::remove_dir_all(&to);
-    // What the one before has left to write is none of this one's cost.
+    // Pending writes of the previous copy are not part of this one's cost.
     Command::new("sync").status().expect("sync");
     let state = scratch.join("state");
     let mut child = Command::new(std::env::current_exe().expect("an example has a path"))

@@ -1,6 +1,6 @@
-//! What `longhaul wrap` costs a program that it has nothing to do for: one that opens many
-//! connections on this machine, and iperf3 over loopback. Plain and wrapped in turn, since a machine
-//! is not as fast in one minute as in the next.
+//! Cost of `longhaul wrap` for programs for which it does nothing: one that opens many connections
+//! on this machine, and iperf3 over loopback. Plain and wrapped runs alternate, since the speed of
+//! a machine varies.
 //!
 //!     cargo build --release -p longhaul -p longhaul-tests --examples
 //!     target/release/examples/wrap_cost [connections] [GiB] [rounds]
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The port of a server that answers one byte with the same, one connection after the other.
+/// Returns the port of a server that echoes one byte, one connection after another.
 fn answering() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its address").port();
@@ -70,7 +70,7 @@ fn answering() -> u16 {
     port
 }
 
-/// The least of each, which is what disturbs least.
+/// Compares the minima, which have the least disturbance.
 fn compare(
     name: &str,
     rounds: usize,

@@ -1,4 +1,4 @@
-//! Python's asyncssh, transport and SFTP server both.
+//! Server with Python's asyncssh, both its transport and its SFTP server.
 
 use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
 use testkit::PeerKind;

@@ -1,4 +1,4 @@
-//! Dropbear, with OpenSSH's sftp-server.
+//! Server Dropbear with OpenSSH's sftp-server.
 
 use testkit::KeyKind::{Ecdsa256, Ed25519, Rsa2048};
 use testkit::PeerKind;

@@ -1,4 +1,4 @@
-//! Go's x/crypto/ssh with pkg/sftp.
+//! Server with Go's x/crypto/ssh and pkg/sftp.
 
 use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
 use testkit::PeerKind;

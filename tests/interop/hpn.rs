@@ -1,5 +1,5 @@
-//! HPN-SSH, both ways, where somebody has built it: `LONGHAUL_PEERS` names a folder that has it as
-//! `hpn-ssh/bin/hpnssh` and `hpn-ssh/sbin/hpnsshd`. Without it these tests say so and pass.
+//! HPN-SSH as client and as server: `hpn-ssh/bin/hpnssh` and `hpn-ssh/sbin/hpnsshd` in the folder
+//! that `LONGHAUL_PEERS` names. Without it these tests report the skip and pass.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,12 +16,12 @@ const KIND: PeerKind = PeerKind::Hpn;
 
 const KNOWS: Knows = Knows {
     ciphers: &[
-        // On threads.
+        // Multi-threaded.
         "chacha20-poly1305-mt@hpnssh.org",
         "chacha20-poly1305@openssh.com",
         "aes128-gcm@openssh.com",
         "aes256-gcm@openssh.com",
-        // These too, by the names they have everywhere.
+        // Multi-threaded as well, under their usual names.
         "aes128-ctr",
         "aes192-ctr",
         "aes256-ctr",
@@ -45,7 +45,7 @@ scenarios!(KIND, KNOWS;);
 const CLEAR: &str = "NOT ENCRYPTED";
 const UNPROVEN: &str = "NOT AUTHENTICATED";
 
-/// Copies there and back with our client; what it said.
+/// Copies up and down with longhaul, and returns its output.
 fn there_and_back(scene: &Scene, flags: &[&str]) -> Vec<String> {
     let content = Seed::new(7).bytes(9_000_001);
     write_file(&scene.path("file"), &content);
@@ -81,7 +81,7 @@ fn our_client_does_without_a_cipher_where_hpn_ssh_was_told_too() {
     for said in there_and_back(&scene, &["--insecure-none-mac", "-q"]) {
         assert!(said.contains(CLEAR) && said.contains(UNPROVEN), "{said}");
     }
-    // Whoever was told nothing is not led there.
+    // Without the flag, encryption is not disabled.
     for said in there_and_back(&scene, &[]) {
         assert!(!said.contains(CLEAR), "{said}");
     }
@@ -98,7 +98,7 @@ fn where_hpn_ssh_was_not_told_our_client_says_so_and_encrypts() {
     }
 }
 
-/// A program of HPN-SSH.
+/// Returns a program of HPN-SSH.
 fn hpn(name: &str) -> Option<PathBuf> {
     let file = format!("hpn-ssh/bin/{name}");
     let found = missing::newest_peer(&file);
@@ -108,7 +108,7 @@ fn hpn(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Copies there and back with hpnscp to our server; the last outcome.
+/// Copies up and down with hpnscp to longhaul's server, and returns the last outcome.
 fn hpnscp(scene: &Scene, options: &[&str]) -> Option<Outcome> {
     let (hpnscp, hpnssh) = (hpn("hpnscp")?, hpn("hpnssh")?);
     let content = Seed::new(8).bytes(9_000_001);
@@ -151,7 +151,7 @@ fn hpnscp_copies_to_our_server_with_its_ciphers_on_threads() {
         };
         outcome.expect_code(0);
     }
-    // New keys on the way.
+    // With key exchanges during the transfer.
     let Some(outcome) = hpnscp(&scene, &["-oRekeyLimit=1M"]) else {
         return;
     };
@@ -202,9 +202,9 @@ fn our_server_that_was_not_told_encrypts_or_does_not_serve() {
         let Some(outcome) = hpnscp(&scene, options) else {
             return;
         };
-        // It offers nothing else.
+        // The client offers nothing else.
         assert_ne!(outcome.code, Some(0), "{outcome}");
-        // Its client may be gone first.
+        // The client may have disconnected first.
         scene.logs("in common; the peer offers none");
         let log = scene.peer.log();
         assert!(!log.contains("told to do without mac"), "{log}");
@@ -223,7 +223,7 @@ fn hpnssh_that_does_not_ask_for_it_is_encrypted_by_a_server_that_was_told() {
     assert!(!scene.peer.log().contains(CLEAR), "{}", scene.peer.log());
 }
 
-/// Runs hpnsftp over hpnssh, both ways; how it ended.
+/// Runs hpnsftp over hpnssh in both directions, and returns the outcome.
 fn hpnsftp(scene: &Scene, options: &[&str]) -> Option<Outcome> {
     let (hpnsftp, hpnssh) = (hpn("hpnsftp")?, hpn("hpnssh")?);
     let content = Seed::new(9).bytes(3_000_001);
@@ -270,7 +270,7 @@ fn hpnsftp_with_ciphers_on_threads_and_without_one() {
     assert!(!outcome.success(), "{outcome}");
 }
 
-/// `hpnssh -s`, which other programs begin for their SFTP; here it is our own client.
+/// Other programs use `hpnssh -s` for their SFTP; here it is longhaul's client.
 #[test]
 fn hpnssh_carries_the_sftp_of_another_program_with_and_without_a_cipher() {
     let Some(hpnssh) = hpn("hpnssh") else { return };

@@ -1,4 +1,4 @@
-//! The C library libssh, with OpenSSH's sftp-server.
+//! Server with the C library libssh and OpenSSH's sftp-server.
 
 use testkit::KeyKind::{Ecdsa256, Ed25519, Rsa2048};
 use testkit::PeerKind;
@@ -29,7 +29,7 @@ const KNOWS: Knows = Knows {
         "hmac-sha2-256",
         "hmac-sha2-512",
     ],
-    // It has one key of each family only.
+    // libssh has one key of each family only.
     host_keys: &[Ed25519, Ecdsa256, Rsa2048],
 };
 

@@ -1,5 +1,5 @@
-//! What a long path must not cost, against the real sshd behind a delaying proxy. Bounds in round
-//! trips of a length beside which a busy machine's own delays are small.
+//! Delays that must not occur on a long path, with the real sshd behind a delaying proxy. The
+//! limits are in round trips that are long compared to the delays of a busy machine.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,8 +11,8 @@ use testkit::{DelayProxy, PeerKind, Seed};
 
 const RTT: Duration = Duration::from_millis(200);
 
-/// Round trips of a copy to `copy` from its start to its end, login and all. The least of some
-/// runs, if the first takes more than `bar`: a busy machine adds to each.
+/// Returns the round trips of a copy to `copy` from start to end, including the login. If the first
+/// run takes more than `bar`, the least of several runs counts, since a busy machine adds to each.
 fn round_trips(scene: &Scene, from: &OsStr, to: &OsStr, bar: f64) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..4 {
@@ -38,7 +38,8 @@ fn far(scene: &mut Scene) -> DelayProxy {
     proxy
 }
 
-/// Each directory got its mode only when the one in it had been answered.
+/// A deep tree does not take a round trip for each level. Before this, each directory got its mode
+/// only after the request for its subdirectory was answered.
 #[test]
 fn a_deep_tree_does_not_take_a_round_trip_for_each_level() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -60,8 +61,8 @@ fn a_deep_tree_does_not_take_a_round_trip_for_each_level() {
     assert!(took < 30.0, "{took:.1} round trips for 40 levels");
 }
 
-/// The connection itself is short here, as behind a ProxyCommand or a jump host: what TCP says of
-/// the round trip is not what a READ takes.
+/// The connection itself is short here, as behind a ProxyCommand or a jump host: the round trip
+/// that TCP reports is not the time that a READ takes.
 #[test]
 fn the_receive_window_follows_what_is_asked_for_and_not_the_first_hop() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
@@ -75,6 +76,6 @@ fn the_receive_window_follows_what_is_asked_for_and_not_the_first_hop() {
     let (from, to) = (scene.remote("file"), scene.path("copy").into_os_string());
     let took = round_trips(&scene, &from, &to, 22.0);
     assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
-    // A window of 2 MiB alone would take 24 of them for the data.
+    // A window of 2 MiB would take 24 round trips for the data alone.
     assert!(took < 22.0, "{took:.1} round trips for 48 MiB");
 }

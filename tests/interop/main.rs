@@ -1,4 +1,4 @@
-//! The program against real servers: a file for each, over one table of scenarios.
+//! longhaul against real servers: one file for each, over one table of scenarios.
 
 mod asyncssh;
 mod dropbear;

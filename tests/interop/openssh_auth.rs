@@ -1,4 +1,4 @@
-//! Ways to prove who one is, and who the server is, with OpenSSH as the server.
+//! Authentication of the user and of the server, with OpenSSH as the server.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use testkit::keys::KeyFormat;
 use testkit::tree::{Compare, assert_same, write_file};
 use testkit::{Agent, Auth, KeyKind, KeyPair, Outcome, Peer, PeerBuilder, Run};
 
-/// A client whose own key is not accepted, a server, and a file.
+/// Client whose own key is not accepted, a server, and a file.
 struct Stranger {
     client: Client,
     peer: Peer,
@@ -69,7 +69,7 @@ fn agent_with_each_kind_of_key() {
     client.dir.set_for_all("IdentitiesOnly", "no");
     client.dir.set_for_all("IdentityFile", "/nonexistent");
     for key in &keys {
-        // Only this one opens the door: the others in the agent come first or after.
+        // Only this key is accepted; the others in the agent come before or after it.
         agent.add(key);
         let builder = PeerBuilder::openssh().authorize_line(key.public_line());
         let Some(stranger) = Stranger::start(client, builder) else {
@@ -89,7 +89,7 @@ fn agent_only_offers_what_identities_only_names() {
     for key in [&other, &key] {
         agent.add(key);
     }
-    // The agent has the private half; here is only the public one.
+    // The agent has the private key; on disk is only the public one.
     fs::remove_file(&key.private).expect("our file");
     client
         .dir
@@ -184,7 +184,7 @@ fn encrypted_key_files_ask_for_the_passphrase() {
             asked.contains(&key.private.display().to_string()),
             "which key? {asked}"
         );
-        // Nobody may be asked in batch mode.
+        // In batch mode there are no prompts.
         let run = stranger
             .client
             .answering("open sesame")
@@ -218,7 +218,7 @@ fn key_then_password() {
     let Some(mut stranger) = Stranger::start(client, builder) else {
         return;
     };
-    // The account of the server may read the file and not write: a download.
+    // The server's account may read the file and not write: a download.
     open(stranger.files.path());
     let copy = stranger.files.path().join("copy");
     let file = stranger.files.path().join("file");
@@ -258,10 +258,10 @@ fn user_certificate() {
     stranger.is_kept_out(stranger.client.cp());
     authority.certify(&key, "somebody-else", &[]);
     stranger.is_kept_out(stranger.client.cp());
-    // Beside the key it is found by its name.
+    // Beside the key, the certificate is found by its name.
     authority.certify_user(&key, &user);
     stranger.is_let_in(stranger.client.cp());
-    // Elsewhere it has to be named.
+    // At another place the certificate has to be configured.
     let elsewhere = stranger.client.dir.path().join("elsewhere.pub");
     fs::rename(key.certificate(), &elsewhere).expect("our file");
     stranger.is_kept_out(stranger.client.cp());
@@ -382,7 +382,7 @@ fn known_hosts_in_every_form() {
         fs::write(&known_hosts, format!("# comment\n\n{pattern} {key}\n")).expect("our file");
         run(&[]).expect_code(if accepted { 0 } else { 255 });
     }
-    // Hashed.
+    // With a hashed host name.
     fs::write(&known_hosts, format!("[127.0.0.1]:{port} {key}\n")).expect("our file");
     Run::new("ssh-keygen")
         .args(["-q", "-H", "-f"])
@@ -399,7 +399,7 @@ fn known_hosts_in_every_form() {
     fs::write(&known_hosts, format!("alias {key}\n")).expect("our file");
     run(&[]).expect_code(255);
     run(&["-o", "HostKeyAlias=alias"]).expect_code(0);
-    // Remembered in hashed form when asked to.
+    // Stored in hashed form if so configured.
     fs::write(&known_hosts, "").expect("our file");
     run(&[
         "-o",
@@ -416,7 +416,7 @@ fn known_hosts_in_every_form() {
     run(&[]).expect_code(0);
 }
 
-/// A person at a terminal is asked once, sees the fingerprint, and the answer is remembered.
+/// A user at a terminal is asked once and sees the fingerprint; the accepted key is stored.
 #[test]
 fn asks_at_the_terminal_about_a_new_host() {
     let Some(mut scene) = Scene::with(PeerBuilder::openssh().host_keys(&[KeyKind::Ed25519])) else {

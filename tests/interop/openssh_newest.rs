@@ -1,5 +1,5 @@
-//! OpenSSH's sshd as its newest source gives it, where somebody has built it: `LONGHAUL_PEERS`
-//! names a folder that has it as `openssh/sbin/sshd`. Without it these tests say so and pass.
+//! sshd built from OpenSSH's newest source: `openssh/sbin/sshd` in the folder that `LONGHAUL_PEERS`
+//! names. Without it these tests report the skip and pass.
 
 use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
 use testkit::PeerKind;

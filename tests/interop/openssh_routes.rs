@@ -1,4 +1,4 @@
-//! Ways to reach a server, and what happens when it cannot be reached.
+//! Routes to a server, and what happens if it cannot be reached.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -10,7 +10,7 @@ use testkit::delay_proxy::Way;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{DelayProxy, PeerBuilder, PeerKind, Seed, missing};
 
-/// One more server that lets the scene's client in, known to it as `name`.
+/// Starts another server that accepts the scene's client, under `name`.
 fn another(scene: &mut Scene, name: &str) -> Option<testkit::Peer> {
     let peer = PeerBuilder::openssh()
         .authorize(&scene.client.dir)
@@ -40,7 +40,8 @@ fn through_one_and_two_jump_hosts() {
     let Some(second) = another(&mut scene, "second") else {
         return;
     };
-    // scp hands -J and nothing of -F to the ssh it starts for the jump, so it is in the config.
+    // scp passes -J, and nothing of -F, to the ssh that it starts for the jump, so that it is set
+    // in the config.
     scene.client.dir.set("second", "ProxyJump", "first");
     scene.client.dir.set("peer", "ProxyJump", "first");
     copies_a_file(&scene, &[]);
@@ -127,7 +128,7 @@ fn over_the_systems_ssh() {
         &scene.path("copy"),
         Compare::PRESERVED.following(),
     );
-    // The program's own failure is a connection that could not be made.
+    // A failure of the program counts as a failed connection.
     let run = scene.client.cp().args(["-S", "/nonexistent/ssh"]);
     let outcome = run.arg(scene.path("file")).arg(scene.remote("x")).run();
     if !scene.client.is_scp() {
@@ -208,7 +209,7 @@ fn compressed() {
     };
     copies_a_file(&scene, &["-C"]);
     copies_a_file(&scene, &["-o", "Compression=yes"]);
-    // What compresses takes less of the path.
+    // Compressed data takes fewer bytes of the path.
     let proxy = DelayProxy::to(scene.peer.addr()).start();
     scene
         .client
@@ -237,13 +238,14 @@ fn the_rate_can_be_limited() {
         return;
     };
     write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
-    // Into a directory that the name does not tell: what is sent to the wrong place at first
-    // must not take the path either.
+    // To a directory whose name does not reveal that it is one: data sent to the wrong place first
+    // must obey the limit too.
     for (from, to) in [
         (scene.path("file").into_os_string(), scene.remote("copy")),
         (scene.remote("file"), scene.path("back").into_os_string()),
     ] {
-        // 8000 kbit/s of 1024 bits are 1,024,000 bytes a second: 2.93 s, and some to connect.
+        // 8000 kbit/s with 1024 bits each are 1,024,000 bytes per second: 2.93 s, plus the time to
+        // connect.
         let run = scene.client.cp().args(["-l", "8000"]).arg(from).arg(to);
         let outcome = run.run().expect_code(0);
         let took = outcome.elapsed.as_secs_f64();
@@ -322,7 +324,7 @@ fn nobody_listens() {
         .expect_err(&[&port.to_string()]);
 }
 
-/// A server that says `greeting` and then nothing more, for one connection after the other.
+/// Starts a server that sends `greeting` and then nothing more, for one connection after another.
 fn impostor(greeting: &'static [u8]) -> u16 {
     let listener = TcpListener::bind(testkit::port::loopback(0)).expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -346,7 +348,7 @@ fn a_server_that_says_nothing_is_given_up() {
     write_file(&scene.path("file"), b"content");
     for greeting in [&b""[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
         if scene.client.is_scp() && !greeting.is_empty() {
-            // ssh's own limit ends with the banner.
+            // ssh's own time limit ends with the banner.
             continue;
         }
         scene

@@ -1,4 +1,4 @@
-//! Python's paramiko, transport and SFTP server both.
+//! Server with Python's paramiko, both its transport and its SFTP server.
 
 use testkit::KeyKind::{Ecdsa256, Ecdsa384, Ecdsa521, Ed25519, Rsa2048};
 use testkit::PeerKind;

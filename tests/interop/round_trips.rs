@@ -1,5 +1,4 @@
-//! The bars for the number of round trips; what and how is measured is told in
-//! `longhaul_tests::round_trips`.
+//! Limits for the number of round trips; `longhaul_tests::round_trips` documents the measurement.
 
 use longhaul_tests::Scene;
 use longhaul_tests::both_ends::{BothEnds, far_end};
@@ -16,8 +15,8 @@ fn a_small_file_takes_few() {
     let first = measure_to(&mut scene, Before::Nothing, 11.5);
     eprintln!("first contact: {first:.2} round trips");
     if scene.client.is_scp() {
-        // scp 9.2 takes 22 to its exit on a real path, where Nagle's algorithm holds ssh's own
-        // small packets back as well; no answer is on its way then.
+        // scp 9.2 takes 22 to its exit on a real path, on which Nagle's algorithm also holds back
+        // ssh's own small packets; the half round trip of an answer does not apply then.
         assert!((15.0..24.0).contains(&(first - 0.5)), "{first}");
         return;
     }
@@ -25,14 +24,14 @@ fn a_small_file_takes_few() {
         first <= 11.5,
         "first contact took {first:.2} round trips, of 11.5"
     );
-    // By now the client knows the host, that its key opens the door, and what the host prefers.
+    // The client now knows the host, that its key is accepted, and the host's preferred algorithms.
     let guessed = measure_to(&mut scene, Before::EarlierRuns, 5.8);
     eprintln!("known host and key, the key exchange guessed: {guessed:.2} round trips");
     assert!(
         guessed <= 5.8,
         "a known host took {guessed:.2} round trips, of 5.8"
     );
-    // With another preference of ours first, what is remembered of the host does not help.
+    // With another preference of the client first, the host memory does not help.
     scene.client.dir.set(
         "peer",
         "KexAlgorithms",
@@ -46,7 +45,7 @@ fn a_small_file_takes_few() {
     );
 }
 
-/// To find out whether there is a longhaul costs none, and neither does using it.
+/// Neither the check for longhaul nor its use costs a round trip.
 #[test]
 fn a_longhaul_at_the_far_end_takes_no_more() {
     let Some(mut ends) = BothEnds::start() else {
@@ -59,7 +58,8 @@ fn a_longhaul_at_the_far_end_takes_no_more() {
     let first = measure_with(scene, Before::Nothing, 11.5, &asks);
     eprintln!("first contact, asking: {first:.2} round trips");
     assert!(first <= 11.5, "asking took {first:.2} round trips, of 11.5");
-    // The file is there before the answer is: it is waited for once.
+    // A small file is transferred before the check is answered, so that a large one is copied once,
+    // which waits for the answer.
     let large = scene.path("large");
     write_file(&large, &vec![b'x'; 8_000_000]);
     let proxy = testkit::DelayProxy::to(ends.scene.peer.addr()).start();
@@ -70,15 +70,15 @@ fn a_longhaul_at_the_far_end_takes_no_more() {
     let known = measure_to(&mut ends.scene, Before::EarlierRuns, 5.8);
     eprintln!("known host, its longhaul remembered: {known:.2} round trips");
     assert!(known <= 5.8, "it took {known:.2} round trips, of 5.8");
-    // They were its lanes that were measured.
+    // The lanes of longhaul were measured.
     let (asked, stock) = ends.started();
     measure_to(&mut ends.scene, Before::EarlierRuns, f64::INFINITY);
     let (asked_since, stock_since) = ends.started();
     assert_eq!((asked + 6, stock), (asked_since, stock_since));
 }
 
-/// Debian's ssh_config has `SendEnv LANG LC_*`: the session of first contact leaves with
-/// authentication all the same. Of what else is sent nothing leaves before the login is through.
+/// Debian's ssh_config has `SendEnv LANG LC_*`. The session of the first contact is opened together
+/// with authentication nevertheless; other variables are sent only after the login.
 #[test]
 fn the_locale_that_is_sent_costs_no_round_trip() {
     let Some(mut ends) = BothEnds::start() else {
@@ -93,8 +93,8 @@ fn the_locale_that_is_sent_costs_no_round_trip() {
         measure_with(scene, Before::Nothing, bar, &flags)
     };
     let mut both = (0.0, 0.0);
-    // What a busy machine adds to one of them is as much as the difference: a bar that nothing is below
-    // has both measured over the longer path.
+    // The delay of a busy machine can be as large as the difference: a limit of 0 makes both be
+    // measured over the longer path.
     for bar in [11.5, 0.0] {
         both = (
             trips("LANG=C.UTF-8 LC_TIME=C", bar),

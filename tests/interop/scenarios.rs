@@ -1,5 +1,5 @@
-//! What every server has to go through. Each function is one scenario; each peer's file says
-//! which of them it takes part in, and what it knows.
+//! Scenarios for every server. Each function is one scenario; the file of each peer lists its
+//! scenarios and its algorithms.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::delay_proxy::Way;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Auth, DelayProxy, KeyKind, KeyPair, PeerBuilder, PeerKind, Run, Seed};
 
-/// The algorithms a server and we both know.
+/// Algorithms that both a server and longhaul support.
 pub(crate) struct Knows {
     pub(crate) ciphers: &'static [&'static str],
     pub(crate) kex: &'static [&'static str],
@@ -17,8 +17,8 @@ pub(crate) struct Knows {
     pub(crate) host_keys: &'static [KeyKind],
 }
 
-/// Makes the tests of one peer: what every server has to go through, what goes through all the
-/// algorithms that it knows, and the ways to log in that it has beside keys.
+/// Generates the tests of one peer: the common scenarios, those for all of its algorithms, and its
+/// login methods besides keys.
 macro_rules! scenarios {
     ($kind:expr, $knows:expr; $($login:ident),* $(,)?) => {
         crate::scenarios::each! {
@@ -52,7 +52,7 @@ macro_rules! scenarios {
 }
 pub(crate) use scenarios;
 
-/// A test of each name, which calls the scenario of that name.
+/// Generates a test for each name, which calls the scenario of that name.
 macro_rules! each {
     ($kind:expr; $($name:ident),* $(,)?) => {
         $(
@@ -105,7 +105,7 @@ pub(crate) fn download(kind: PeerKind) {
     }
 }
 
-/// The tree this server can carry: paramiko's SFTP server knows only names in UTF-8.
+/// Returns the tree that a server can carry: paramiko's SFTP server supports only names in UTF-8.
 fn tree_for(kind: PeerKind) -> Tree {
     match kind {
         PeerKind::Paramiko => Tree::plain(7),
@@ -190,7 +190,7 @@ pub(crate) fn rekey_by_both(kind: PeerKind) {
     both_ways(&scene, &["-o", "RekeyLimit=1M"], REKEYED);
 }
 
-/// One file there and back again.
+/// Copies one file up and down.
 fn both_ways(scene: &Scene, flags: &[&str], len: usize) {
     write_file(&scene.path("file"), &Seed::new(3).bytes(len));
     for name in ["up", "down"] {
@@ -215,8 +215,8 @@ pub(crate) fn every_cipher(kind: PeerKind, knows: &Knows) {
 pub(crate) fn every_kex(kind: PeerKind, knows: &Knows) {
     for kex in knows.kex {
         eprintln!("kex {kex}");
-        // The server offers nothing else, so that what we offer unasked is tested; the system's
-        // ssh, which reads our configuration, may not know the newest by name.
+        // The server offers nothing else, so that longhaul's default offer is tested. The system's
+        // ssh, which reads the configuration, may not know the newest name.
         let builder = PeerBuilder::new(kind);
         let (builder, option) = match kind {
             PeerKind::Dropbear => (builder, format!("KexAlgorithms={kex}")),
@@ -231,7 +231,7 @@ pub(crate) fn every_kex(kind: PeerKind, knows: &Knows) {
     }
 }
 
-/// Whether the system's ssh has it: newer key exchanges than its own it cannot try.
+/// Reports if the system's ssh supports the key exchange; it cannot test newer ones.
 fn openssh_knows(kex: &str) -> bool {
     Run::new("ssh")
         .args(["-Q", "kex"])
@@ -247,7 +247,7 @@ pub(crate) fn every_mac(kind: PeerKind, knows: &Knows) {
     };
     for mac in knows.macs {
         eprintln!("mac {mac}");
-        // A MAC only counts beside a cipher without one of its own.
+        // A MAC is used only with a cipher that has none of its own.
         both_ways(
             &scene,
             &["-c", "aes128-ctr", "-o", &format!("MACs={mac}")],
@@ -280,7 +280,7 @@ pub(crate) fn every_host_key(kind: PeerKind, knows: &Knows) {
 pub(crate) fn no_common_cipher(kind: PeerKind) {
     let builder = PeerBuilder::new(kind);
     let (builder, cipher) = match kind {
-        // It cannot be told, and it has no GCM.
+        // Dropbear has no such setting, and no GCM.
         PeerKind::Dropbear => (builder, "aes128-gcm@openssh.com"),
         _ => (builder.ciphers(&["aes256-ctr"]), "aes128-ctr"),
     };
@@ -410,7 +410,7 @@ pub(crate) fn disconnect_during_upload(kind: PeerKind) {
     };
     let proxy = DelayProxy::to(scene.peer.addr())
         .rate(40_000_000)
-        // Below what is worth connecting again for, over all connections.
+        // Too few bytes for another attempt to connect, over all connections.
         .cut_after(Way::Up, 700_000)
         .start();
     scene
@@ -444,7 +444,7 @@ pub(crate) fn disconnect_during_download(kind: PeerKind) {
     };
     let proxy = DelayProxy::to(scene.peer.addr())
         .rate(40_000_000)
-        // Below what is worth connecting again for, over all connections.
+        // Too few bytes for another attempt to connect, over all connections.
         .cut_after(Way::Down, 700_000)
         .start();
     scene
@@ -467,13 +467,13 @@ pub(crate) fn disconnect_during_download(kind: PeerKind) {
     assert!(left.is_empty(), "left behind: {left:?}\n{outcome}");
 }
 
-/// A reset before, in and after the key exchange ends the program with 255 and a sentence.
+/// A reset before, during and after the key exchange ends the program with code 255 and an error.
 pub(crate) fn disconnect_before_the_session(kind: PeerKind) {
     let Some(mut scene) = Scene::start(kind) else {
         return;
     };
     write_file(&scene.path("file"), b"content");
-    // A whole small file takes Dropbear little more than 2,000 bytes.
+    // A complete small file takes Dropbear little more than 2,000 bytes.
     for bytes in [1, 30, 700, 1700] {
         let proxy = DelayProxy::to(scene.peer.addr())
             .cut_after(Way::Up, bytes)
@@ -515,7 +515,7 @@ fn prompts(kind: PeerKind, auth: Auth, times: usize) {
     let Some(peer) = builder.start() else { return };
     client.dir.add_host("peer", &peer);
     let files = scratch();
-    // The account that logs in need not be ours.
+    // The account that logs in may not be ours.
     let file = files.path().join("file");
     write_file(&file, &Seed::new(6).bytes(100_000));
     let copy = files.path().join("copy");

@@ -8,14 +8,14 @@ use testkit::Seed;
 
 use crate::{have, lab};
 
-/// Mbit/s that arrived, as iperf3 says.
+/// Returns the received rate in Mbit/s, from iperf3's JSON.
 fn arrived(json: &str) -> f64 {
     let said: Value = serde_json::from_str(json).expect("iperf3's JSON");
     let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
     rate.expect("a rate") / 1e6
 }
 
-/// iperf3 alone, then beside a copy that began before it.
+/// Runs iperf3 alone, then beside a copy that began before it.
 fn beside(way: &str) {
     let temporary = tempfile::tempdir().expect("a folder");
     if !have(&[("sshd", "openssh-server"), ("iperf3", "iperf3")]) {
@@ -31,7 +31,7 @@ fn beside(way: &str) {
         "up" => (format!("{shown}/file"), format!("far:{shown}/copy"), ""),
         _ => (format!("far:{shown}/file"), format!("{shown}/copy"), "-R"),
     };
-    // What the copy does is seen in the temporary that it fills.
+    // The progress of the copy is the size of its temporary.
     let script = format!(
         "iperf3 -c far4 -p 5999 -t 5 {reverse} -J >{shown}/alone
          {} cp -q --background {from} {to} & copy=$!
@@ -64,7 +64,7 @@ fn beside(way: &str) {
     );
     let blocks = |name: &str| read(name).trim().parse::<u64>().unwrap_or(0);
     let (before, after) = (blocks("before"), blocks("after"));
-    // It has the path to itself until it has moved so much.
+    // The copy has the path to itself until it has moved this much.
     assert!(
         before * 512 > 5_000_000,
         "{way}: {before} blocks\n{outcome}"

@@ -10,7 +10,7 @@ use testkit::Run;
 
 use crate::have;
 
-/// None, having said so, without OpenSSH.
+/// Prepares the demo; `None`, after reporting the skip, without OpenSSH.
 fn demo(temporary: &Path) -> Option<Run> {
     have(&[("sshd", "openssh-server"), ("scp", "openssh-client")]).then(|| {
         Run::new(env!("CARGO_BIN_EXE_demo"))
@@ -57,7 +57,7 @@ fn on_a_terminal_the_demo_has_colors_unless_they_are_unwanted() {
         let outcome = demo.in_terminal().run().expect_code(0);
         let out = outcome.out();
         assert_eq!(out.contains("\x1b[32m█"), colored, "{outcome}");
-        // scp's own progress, and longhaul's own closing line.
+        // Progress of scp, and the closing line of longhaul.
         assert!(out.contains("100%"), "{outcome}");
         assert!(out.contains("written and renamed"), "{outcome}");
     }
@@ -88,7 +88,7 @@ fn without_a_lab_the_demo_says_why_and_takes_the_proxy() {
     assert!(names_in(temporary.path()).is_empty(), "{outcome}");
 }
 
-/// Nothing of OpenSSH is there: no sshd, no scp, no ssh-keygen.
+/// Runs without any program of OpenSSH: no sshd, no scp, no ssh-keygen.
 #[test]
 fn the_demo_needs_nothing_installed() {
     let sshd = testkit::missing::find_program("sshd");

@@ -1,4 +1,4 @@
-//! How a lab ends, and that nothing of it stays.
+//! End of a lab: all of its processes, namespaces and files are gone.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testkit::{Run, Running};
 
 use crate::{lab, processes};
 
-/// The lab's own processes, by the folder in their command lines.
+/// Returns the lab's own processes, by the folder in their command lines.
 fn of_lab(temporary: &Path) -> Vec<u32> {
     processes(&format!("{}/longhaul-lab-", temporary.display()))
 }
@@ -29,7 +29,7 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).expect("our folder").next().is_none()
 }
 
-/// A lab that runs until it is killed.
+/// Starts a lab that runs until it is killed.
 fn running(temporary: &Path) -> Option<Running> {
     let run = lab(temporary)?
         .args(["--rtt", "5ms", "--sshd", "--far", "sleep 1000 # ", "-q"])
@@ -114,7 +114,7 @@ fn a_far_command_that_dies_is_told_and_the_command_goes_on() {
     outcome.expect_err(&["the far command ended with status 3 while the command ran"]);
 }
 
-/// As `iperf3 -s -1` does when its client has gone.
+/// The far command ends by itself, as `iperf3 -s -1` does after its client has left.
 #[test]
 fn a_far_command_that_has_done_its_work_is_not_told() {
     let temporary = tempfile::tempdir().unwrap();
@@ -129,8 +129,8 @@ fn a_far_command_that_has_done_its_work_is_not_told() {
     assert!(outcome.err().is_empty(), "{outcome}");
 }
 
-/// A far command that ends while the command runs, and the command, with their statuses: whether
-/// a lab is quick or slow to begin, neither ends before the other has begun.
+/// Runs a far command that ends while the near command runs, and returns the output for both exit
+/// codes. Neither ends before the other has started, independent of the speed of the lab.
 fn ends_meanwhile(temporary: &Path, far: i32, near: i32) -> (String, String) {
     let begun = temporary.join("begun");
     let begun = begun.display();
@@ -168,10 +168,10 @@ fn a_killed_parent_takes_everything_with_it() {
     let Some(parent) = running(temporary.path()) else {
         return;
     };
-    // The parent, the first process inside, the emulator, sshd.
+    // The parent, the first process inside, the emulator, and sshd.
     assert!(of_lab(temporary.path()).len() >= 3);
     kill(parent.pid());
-    // Its output ends with it, while the kernel still takes the others down.
+    // Its output ends with it, while the kernel is still ending the others.
     let all = || processes(&temporary.path().display().to_string());
     let until = Instant::now() + Duration::from_secs(20);
     while !all().is_empty() && Instant::now() < until {
@@ -232,7 +232,8 @@ fn ctrl_c_is_the_commands() {
         return;
     }
     let script = "trap 'echo caught; exit 5' INT; echo begun; while :; do sleep 0.1; done";
-    // A shell that lives on tells the status, which `script` would take for its own shell's.
+    // A shell that survives reports the exit code, which `script` would take for that of its own
+    // shell.
     let mut running = Run::new("sh")
         .args(["-c", "trap : INT; \"$@\"; echo status $?", "sh"])
         .arg(longhaul())
@@ -259,14 +260,13 @@ fn a_shell_has_the_terminal() {
         return;
     };
     let lab = lab.args(["-q", "--shell"]).in_terminal();
-    // `script` runs what SHELL names, too.
-    // Without anybody's ~/.bashrc, which may take its time.
+    // `script` also runs the program that SHELL names. Without a ~/.bashrc, which may be slow.
     let lab = lab.env("SHELL", bash).env("HOME", temporary.path());
     let mut running = lab.spawn();
     running.type_in("echo in $LONGHAUL_LAB\n");
     assert!(running.shows("in near"), "{}", running.wait());
-    // Ctrl-C ends the command and not the shell. The command has the terminal before it says so,
-    // and what it says is told apart by the quotes from the echo of what is typed.
+    // Ctrl-C ends the command and not the shell. The command owns the terminal before it prints;
+    // the quotes distinguish its output from the echo of the typed text.
     running.type_in(
         "sh -c 'trap \"echo wo\"\"ken; exit\" INT; echo as\"\"leep; while :; do sleep 0.1; done'\n",
     );

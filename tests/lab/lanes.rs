@@ -1,4 +1,4 @@
-//! What a long path teaches one run, and the next one begins with.
+//! Host memory on a long path: what one run learns, and the next one uses.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -48,8 +48,8 @@ struct BothEnds {
 }
 
 impl BothEnds {
-    /// With so many files in `tree`, and a lab, whose server knows of the PATH; `None`, having said so,
-    /// where there is none.
+    /// Creates `files` files in `tree`, and prepares a lab whose server has the PATH; `None`, after
+    /// reporting the skip, if there is no lab.
     fn start(files: usize) -> Option<(Self, Run)> {
         let new = || tempfile::tempdir().expect("a folder");
         let (temporary, bin) = (new(), new());
@@ -73,7 +73,7 @@ impl BothEnds {
         Some((ends, lab))
     }
 
-    /// A place on this side of the path, or behind `far:`.
+    /// Returns a path on this side, or behind `far:`.
     fn at(&self, end: &str, name: &str) -> String {
         format!("{end}{}/{name}", self.temporary.path().display())
     }
@@ -88,24 +88,25 @@ impl BothEnds {
     }
 }
 
-/// What a copy says when they are used.
+/// Message if direct connections are used.
 const STRAIGHT: &str = "data go over a direct connection";
 
-/// Further logins begin sooner than what starts the other server could answer, and to leave them for it costs
-/// more than it brings. A single file has no use for further logins, and goes straight.
+/// Further logins start before the direct server could answer, and giving them up would cost more
+/// than a direct connection gains. A single file has no use for further logins, and uses a direct
+/// connection.
 #[test]
 fn small_files_that_are_worth_several_logins_do_not_wait_for_what_goes_straight() {
     let Some((ends, lab)) = BothEnds::start(320) else {
         return;
     };
     let file = ends.temporary.path().join("file");
-    // More than 20 round trips' worth at a gigabit.
+    // More than 20 round trips' worth at 1 Gbit/s.
     fs::write(file, ends.content.repeat(4 * ends.files)).unwrap();
     let (near, far) = (|name| ends.at("", name), |name| ends.at("far:", name));
     let all = [
         ends.cp(&near("tree"), &far("up")),
         ends.cp(&far("up"), &near("down")),
-        // The longhaul there is known by now.
+        // The client now knows that longhaul is at the far end.
         ends.cp(&near("tree"), &far("again")),
         ends.cp(&near("file"), &far("copy")),
     ];
@@ -126,7 +127,7 @@ fn small_files_that_are_worth_several_logins_do_not_wait_for_what_goes_straight(
     }
 }
 
-/// What sends a download is the far end, and no sshd asks for a congestion control that bears losses.
+/// The far end sends a download, and no sshd chooses a congestion control that tolerates loss.
 #[test]
 fn small_files_go_straight_after_all_where_packets_are_lost() {
     let Some((ends, lab)) = BothEnds::start(300) else {
@@ -141,7 +142,7 @@ fn small_files_go_straight_after_all_where_packets_are_lost() {
         .args(allow)
         .args(["--", "sh", "-c"])
         .arg(ends.cp(&ends.at("far:", "tree"), &ends.at("", "down")))
-        // What the lossy logins hold takes 15 s on a machine that is idle.
+        // The connections that the loss slows down take 15 s on an idle machine.
         .timeout(Duration::from_secs(150))
         .run()
         .expect_code(0);
@@ -152,10 +153,11 @@ fn small_files_go_straight_after_all_where_packets_are_lost() {
     }
 }
 
-/// Says that a connection was begun before the first one had logged in.
+/// Message for a connection that was opened before the first one had logged in.
 const AHEAD: &str = "a further connection, ahead of its login";
 
-/// What is sent is counted while the first login is under way: the others' key exchanges need not wait for it.
+/// The files to send are counted during the first login, so that the key exchanges of further
+/// connections start at the same time.
 #[test]
 fn further_connections_of_an_upload_are_begun_beside_the_first() {
     let Some((ends, lab)) = BothEnds::start(320) else {
@@ -171,7 +173,7 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
     let (before, after) = said.split_once("far: authenticated").expect("a login");
     assert_eq!(before.matches(AHEAD).count(), 3, "{outcome}");
     assert_eq!(after.matches(AHEAD).count(), 0, "{outcome}");
-    // Nor is anything left that was begun and not used.
+    // No connection remains that was opened and not used.
     assert_eq!(after.matches("far: authenticated").count(), 3, "{outcome}");
     for n in 0..ends.files {
         let copied = fs::read(ends.at("", &format!("up/{n}"))).unwrap();
@@ -179,8 +181,8 @@ fn further_connections_of_an_upload_are_begun_beside_the_first() {
     }
 }
 
-/// Where data wait for connections that go straight, no further login is needed, and none is begun that would have to be
-/// closed unused.
+/// If data waits for direct connections, no further login is needed: none is started that would
+/// have to be closed unused.
 #[test]
 fn nothing_is_begun_beside_a_login_for_what_goes_straight_in_any_case() {
     let Some((ends, lab)) = BothEnds::start(320) else {
@@ -204,7 +206,7 @@ fn nothing_is_begun_beside_a_login_for_what_goes_straight_in_any_case() {
     );
 }
 
-/// One refusal is one refusal: what was begun beside it never asks to be let in.
+/// One refused login stays one: connections opened beside it do not try to log in.
 #[test]
 fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
     let Some((ends, lab)) = BothEnds::start(320) else {
@@ -223,8 +225,8 @@ fn what_was_begun_beside_a_login_that_is_refused_does_not_log_in() {
     assert!(outcome.code.is_some_and(|code| code != 0), "{outcome}");
 }
 
-/// sshd's answer to a guessed key exchange was held by Nagle's algorithm until its identification was acknowledged:
-/// 5.8 round trips for a small file to a known host.
+/// sshd's answer to a guessed key exchange was held back by Nagle's algorithm until its
+/// identification was acknowledged: a small file to a known host took 5.8 round trips.
 #[test]
 fn a_known_hosts_key_exchange_does_not_wait_for_nagles_algorithm() {
     let temporary = tempfile::tempdir().unwrap();
@@ -241,7 +243,7 @@ fn a_known_hosts_key_exchange_does_not_wait_for_nagles_algorithm() {
     let timed = format!("a=$({now}) && {copy} && b=$({now}) && echo $((b - a))");
     let outcome = lab
         .env("XDG_CACHE_HOME", temporary.path().join("cache"))
-        // Long beside what a busy machine adds.
+        // Long compared to the delays of a busy machine.
         .args(["--rtt", "1s", "--rate", "1Gbit", "--sshd", "-q", "--"])
         .args(["sh", "-c", &format!("{copy} && {timed} && {timed}")])
         .run()

@@ -1,7 +1,7 @@
-//! `longhaul lab`: whether its path is what was asked, and whether it goes when it ends.
+//! `longhaul lab`: its path is as configured, and it leaves nothing behind.
 //!
-//! The bounds on times are wide, since tests share the machine; `make bench` has the exact ones
-//! (examples/lab_truth.rs).
+//! The limits on times are wide, since tests share the machine; examples/lab_truth.rs has the exact
+//! ones.
 
 mod background;
 mod demo;
@@ -20,8 +20,8 @@ use std::time::Duration;
 use longhaul_tests::longhaul;
 use testkit::{Run, missing};
 
-/// `longhaul lab`, its scratch folders below `temporary`; `None`, having said so, where the kernel
-/// grants none.
+/// Prepares `longhaul lab` with its scratch folders below `temporary`; `None`, after reporting the
+/// skip, if the kernel does not permit it.
 fn lab(temporary: &Path) -> Option<Run> {
     static REFUSED: OnceLock<Option<String>> = OnceLock::new();
     let refused = REFUSED.get_or_init(|| {
@@ -40,7 +40,7 @@ fn lab(temporary: &Path) -> Option<Run> {
     )
 }
 
-/// Whether programs are there that a test runs in the lab.
+/// Reports if the programs that a test runs in the lab are installed.
 fn have(programs: &[(&str, &str)]) -> bool {
     programs.iter().all(|(program, package)| {
         let found = missing::find_program(program).is_some();
@@ -51,7 +51,7 @@ fn have(programs: &[(&str, &str)]) -> bool {
     })
 }
 
-/// The processes with this text in their command line.
+/// Returns the processes with this text in their command line.
 fn processes(text: &str) -> Vec<u32> {
     let all = fs::read_dir("/proc").expect("/proc");
     all.flatten()
@@ -63,7 +63,7 @@ fn processes(text: &str) -> Vec<u32> {
         .collect()
 }
 
-/// What a figure of the lab's JSON is; 0 if it has none of that name.
+/// Returns a figure from the lab's JSON, or 0 if it is missing.
 fn figure(file: &Path, name: &str) -> f64 {
     let text = fs::read_to_string(file).expect("the figures");
     let figures: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -45,7 +45,7 @@ fn longhaul_scp_sftp_and_ssh_just_work() {
         ),
         ("ssh", format!("ssh far cat {here}/file > {here}/ssh")),
         (
-            // A program that reads no ssh_config, with what the environment says.
+            // A program without ssh_config, with the settings from the environment.
             "environment",
             format!(
                 "scp -q -F none -P $LONGHAUL_LAB_PORT -i $LONGHAUL_LAB_KEY \
@@ -107,7 +107,7 @@ fn the_lab_sees_nothing_but_its_path() {
     let Some(lab) = lab(temporary.path()) else {
         return;
     };
-    // Its own interfaces, its own processes, this machine's files.
+    // Own interfaces and processes, and this machine's files.
     let outcome = lab
         .args(["-q", "sh", "-c"])
         .arg("cut -d: -f1 -s /proc/net/dev | xargs; echo first $(cat /proc/1/cmdline | tr '\\0' ' ')")
@@ -149,8 +149,9 @@ fn two_labs_do_not_disturb_each_other() {
     assert!((160..220).contains(&least[1].as_millis()), "{least:?}");
 }
 
-/// With IGNOREs in front of data, sshd ended each upload with zlib from 20 ms of round trip on; and
-/// a copy of text chose zlib without being asked for it once the path was seen to be slow.
+/// Uploads with zlib work over a long path. Before this, sshd ended each one from 20 ms round-trip
+/// time on, because of IGNOREs in front of the data; and a copy of text chose zlib by itself once
+/// the path was known to be slow.
 #[test]
 fn uploads_with_zlib_reach_openssh_over_a_long_path() {
     let temporary = tempfile::tempdir().unwrap();

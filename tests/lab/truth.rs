@@ -1,4 +1,4 @@
-//! The path is what was asked: ping, iperf3 and tcpdump say so, and its own figures agree.
+//! The path is as configured, according to ping, iperf3, tcpdump and its own figures.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::{figure, have, lab};
 
 const PING: &[(&str, &str)] = &[("ping", "iputils-ping")];
 
-/// (least, mean, most) of ping's last line.
+/// Parses the last line of ping: minimum, mean and maximum.
 fn rtts(outcome: &Outcome) -> Option<[f64; 3]> {
     outcome.out().lines().find_map(rtts_of)
 }
@@ -27,7 +27,7 @@ pub(crate) fn least_rtt(outcome: &Outcome) -> Duration {
     Duration::from_secs_f64(least / 1e3)
 }
 
-/// (sent, received) of ping's statistics.
+/// Parses the statistics of ping: sent and received.
 fn counts(outcome: &Outcome) -> (f64, f64) {
     let out = outcome.out();
     let line = out
@@ -52,7 +52,7 @@ fn the_round_trip_is_what_was_asked() {
             let Some(lab) = lab(temporary.path()).filter(|_| have(PING)) else {
                 return;
             };
-            // The least: this machine has more to do than this test.
+            // The minimum counts: this machine runs other tests as well.
             let ping = "ping -q -c 20 -i 0.02";
             let again = format!("for n in 1 2 3 4 5; do {ping} {host} || exit; done");
             let outcome = lab
@@ -107,7 +107,8 @@ fn what_ping_misses_the_figures_have() {
         let lost = figure(&json, "near_to_far.drops.loss.packets")
             + figure(&json, "far_to_near.drops.loss.packets");
         assert_eq!(sent - received, lost, "{outcome}");
-        // 1,000 there and about 900 back, each lost with 10 %: 190, give or take four deviations.
+        // 1,000 there and about 900 back, each lost with 10 %: 190, with a tolerance of four
+        // standard deviations.
         assert!((140.0..240.0).contains(&lost), "{lost}");
         missed.push(lost);
     }
@@ -121,8 +122,8 @@ fn the_rate_is_what_was_asked() {
     let json = scratch.path().join("figures.json");
     let iperf = [("iperf3", "iperf3")];
     let mut rates = Vec::new();
-    // A rate that the emulator can keep beside other work; `make bench` has the large ones. Never
-    // more than was asked for; what a busy machine takes away is not in every run.
+    // A rate that the emulator can keep beside other work; `make bench` has higher ones. The rate
+    // is never exceeded; a busy machine may reduce it, but not in every run.
     while rates.len() < 4 && !rates.iter().any(|bits| *bits >= 42.5e6) {
         let Some(lab) = lab(temporary.path()).filter(|_| have(&iperf)) else {
             return;
@@ -137,7 +138,7 @@ fn the_rate_is_what_was_asked() {
             .expect_code(0);
         let report: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
         let received = &report["end"]["sum_received"];
-        // 1,448 bytes of each packet of 1,500 are payload. Beginning slowly costs a little.
+        // 1,448 of the 1,500 bytes of each packet are payload. Slow start costs a little.
         let bits = received["bits_per_second"].as_f64().expect("a rate") * 1500.0 / 1448.0;
         assert!(bits < 51e6, "{bits} bits a second");
         rates.push(bits);
@@ -154,7 +155,7 @@ fn the_rate_is_what_was_asked() {
     assert!(enough, "{rates:?} bits a second");
 }
 
-/// What tcpdump on the far side shows of three echo requests that are sent as CS1.
+/// Returns tcpdump's output on the far side for three echo requests that are sent as CS1.
 fn seen_on_the_far_side(temporary: &Path, options: &[&str]) -> Option<String> {
     let scratch = tempfile::tempdir().expect("a folder");
     let dump = scratch.path().join("dump");
@@ -162,7 +163,7 @@ fn seen_on_the_far_side(temporary: &Path, options: &[&str]) -> Option<String> {
         "exec tcpdump -Z root -l -n -v -c 3 -i path 'icmp[icmptype] == icmp-echo' >{} 2>/dev/null",
         dump.display()
     );
-    // tcpdump takes its time to begin, and to write what it saw.
+    // tcpdump needs time to start, and to write its output.
     let until_seen = format!(
         "for n in $(seq 200); do \
          [ $(grep -c 'tos 0x' {0}) -ge 3 ] && exit; ping -q -Q 0x20 -c 1 far4; sleep 0.1; done; exit 1",

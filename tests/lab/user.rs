@@ -1,4 +1,4 @@
-//! A lab of an ordinary user, in a user namespace.
+//! Lab of an unprivileged user, in a user namespace.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,11 +9,11 @@ use testkit::{Run, missing};
 
 use crate::have;
 
-/// Nobody's number on any distribution we know, and below 65534.
+/// User id that no distribution uses as far as we know, below 65534.
 const USER: u32 = 64_322;
 
-/// As root, becomes an ordinary user with an account, for whom /dev/net/tun is open as it is on
-/// most distributions; all of that in a mount namespace that nobody else sees.
+/// Shell script that, as root, becomes an unprivileged user with an account, for whom /dev/net/tun
+/// is open as on most distributions; all of that in a mount namespace of its own.
 const BECOME: &str = r#"
     mount -t tmpfs tmpfs "$0/private" && mknod "$0/private/tun" c 10 200 &&
     chmod 666 "$0/private/tun" && mount --bind "$0/private/tun" /dev/net/tun &&
@@ -24,7 +24,7 @@ const BECOME: &str = r#"
 #[test]
 fn an_ordinary_user_has_it_all_too() {
     if !missing::is_root() {
-        // Then every other test is this one.
+        // Every other test already runs unprivileged then.
         return;
     }
     if !missing::can_unshare_mounts() {

@@ -1,5 +1,5 @@
-//! `--no-window-poll`: the windows of the end that was told so stay as they begin, at 2 MiB, which on a
-//! long path go through once in a round trip.
+//! `--no-window-poll`: windows at the end with this flag stay at their initial 2 MiB, so that a
+//! long path carries at most that much per round trip.
 
 use std::fs;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use testkit::{KeyKind, KeyPair, Seed};
 use crate::lab;
 
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Thirty-two windows.
+/// Size of 32 windows.
 const LEN: usize = 64 << 20;
-/// What so many take at least; the first needs no grant.
+/// Minimum time for 32 windows; the first one needs no grant.
 const HELD: Duration = Duration::from_millis(31 * 100);
 
-/// How long a copy takes, up or down a path on which nothing else is narrow, by one channel; None where
-/// there is no lab.
+/// Returns the duration of a copy by one channel, up or down a path that is not limited otherwise;
+/// `None` without a lab.
 fn copied(up: bool, server: &str, client: &str) -> Option<Duration> {
     let folder = tempfile::tempdir().expect("a folder");
     let lab = lab(folder.path())?;
@@ -67,7 +67,7 @@ fn a_server_that_does_not_poll_is_held_by_its_windows() {
     assert!(followed < held, "{followed:?} {held:?}");
 }
 
-/// It asks for what it reads, and its window is made for that.
+/// A client sets its window for what it requests.
 #[test]
 fn a_client_that_does_not_poll_still_gets_what_it_asked_for_at_once() {
     let Some(asked) = copied(false, "", "--no-window-poll") else {

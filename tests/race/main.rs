@@ -1,4 +1,4 @@
-//! The race in small: the runner on loopback, with a few bytes.
+//! The race in small: the runner on loopback with little data.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn a_small_race_leaves_a_result_and_a_page() {
             );
         }
     }
-    // Either it is installed and has a version, or the report says that it is missing.
+    // Either the tool has a version, or the report says that it is missing.
     let mscp = kept
         .race
         .tools

@@ -1,12 +1,13 @@
-//! `-B` with a key that needs a passphrase said `permission denied ()`; a refused key said
-//! `permission denied (publickey)`; a ProxyCommand that failed, "the server closed the connection".
+//! Error of a failed login. `-B` with a key that needs a passphrase said `permission denied ()`; a
+//! refused key said `permission denied (publickey)`; a failing ProxyCommand said "the server closed
+//! the connection".
 
 use longhaul_tests::{Client, Program, scratch};
 use testkit::keys::KeyFormat;
 use testkit::tree::write_file;
 use testkit::{KeyKind, KeyPair, Outcome, PeerBuilder};
 
-/// Copies with the key in `name` of the client's folder to a server that knows another one.
+/// Copies with the key `name` of the client's folder to a server that accepts another one.
 fn denied(client: &mut Client, key: &KeyPair, authorized: bool) -> Option<Outcome> {
     let builder = match authorized {
         true => PeerBuilder::openssh().authorize_line(key.public_line()),

@@ -1,5 +1,6 @@
-//! `-i "$PWD/a<line end>proxycommand touch pwned; echo /key"` ran the command: `ssh -G` prints a line
-//! for each setting, and the value was read as several. A variable that a file names did the same.
+//! Line ends in values. `-i "$PWD/a<line end>proxycommand touch pwned; echo /key"` ran the command:
+//! `ssh -G` prints one line for each setting, and the value was parsed as several. A variable in a
+//! file name had the same effect.
 
 use std::fs;
 

@@ -1,5 +1,6 @@
-//! An upload into the login directory asks whether it is one in the same flight. A connection
-//! that died first failed that question, which was taken for an answer.
+//! Connection lost during the first requests. An upload to the login directory asks in the same
+//! flight if the target is a directory. A connection that died before made that request fail, and
+//! the failure was taken for an answer.
 
 use longhaul_tests::{Client, Program, scratch};
 use testkit::tree::write_file;

@@ -1,5 +1,5 @@
-//! `cp -a host:top to` made a symlink that the server had chosen, and `cp -r host:top to` wrote through
-//! it, outside of the target.
+//! Symlinks chosen by a server. `cp -a host:top to` created one, and a later `cp -r host:top to`
+//! wrote through it, outside of the target.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,8 +12,8 @@ use testkit::tree::write_file;
 struct Links(Scene);
 
 impl Links {
-    /// `first/top` with symlinks that lead outside, `second/top` with a directory and a file in their
-    /// places, `to` and `outside`.
+    /// Creates `first/top` with symlinks that lead outside, `second/top` with a directory and a
+    /// file in their places, `to` and `outside`.
     fn start() -> Option<Self> {
         let scene = Scene::start(PeerKind::OpenSsh)?;
         if scene.client.is_scp() {
@@ -82,7 +82,7 @@ fn symlinks_to_directories_are_gone_through_where_that_is_asked() {
     let run = scene.cp(&["-r", "--keep-dirlinks"], "second/top", "to");
     run.run().expect_code(0);
     assert!(scene.path("outside/dir/authorized_keys").exists());
-    // The symlink that the user has named is followed without it.
+    // A symlink that the user names is followed without the flag.
     let run = scene.cp(&["-r"], "second/top/dir", "to/top");
     run.run().expect_code(0);
     assert!(scene.path("to/top").is_symlink());

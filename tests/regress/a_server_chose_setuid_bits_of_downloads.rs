@@ -1,4 +1,5 @@
-//! `cp -a host:file .` as root gave a file the setuid bit that the server told.
+//! Setuid bits of downloads. `cp -a host:file .` as root gave a file the setuid bit that the server
+//! reported.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -46,7 +47,7 @@ fn they_are_kept_where_a_flag_names_them() {
             .count();
         assert_eq!(told, usize::from(tool == 0o755), "{outcome}");
     }
-    // One's own are kept.
+    // Setuid bits of the user's own files are preserved.
     let run = scene.client.cp().arg("-a").arg(scene.path("tree"));
     run.arg(scene.remote("up")).run().expect_code(0);
     assert_eq!((mode("up/tool"), mode("up")), (0o6755, 0o3775));

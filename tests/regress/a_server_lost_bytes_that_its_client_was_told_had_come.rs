@@ -1,6 +1,7 @@
-//! The half of a pair that asks goes as soon as it has said its last word, which nobody answers. Where
-//! that was lost with the legs, the other half reset its server five seconds later, and what the
-//! kernel still had for a server that reads slowly was lost: bytes whose orderly end the client had seen.
+//! Lost bytes at the end of a pair. The relay that opens the stripes closes after its last
+//! acknowledgement, which has no answer. If that was lost together with the stripes, the peer relay
+//! reset its server five seconds later, and data in the kernel's buffer for a slow server was lost,
+//! after the client had seen an orderly end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,11 +13,12 @@ use std::time::{Duration, Instant};
 use longhaul_tests::facing::{Half, Keys};
 use testkit::Seed;
 
-/// More than the window of a server that does not read, less than the kernel takes in front of it.
+/// More than the window of a server that does not read, and less than the kernel buffers in front
+/// of it.
 const BYTES: usize = 150_000;
 const SOON: Duration = Duration::from_secs(20);
 
-/// Passes bytes on; what goes there is lost once it is told so, and nobody is told.
+/// Forwards bytes to `to`; once `loses` is set, discards them without notice.
 fn losing(to: SocketAddr, loses: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("it is bound");
@@ -45,7 +47,7 @@ fn losing(to: SocketAddr, loses: &Arc<AtomicBool>) -> SocketAddr {
     at
 }
 
-/// State and inode of the socket at this port that is connected to that one, as the kernel shows them.
+/// Returns state and inode of the socket at `port` that is connected to `to`, from /proc/net/tcp.
 fn socket(port: u16, to: u16) -> Option<(String, String)> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
     let ends = [port, to].map(|port| format!("0100007F:{port:04X}"));
@@ -85,7 +87,7 @@ fn what_was_passed_on_stays_when_the_last_word_is_lost() {
     client.shutdown(Shutdown::Write).expect("it is open");
     let (mut server, from) = listener.accept().expect("the far half connects");
     let sends = || socket(from.port(), port);
-    // FIN_WAIT1: it has sent its end, which the server has no room for.
+    // FIN_WAIT1: the relay has sent its end, for which the server has no room.
     until("passed on to the end", || {
         sends().is_some_and(|(state, _)| state == "04")
     });
@@ -97,7 +99,7 @@ fn what_was_passed_on_stays_when_the_last_word_is_lost() {
     client.read_to_end(&mut answer).expect("an orderly end");
     assert_eq!(answer, b"answer");
 
-    // Nobody's, or reset.
+    // The socket belongs to no process, or was reset.
     until("given up", || sends().is_none_or(|(_, inode)| inode == "0"));
     let mut came = Vec::new();
     server.set_read_timeout(Some(SOON)).expect("a timeout");

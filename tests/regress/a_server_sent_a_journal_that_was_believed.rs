@@ -1,5 +1,6 @@
-//! A tree had a file `.longhaul-HASH.journal` in it, for a copy that the user would make later. That
-//! copy took it for its own journal, and removed files that it named, wherever they were.
+//! Planted journals. A tree contained a file `.longhaul-HASH.journal` for a copy that the user
+//! would make later. That copy took it for its own journal, and removed files that it named,
+//! wherever they were.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use schedule::journal::{Record, SourceId, Writer};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 
-/// Where the later copy would have looked: SHA-256 of flags, source and target.
+/// Returns the journal's name in version 2: SHA-256 of flags, source and target.
 fn name_of_version_2(source: &str, target: &Path) -> String {
     let mut identity = b"100".to_vec();
     for place in [source, target.to_str().expect("ours")] {
@@ -28,7 +29,7 @@ fn name_of_version_2(source: &str, target: &Path) -> String {
     format!(".longhaul-{}.journal", &sum.out()[..20])
 }
 
-/// Of version 2, to remove `victim`.
+/// Returns a journal of version 2 that removes `victim`.
 fn journal_of_version_2(source: &str, target: &Path, victim: &Path) -> Vec<u8> {
     let (mut bytes, mut writer) = (Vec::new(), Writer::default());
     Writer::header(&mut bytes);

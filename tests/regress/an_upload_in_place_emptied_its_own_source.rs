@@ -1,4 +1,4 @@
-//! `cp --inplace big localhost:big` left 32 KiB of the file.
+//! In-place copy onto the source. `cp --inplace big localhost:big` left 32 KiB of the file.
 
 use std::fs;
 

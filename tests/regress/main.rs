@@ -1,4 +1,4 @@
-//! A file for each bug that reached a person, named by what went wrong.
+//! Regression tests: a file for each bug that reached a user, named after what went wrong.
 
 mod a_failed_login_named_neither_user_nor_keys;
 mod a_line_end_in_a_value_ran_a_command;

@@ -1,5 +1,6 @@
-//! `cp -r host:repo .` of files with mode 0444, as git has them, failed the second time: longhaul asked
-//! access(2) where the rename asks for the directory alone.
+//! Read-only files. `cp -r host:repo .` of files with mode 0444, as git has them, failed the second
+//! time: longhaul checked access(2) of the file, though a rename needs only permission for the
+//! directory.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,5 @@
-//! `cp host:file /dev/stdout | tar x`: no such file or directory.
+//! Standard output as the target. `cp host:file /dev/stdout | tar x` failed with "no such file or
+//! directory".
 
 use longhaul_tests::Scene;
 use testkit::PeerKind;

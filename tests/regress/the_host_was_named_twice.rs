@@ -1,4 +1,5 @@
-//! `error: peer: peer: permission denied`, and that once more for each file.
+//! Repeated host name. The error was `error: peer: peer: permission denied`, once more for each
+//! file.
 
 use longhaul_tests::{Client, Program, remote, scratch};
 use testkit::tree::write_file;

@@ -1,4 +1,4 @@
-//! Clients that say something before their bytes: PROXY headers, SOCKS, HTTP.
+//! Clients that send something before their payload: PROXY headers, SOCKS and HTTP requests.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
     Relay::start(&[&[&*entrance, "--to", &permit], flags].concat())
 }
 
-/// Sends this in pieces that are cut there.
+/// Sends bytes in two pieces, cut at `at`.
 fn cut(client: &mut TcpStream, bytes: &[u8], at: usize) {
     client.set_nodelay(true).unwrap();
     client.write_all(&bytes[..at]).unwrap();
@@ -142,7 +142,8 @@ fn a_star_leads_to_no_address_of_this_machine() {
     relay.says("only a --to that names it lets in");
 }
 
-/// A service that listens at all addresses answered at the address of an interface, which `*` let in.
+/// `*` does not include addresses of this machine's interfaces. A service that listens at all
+/// addresses was reachable at one of them.
 #[test]
 fn a_star_leads_to_no_address_of_an_interface_either() {
     let Some(space) = Space::first() else {
@@ -186,7 +187,7 @@ fn a_star_leads_to_no_address_of_an_interface_either() {
             );
         }
     }
-    // Nobody listens at port 9, so that a target that may be is one that does not answer.
+    // Nothing listens at port 9, so that a permitted target is one that does not answer.
     let relay = start(&["192.0.2.0/24:*", "*:*"]);
     for (host, status) in [("192.0.2.2", "502"), ("[2001:db8::2]", "403")] {
         let answer = ask(relay.address().port(), host);
@@ -205,7 +206,7 @@ fn proxy_headers_go_in_and_out() {
         ("proxy1", &b"PROXY TCP4 127.0.0.1 127.0.0.1 "[..]),
         ("proxy", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"),
     ] {
-        // The first says who comes, the second passes it on.
+        // The first relay adds the client's address, the second passes it on.
         let second = Relay::start(&["127.0.0.1:0/proxy", &format!("{to}/{word}")]);
         let first = Relay::start(&["127.0.0.1:0", &format!("{}/{word}", second.address())]);
         let mut client = first.connect();
@@ -256,7 +257,7 @@ fn headers_that_are_slow_or_make_no_sense_end_with_one_line() {
     assert_eq!(relay.log().lines().count(), 104, "{}", relay.log());
 }
 
-/// Whoever breaks off at any byte is one line of the log, and nobody else's matter.
+/// A client that disconnects after any byte causes one log line, and affects no other client.
 #[test]
 fn requests_that_break_off_at_each_byte_end_with_one_line() {
     let listener = server();
@@ -321,7 +322,7 @@ fn requests_that_break_off_at_each_byte_end_with_one_line() {
     }
 }
 
-/// Of those who come and say nothing, none keeps anybody else from being served.
+/// Silent clients do not keep others from being served.
 #[test]
 fn a_flood_of_those_who_say_nothing_is_let_go_and_holds_nobody_up() {
     const MANY: usize = 500;
@@ -341,7 +342,7 @@ fn a_flood_of_those_who_say_nothing_is_let_go_and_holds_nobody_up() {
     ] {
         let mut silent: Vec<_> = (0..MANY).map(|_| relay.connect()).collect();
         let begun = Instant::now();
-        // To another half only another half can speak.
+        // Only a peer relay can talk to a pair's listener.
         let there = relay.address().to_string();
         let near = says.is_none();
         let near = near.then(|| pair::start(&pair::keys().near(&there, &[])));

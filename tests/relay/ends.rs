@@ -1,4 +1,5 @@
-//! Ends are ends, and what breaks is never one.
+//! Ends of streams and broken connections: a broken connection is never passed on as an orderly
+//! end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -92,7 +93,7 @@ fn a_reset_behind_half_an_end_is_one_too() {
     client.shutdown(Shutdown::Write).unwrap();
     expect_all(&mut server, b"");
     reset(client);
-    // Nobody reads from the client any more: the kernel tells it all the same.
+    // Nothing reads from the client any more; the kernel reports the reset nevertheless.
     let until = Instant::now() + Duration::from_secs(5);
     loop {
         match server.write(&[0; 1000]) {
@@ -107,7 +108,7 @@ fn a_reset_behind_half_an_end_is_one_too() {
 fn a_reset_that_was_told_to_a_look_for_first_bytes_is_no_end() {
     let listener = server();
     let relay = Relay::to(&["--fastopen"], &listener);
-    // It finds a client that has gone already; the kernel says so only once.
+    // The relay meets a client that has already left; the kernel reports that only once.
     relay.signal(Signal::STOP);
     reset(relay.connect());
     relay.signal(Signal::CONT);
@@ -168,7 +169,7 @@ fn a_relay_that_is_killed_is_a_reset_for_both() {
         relay.signal(Signal::KILL);
         expect_reset(&mut client);
         if state == "half" {
-            // It has read the end already; what it writes now is refused.
+            // The relay has already read the end; further writes are refused.
             let until = Instant::now() + Duration::from_secs(5);
             while server.write(b"x").is_ok() {
                 assert!(Instant::now() < until, "it still takes bytes");
@@ -220,7 +221,7 @@ fn whoever_does_not_answer_is_given_up_in_time() {
     );
     drop(server);
     expect_all(&mut client, b"");
-    // It is not asked again at once.
+    // A failed target is not tried again at once.
     let begun = Instant::now();
     let _pair = relay.pair(&listener);
     assert!(

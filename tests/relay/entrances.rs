@@ -1,4 +1,4 @@
-//! Entrances that are not ports: UNIX sockets, and standard streams.
+//! Listeners other than ports: UNIX sockets, and standard streams.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -18,7 +18,7 @@ fn unix_sockets_at_either_end() {
     let path = folder.path().join("in.sock").display().to_string();
     let there = folder.path().join("out.sock");
     let listener = UnixListener::bind(&there).unwrap();
-    // One that nobody listens at is replaced.
+    // A socket file without a listener is replaced.
     drop(UnixListener::bind(&path).unwrap());
     let mut relay = Relay::start(&[
         &format!("unix:{path}"),
@@ -120,7 +120,7 @@ fn a_connection_of_standard_streams_that_breaks_is_an_error() {
         .stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut stream = accept(&listener);
-    // One that breaks before the relay has looked at it was refused, for all it knows.
+    // If the stream breaks before the relay has handled it, the relay takes it for refused.
     stream.write_all(b"x").unwrap();
     let said = child.stdout.as_mut().unwrap();
     said.read_exact(&mut [0]).unwrap();

@@ -1,4 +1,4 @@
-//! Who is let in, how many, and how fast.
+//! Limits of a relay: clients, connections, and rates.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;

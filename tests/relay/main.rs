@@ -1,4 +1,4 @@
-//! `longhaul relay` between clients and servers of the tests' own, on loopback.
+//! `longhaul relay` between the tests' own clients and servers on loopback.
 
 #![allow(clippy::unwrap_used, reason = "what a test cannot set up ends it")]
 

@@ -1,4 +1,4 @@
-//! A relay as its operator has it: configuration, signals, successors, systemd.
+//! Operation of a relay: configuration, signals, successors, systemd.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use testkit::{Run, missing, port};
 use crate::tls::certificates;
 use crate::world::{Relay, SOON, accept, bounded, expect_all, expect_reset, server};
 
-/// A file of relays, in a folder of its own.
+/// Configuration file of relays, in a folder of its own.
 struct File {
     folder: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl File {
     }
 }
 
-/// A relay of a file, from this port to this listener.
+/// Returns the configuration of a relay from this port to this listener.
 fn row(port: u16, listener: &TcpListener, more: &str) -> String {
     let to = listener.local_addr().unwrap();
     format!("[[relay]]\nlisten = \"127.0.0.1:{port}\"\ntargets = \"{to}\"\n{more}\n")
@@ -132,7 +132,7 @@ fn hangup_changes_relays_and_disturbs_nobody() {
     );
     let relay = Relay::start(&["--config", &file.path().display().to_string()]);
     let mut pairs: Vec<_> = [kept, changed, removed].map(|port| pair(port, &one)).into();
-    // Its target, and what its listener has.
+    // Changes the target, and the options of the listener.
     file.says(
         &[
             row(kept, &one, ""),
@@ -150,7 +150,7 @@ fn hangup_changes_relays_and_disturbs_nobody() {
     pairs.push(pair(kept, &one));
     pairs.push(pair(changed, &other));
     pairs.push(pair(new, &other));
-    // What makes no sense changes nothing, and neither does what cannot be.
+    // Neither an invalid configuration nor one that cannot be applied changes anything.
     let taken = server();
     let taken_port = taken.local_addr().unwrap().port();
     for (text, why) in [
@@ -173,7 +173,7 @@ fn hangup_changes_relays_and_disturbs_nobody() {
     }
 }
 
-/// Whoever waits at a socket that is replaced is not turned away.
+/// Clients that wait at a socket being replaced are served.
 #[test]
 fn nobody_is_turned_away_while_relays_change() {
     let (at, listener) = (port::free(), server());
@@ -234,13 +234,13 @@ fn keys_and_certificates_that_change_are_read_again() {
     let decrypts = Relay::start(&words);
     let there = format!("localhost:{}/tls", decrypts.address().port());
     let encrypts = Relay::start(&["127.0.0.1:0", &there, "--ca", &made.path("ca.pem")]);
-    // It is alice and not localhost.
+    // The certificate is for alice and not for localhost.
     expect_reset(&mut encrypts.connect());
     put("server");
     decrypts.says("were read again");
     let (mut client, mut server) = encrypts.pair(&listener);
     passes(&mut client, &mut server);
-    // A key that does not fit is not taken.
+    // A key that does not match the certificate is rejected.
     fs::copy(made.path("bob.key"), own("key")).unwrap();
     decrypts.says("everything stays as it was");
     let (mut again, mut there) = encrypts.pair(&listener);
@@ -285,7 +285,7 @@ fn a_successor_takes_the_sockets_over_and_nobody_is_turned_away() {
         over.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(clients.join().unwrap() > 0);
     });
-    // The first goes on for the one who is connected; the others have nobody, and end.
+    // The first relay continues for its connected client; the others have no clients, and end.
     passes(&mut early, &mut early_server);
     assert!(relays[0].is_there());
     for relay in &mut relays[1..3] {
@@ -295,7 +295,7 @@ fn a_successor_takes_the_sockets_over_and_nobody_is_turned_away() {
     assert_eq!(relays[0].ends(), Some(0));
     let log = relays[3].log();
     assert!(!log.contains("WARN"), "{log}");
-    // The sockets with a path are the last one's.
+    // The last relay owns the UNIX sockets.
     let mut client = std::os::unix::net::UnixStream::connect(&socket).unwrap();
     let mut server = accept(&listener);
     client.write_all(b"x").unwrap();
@@ -309,7 +309,7 @@ fn a_successor_takes_the_sockets_over_and_nobody_is_turned_away() {
     }
 }
 
-/// It was told to end while it handed over: there is nobody to wait for, nor to turn clients away for.
+/// A predecessor that ends during the handover does not stop its successor.
 #[test]
 fn a_successor_goes_on_when_its_predecessor_is_gone() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +319,7 @@ fn a_successor_goes_on_when_its_predecessor_is_gone() {
         let path = path.clone();
         move || {
             let (mut successor, _) = waits.accept().unwrap();
-            // It has no sockets.
+            // The predecessor hands over no sockets.
             successor.write_all(&[0; 4]).unwrap();
             successor.read_exact(&mut [0]).unwrap();
             fs::remove_file(path).unwrap();
@@ -354,13 +354,14 @@ fn a_target_that_is_looked_after_is_known_to_be_dead() {
     let second = listener.local_addr().unwrap().to_string();
     let relay = Relay::start(&["--health", "100ms", "127.0.0.1:0", &dead, &second]);
     relay.says("does not answer");
-    // Nobody was told of it by being made to wait; what answers again is the first again.
+    // No client had to wait before the failure was noticed; once the first target answers, it is
+    // preferred again.
     let first = TcpListener::bind(&dead).unwrap();
     relay.says("answers again");
     let until = Instant::now() + SOON;
     let _client = relay.connect();
     first.set_nonblocking(true).unwrap();
-    // Among those who only look.
+    // Besides the connections of health checks.
     let mut met = Vec::new();
     let stays = |stream: &mut TcpStream| {
         let peeked = stream.peek(&mut [0]);
@@ -427,7 +428,7 @@ fn sockets_of_systemds_are_served_and_systemd_is_told() {
         .into_iter()
         .for_each(|(client, server)| closes(client, server));
     assert_eq!(relay.ends_within(Duration::from_secs(20)), Some(0));
-    // A socket that no relay listens at is a mistake.
+    // A socket for which no relay is configured is an error.
     file.says(&row(one, &listener, ""));
     let mut relay = start(&file, "log2");
     let _client = wait_and_connect(one);

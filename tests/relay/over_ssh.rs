@@ -1,5 +1,5 @@
-//! Halves of pairs that are started over ssh: they carry what any pair carries, and are gone when
-//! whoever has started them is.
+//! Pairs whose peer relay is started over ssh: they carry what any pair carries, and end with the
+//! relay that has started them.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use testkit::tree::write_file;
 
 use crate::world::{Relay, accept, both_ways, expect_all, server};
 
-/// Logins and shells on a busy machine.
+/// Time limit for logins and shells on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn ends() -> Option<BothEnds> {
@@ -29,7 +29,7 @@ fn config(ends: &BothEnds) -> String {
     ends.scene.client.dir.config().display().to_string()
 }
 
-/// A relay to this listener by way of halves over ssh.
+/// Starts a relay to this listener by way of relays over ssh.
 fn relay_to(ends: &BothEnds, listener: &TcpListener, flags: &[&str]) -> Relay {
     let to = format!("ssh://peer/{}", listener.local_addr().unwrap());
     let config = config(ends);
@@ -37,13 +37,13 @@ fn relay_to(ends: &BothEnds, listener: &TcpListener, flags: &[&str]) -> Relay {
     Relay::start(&words)
 }
 
-/// So many bytes each way at once, and then both ends.
+/// Sends this many bytes each way at once, and then ends both streams.
 fn there_and_back(relay: &Relay, listener: &TcpListener, bytes: usize) {
     let (mut client, mut server) = relay.pair(listener);
     both_ways(&mut client, &mut server, bytes);
 }
 
-/// The processes of longhaul that run at the far end.
+/// Returns the processes of longhaul at the far end.
 fn halves(ends: &BothEnds) -> Vec<u32> {
     let mut all = ends.scene.peer.processes();
     all.retain(|pid| {
@@ -70,7 +70,7 @@ fn a_half_is_started_over_ssh_and_ends_with_who_started_it() {
     let relay = relay_to(&ends, &listener, &["--stripes", "3"]);
     relay.says("is the other half, at 127.0.0.1:");
     there_and_back(&relay, &listener, 10_000_000);
-    // How many of them are still there by then is chance.
+    // The number of stripes still open by then varies.
     relay.says(" legs of 3, ");
     assert_eq!(halves(&ends).len(), 1);
     relay.signal(Signal::KILL);
@@ -91,7 +91,7 @@ fn nothing_is_left_whenever_it_is_killed() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Wherever it is by then.
+        // At any stage.
         thread::sleep(Duration::from_millis(after));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -134,7 +134,7 @@ fn where_the_port_cannot_be_reached_data_go_over_ssh() {
     let log = relay.says("data go over the ssh connection itself");
     assert!(log.contains("ProxyCommand"), "{log}");
     there_and_back(&relay, &listener, 5_000_000);
-    // Several at once, of which one does not read.
+    // Several connections at once, of which one does not read.
     let (stalled, mut silent) = relay.pair(&listener);
     silent
         .set_write_timeout(Some(Duration::from_millis(300)))
@@ -196,7 +196,7 @@ fn a_chain_of_halves_leads_to_the_target() {
     none_is_left(&ends);
 }
 
-/// What comes of a chain that cannot be set up.
+/// Returns the error of a chain that cannot be set up.
 fn no_chain(ends: &BothEnds, via: &str) -> String {
     let outcome = ends.scene.client.dir.run(longhaul());
     let words = ["relay", "127.0.0.1:0", "--via", via, "localhost:9", "-F"];
@@ -224,7 +224,7 @@ fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
         assert!(said.contains(&format!("error: {why}")), "{said}");
         assert_eq!(said.matches("error").count(), 1, "{said}");
     }
-    // The second that is asked for one has none.
+    // The second relay to be started has no longhaul.
     let once = ends.scene.path("once");
     let real = longhaul();
     let (real, once) = (real.display(), once.display());
@@ -241,7 +241,7 @@ fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
     let port = ends.scene.peer.port();
     let dir = &mut ends.scene.client.dir;
     dir.add_host_at("behind", &ends.scene.peer, port);
-    // The second half listens where the first does not look for it.
+    // The second relay listens at a port that the first does not know.
     let once = ends.scene.path("once");
     let real = longhaul();
     let (real, once) = (real.display(), once.display());
@@ -270,7 +270,7 @@ fn a_chain_begins_at_the_host_that_the_one_before_does_not_reach() {
 fn a_half_listens_where_it_may() {
     let Some(ends) = ends() else { return };
     let listener = server();
-    // One port that is taken, and the one behind it.
+    // A port that is taken, and the next one, which is free.
     let (taken, free) = loop {
         let taken = server();
         let next = taken.local_addr().unwrap().port().saturating_add(1);

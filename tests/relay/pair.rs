@@ -1,5 +1,5 @@
-//! Facing relays: whatever becomes of the connections between them, bytes are whole and in order,
-//! or there is a reset.
+//! Pairs of relays: whatever happens to the connections between them, bytes arrive complete and in
+//! order, or the connection is reset.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub(crate) fn start(words: &[String]) -> Relay {
     Relay::start(&words)
 }
 
-/// Two facing relays, and the server behind them.
+/// Two relays that form a pair, and the server behind them.
 struct Halves {
     near: Relay,
     far: Relay,
@@ -38,7 +38,7 @@ fn halves(flags: &[&str]) -> Halves {
     halves_by(flags, |far| far)
 }
 
-/// The same with something in between.
+/// Starts a pair with a proxy between the two relays.
 fn halves_by(flags: &[&str], between: impl FnOnce(SocketAddr) -> SocketAddr) -> Halves {
     let listener = server();
     let to = listener.local_addr().unwrap().to_string();
@@ -57,7 +57,7 @@ impl Halves {
         self.near.pair(&self.listener)
     }
 
-    /// So many bytes there while as many come back, and then both ends.
+    /// Sends this many bytes each way at once, and then ends both streams.
     fn there_and_back(&self, bytes: usize) {
         let (mut client, mut server) = self.pair();
         both_ways(&mut client, &mut server, bytes);
@@ -116,7 +116,7 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     assert!(digits.parse::<u32>().unwrap() >= 3, "{log}");
 }
 
-/// Passes bytes on, of each connection 16 MB a second.
+/// Forwards bytes with 16 MB per second for each connection.
 fn paced(to: SocketAddr) -> SocketAddr {
     let listener = server();
     let at = listener.local_addr().unwrap();
@@ -145,7 +145,7 @@ fn paced(to: SocketAddr) -> SocketAddr {
     at
 }
 
-/// Legs that take no more, while there is more that nobody has read yet, are full.
+/// Stripes are full if they accept no more while more data is waiting.
 #[test]
 fn a_pair_has_more_legs_where_they_carry_more() {
     let halves = halves_by(&["--explain", "--pair-zstd", "never"], paced);
@@ -184,7 +184,7 @@ fn messages_are_passed_on_at_once_and_ends_in_their_order() {
         server.write_all(&got[..7]).unwrap();
         client.read_exact(&mut got[..7]).unwrap();
     }
-    // Each would wait 40 ms for an acknowledgement of TCP's.
+    // Each one would wait 40 ms for a delayed acknowledgement of TCP.
     assert!(
         begun.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -197,7 +197,7 @@ fn messages_are_passed_on_at_once_and_ends_in_their_order() {
     drop(server);
     expect_all(&mut client, b"answer");
 
-    // Whoever is served speaks first, and ends first.
+    // The server speaks first, and ends first.
     let (mut client, mut server) = halves.pair();
     server.write_all(b"welcome").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
@@ -244,7 +244,7 @@ fn only_keys_that_are_known_are_let_in() {
     let to = listener.local_addr().unwrap().to_string();
     let far = start(&keys().far("127.0.0.1:0/pair", &to, &[]));
     let there = format!("{}/pair", far.address());
-    // One that the far half does not know, and one that does not know the far half.
+    // One relay that the far relay does not know, and one that does not know the far relay.
     for (own, other) in [(2, 1), (0, 2)] {
         let near = start(&keys().words(own, other, &["127.0.0.1:0", &there]));
         let mut client = near.connect();
@@ -252,13 +252,13 @@ fn only_keys_that_are_known_are_let_in() {
         expect_reset(&mut client);
     }
     far.says(&format!("{} is refused", keys().print(2)));
-    // Somebody who speaks something else.
+    // A client with another protocol.
     let mut stranger = bounded(TcpStream::connect(far.address()).unwrap());
     let _ = stranger.write_all(&[b'x'; 100]);
     let _ = stranger.read_to_end(&mut Vec::new());
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "somebody came through");
-    // And the right one still comes.
+    // The right peer relay can still connect.
     listener.set_nonblocking(false).unwrap();
     let near = start(&keys().near(&far.address().to_string(), &[]));
     let (mut client, mut server) = near.pair(&listener);
@@ -312,7 +312,7 @@ fn without_keys_it_does_not_start_and_the_first_key_is_learned_only_when_asked()
     assert_eq!(kept.trim(), keys().print(1));
 }
 
-/// Passes bytes on, and breaks each connection after some, at random.
+/// Forwards bytes, and breaks each connection after a random number of them.
 fn breaking(to: SocketAddr, seed: u64) -> SocketAddr {
     let listener = server();
     let at = listener.local_addr().unwrap();
@@ -337,7 +337,7 @@ fn breaking(to: SocketAddr, seed: u64) -> SocketAddr {
                         }
                         left -= n;
                     }
-                    // An end without close_notify is none.
+                    // An end without close_notify is not an orderly end.
                     let _ = from.shutdown(Shutdown::Both);
                     let _ = into.shutdown(Shutdown::Both);
                 });
@@ -355,7 +355,7 @@ fn legs_that_break_at_random_change_nothing() {
     }
 }
 
-/// What is held, whoever does not read.
+/// The buffer limit holds for readers that do not read, at either relay.
 #[test]
 fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
     const READERS: usize = 6;
@@ -376,7 +376,7 @@ fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
             (client, server)
         })
         .collect();
-    // What the two need however few bytes there are.
+    // Memory that both relays need for any amount of data.
     halves.there_and_back(2_000_000);
     let memory =
         || [&halves.near, &halves.far].map(|half| processes::memory(half.pid(), "Private_Dirty:"));
@@ -393,7 +393,8 @@ fn a_slow_reader_makes_neither_half_hold_more_than_it_was_told() {
         }
     }
     let after = memory();
-    // 256 KiB of each connection, an open frame, what TLS has of two legs, and the allocator's own.
+    // 256 KiB of each connection, an open frame, TLS buffers of two stripes, and the allocator's
+    // own memory.
     let most = READERS as u64 * (256 + 128 + 2 * 200 + 256) * 1024;
     for (before, after) in before.into_iter().zip(after) {
         let grown = after.saturating_sub(before);
@@ -417,7 +418,7 @@ fn killing_either_half_is_a_reset_and_the_other_goes_on() {
         let (seen, go_on) = (AtomicBool::new(false), AtomicBool::new(true));
         let kills_far = round % 2 == 0;
         thread::scope(|scope| {
-            // Both ways at once, until it is killed.
+            // Both directions at once, until it is killed.
             let writers = [&client, &server].map(|stream| {
                 let mut stream = stream.try_clone().unwrap();
                 let (source, go_on) = (&source, &go_on);
@@ -462,7 +463,7 @@ fn killing_either_half_is_a_reset_and_the_other_goes_on() {
             go_on.store(false, Ordering::Relaxed);
             let wrote = writers.map(|writer| writer.join());
             for (read, wrote) in read.into_iter().zip(wrote) {
-                // The kernel tells of a reset once: whoever wrote may have heard of it.
+                // The kernel reports a reset once: the writer may have got it.
                 let reset = Some(std::io::ErrorKind::ConnectionReset);
                 let (read, wrote) = (read.expect("right bytes"), wrote.expect("a thread"));
                 let told = read == reset || read.is_none() && wrote == reset;
@@ -479,7 +480,7 @@ fn killing_either_half_is_a_reset_and_the_other_goes_on() {
     client.read_exact(&mut [0; 5]).unwrap();
 }
 
-/// As a ProxyCommand has it.
+/// As used by a ProxyCommand.
 #[test]
 fn standard_streams_go_through_a_pair() {
     let listener = server();

@@ -1,4 +1,4 @@
-//! Bytes in are bytes out.
+//! Relaying of bytes in both directions.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -10,7 +10,7 @@ use testkit::Seed;
 
 use crate::world::{Relay, both_ways, expect_all, server};
 
-/// Sends `bytes` there while as many come back, and both then end.
+/// Sends `bytes` each way at once, and then ends both streams.
 fn there_and_back(flags: &[&str], bytes: usize) {
     let listener = server();
     let relay = Relay::to(flags, &listener);
@@ -61,7 +61,7 @@ fn a_message_is_passed_on_at_once() {
             server.write_all(&got[..7]).unwrap();
             client.read_exact(&mut got[..7]).unwrap();
         }
-        // Each would wait 40 ms for an acknowledgement, or 200 ms for more of its segment.
+        // Each one would wait 40 ms for an acknowledgement, or 200 ms for more of its segment.
         assert!(
             begun.elapsed() < Duration::from_secs(3),
             "{:?}",
@@ -72,7 +72,8 @@ fn a_message_is_passed_on_at_once() {
 
 #[test]
 fn a_thousand_connections_at_once_do_not_mix() {
-    // As many wait as there are: the kernel would drop the rest, and try again in a second.
+    // The backlog has room for all of them: the kernel would drop the rest and retry after a
+    // second.
     let listener =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -84,7 +85,7 @@ fn a_thousand_connections_at_once_do_not_mix() {
         let mut echoes = Vec::new();
         for _ in 0..1000 {
             let (mut stream, _) = listener.accept().unwrap();
-            // The stack of a thread is only what it touches.
+            // A thread's stack takes only the pages that it touches.
             echoes.push(thread::spawn(move || {
                 let mut all = Vec::new();
                 stream.read_to_end(&mut all).unwrap();
@@ -121,7 +122,7 @@ fn urgent_bytes_stay_where_they_are() {
         let flags = rustix::net::SendFlags::OOB;
         rustix::net::send(&client, &[n], flags).unwrap();
         expected.push(n);
-        // What is urgent comes in the middle of what is not, and alone.
+        // Urgent data arrives in the middle of other data, and alone.
         if n % 3 == 0 {
             let mut got = vec![0; expected.len()];
             server.read_exact(&mut got).unwrap();
@@ -133,7 +134,7 @@ fn urgent_bytes_stay_where_they_are() {
     expect_all(&mut server, &expected);
 }
 
-/// How much a client gets rid of before a reader who does not read stops it.
+/// Returns the number of bytes that a client can send to a reader that does not read.
 fn taken(relay: &Relay, listener: &std::net::TcpListener) -> usize {
     let (client, server) = relay.pair(listener);
     socket2::SockRef::from(&client)
@@ -166,7 +167,7 @@ fn a_reader_who_does_not_read_makes_it_hold_no_more_than_it_was_told() {
         assert!(grown < 1 << 20, "{grown}");
         taken
     };
-    // The kernel's own share differs from run to run by less than that.
+    // The kernel's own buffers vary from run to run by less than that.
     let (little, much) = (with("1"), with("1MiB"));
     assert!(little < 600_000, "{little}");
     assert!(
@@ -180,7 +181,7 @@ fn an_idle_connection_costs_little() {
     const MANY: usize = 2000;
     let listener = server();
     let relay = Relay::to(&["--threads", "1", "-q"], &listener);
-    // What all of them share is made for the first.
+    // The first connection allocates what all of them share.
     let mut streams = vec![relay.pair(&listener)];
     let talk = |(client, server): &mut (std::net::TcpStream, std::net::TcpStream)| {
         client.write_all(&[1; 50_000]).unwrap();
@@ -199,7 +200,8 @@ fn an_idle_connection_costs_little() {
     assert!((1..8 << 10).contains(&each), "{before} {after}");
 }
 
-/// SO_OOBINLINE is refused by a socket of Multipath TCP, and so was every relay with --mptcp.
+/// Relays work with --mptcp. Multipath TCP sockets refuse SO_OOBINLINE, which made every such relay
+/// fail.
 #[test]
 fn multipath_tcp_is_relayed() {
     let listener = server();

@@ -1,7 +1,6 @@
-//! Everything at once, for ten seconds or for as many as `LONGHAUL_SOAK_SECONDS` says
-//! (`make soak`): bytes of many connections in, the same bytes out, while clients and servers
-//! reset, stand still, and the relay is reloaded, stopped for a moment and succeeded. Nothing is
-//! left behind.
+//! Soak test: everything at once for ten seconds, or for `LONGHAUL_SOAK_SECONDS` (`make soak`).
+//! Bytes of many connections arrive unchanged while clients and servers reset and pause, and the
+//! relay is reloaded, suspended for a moment and replaced by a successor. Nothing is left behind.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -18,15 +17,16 @@ use crate::tls::certificates;
 use crate::world::{Relay, SOON, server};
 
 const CLIENTS: usize = 8;
-/// What is asked of the server: seed, bytes each way, and where it breaks if it does.
+/// Length of the request to the server: seed, bytes each way, and the position at which the server
+/// resets.
 const REQUEST: usize = 32;
 const MOST: u64 = 2 << 20;
-/// A connection on which nothing moves for so long stands still, however busy the machine is.
+/// Time without progress after which a connection counts as stalled, even on a busy machine.
 const STALLED: Duration = Duration::from_secs(60);
-/// A socket that was replaced by a reload still listens for so long.
+/// Time for which a socket replaced by a reload still listens.
 const RETIREMENT: Duration = Duration::from_secs(64);
 
-/// Says that it is over, also where a test fails: clients would go on for ever.
+/// Signals the end, also if a test fails: the clients would run forever otherwise.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -40,7 +40,7 @@ struct Asked {
     seed: u64,
     up: u64,
     down: u64,
-    /// The server resets behind so many bytes of its own; not if it is more than there are.
+    /// Number of the server's bytes after which it resets; it does not if there are fewer.
     breaks: u64,
 }
 
@@ -82,7 +82,7 @@ impl Asked {
 struct Counts {
     whole: AtomicU64,
     broken: AtomicU64,
-    /// Bytes that were not those that were sent, and ends where there was more.
+    /// Number of wrong bytes, and of ends before all data had arrived.
     wrong: AtomicU64,
 }
 
@@ -102,7 +102,7 @@ fn reset(stream: &TcpStream) {
         .unwrap();
 }
 
-/// Reads to the end, with pauses; what came, and whether it ended or broke.
+/// Reads to the end with pauses; returns the data, and an error if the connection broke.
 fn read_slowly(stream: &mut TcpStream, seed: &mut Seed) -> (Vec<u8>, io::Result<()>) {
     let mut all = Vec::new();
     let mut part = vec![0; 4096 + seed.below(64 << 10) as usize];
@@ -118,15 +118,15 @@ fn read_slowly(stream: &mut TcpStream, seed: &mut Seed) -> (Vec<u8>, io::Result<
     }
 }
 
-/// Sends all of it and then an end, or what there is before it breaks and then a reset.
+/// Sends everything and then ends the stream, or sends until the break and then resets.
 fn send_all(stream: &mut TcpStream, parts: &[&[u8]], breaks: bool) -> io::Result<()> {
     let sent = parts.iter().try_for_each(|part| stream.write_all(part));
     if breaks || sent.is_err() {
-        // The last descriptor that is closed resets: nobody is to see an end here.
+        // Closing the last descriptor resets: the peer must not see an orderly end.
         reset(stream);
     }
     match breaks {
-        // Whoever reads is woken.
+        // Wakes the reading thread.
         true => drop(stream.shutdown(Shutdown::Read)),
         false if sent.is_ok() => drop(stream.shutdown(Shutdown::Write)),
         false => {}
@@ -134,9 +134,9 @@ fn send_all(stream: &mut TcpStream, parts: &[&[u8]], breaks: bool) -> io::Result
     sent
 }
 
-/// How a connection ended, by what its reader and its writer were told. The kernel tells of a reset
-/// once: where the writer was told, the reader finds no more than nothing. Behind an end of file a
-/// writer is told EPIPE, so that an end which came too early is not taken for a reset.
+/// Returns how a connection ended, from the results of its reader and its writer. The kernel
+/// reports a reset once: if the writer got it, the reader sees an end without data. After an
+/// orderly end a writer gets EPIPE instead, so that an early end is not taken for a reset.
 fn ended(read: io::Result<()>, wrote: io::Result<()>) -> io::Result<()> {
     match (read, wrote) {
         (Ok(()), Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => Err(e),
@@ -144,12 +144,13 @@ fn ended(read: io::Result<()>, wrote: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Whether what came is what was sent: all of it, or a beginning of it and then a reset.
+/// Reports if the received data is right: everything that was sent, or a part from the beginning
+/// followed by a reset.
 fn is_right(came: &[u8], ended: &io::Result<()>, sent: &[u8]) -> bool {
     match ended {
         Ok(()) => came == sent,
         Err(e) if e.kind() == io::ErrorKind::ConnectionReset => sent.starts_with(came),
-        // It stands still.
+        // The connection has stalled.
         Err(_) => false,
     }
 }
@@ -186,10 +187,10 @@ fn serve(mut stream: TcpStream, counts: &Counts) {
     }
 }
 
-/// One connection; how it went is counted.
+/// Uses one connection, and counts its result.
 fn use_once(port: u16, seed: &mut Seed, counts: &Counts) {
     let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else {
-        // An entrance that comes and goes.
+        // The listener comes and goes.
         return;
     };
     let mut stream = patient(stream);
@@ -218,7 +219,7 @@ fn use_once(port: u16, seed: &mut Seed, counts: &Counts) {
     });
     let ended = ended(read, wrote);
     if gives_up < up {
-        // Its own end, not the relay's.
+        // The client's own break, not the relay's.
         count(&counts.broken);
         return;
     }
@@ -236,7 +237,7 @@ fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// In KiB.
+/// Returns the memory of a process in KiB.
 fn memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -337,10 +338,10 @@ fn bytes_in_are_bytes_out_whatever_happens() {
         }
         served.store(true, Ordering::Relaxed);
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // Listening sockets that were replaced last, and what takes their place.
+        // Listening sockets that were replaced last, and their successors.
         let until = Instant::now() + SOON + 2 * RETIREMENT;
         for relay in [&relay, &encrypts] {
-            // What is left is what it began with, and pipes of its pools.
+            // What remains are the initial descriptors, and pooled pipes.
             while descriptors(relay.pid()) > 64 + 64 * cores {
                 let there = descriptors(relay.pid());
                 assert!(Instant::now() < until, "{there} descriptors are left");

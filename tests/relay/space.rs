@@ -1,15 +1,15 @@
-//! Network namespaces.
+//! Network namespaces for tests of relays.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
 use testkit::missing::not_here;
 
-/// A namespace, there as long as a process in it is.
+/// Network namespace that exists as long as a process in it.
 pub(crate) struct Space(Child);
 
 impl Space {
-    /// What makes namespaces holds them until its standard input ends.
+    /// Creates a namespace. The command holds it until its standard input ends.
     pub(crate) fn new(mut makes: Command) -> Result<Self, String> {
         makes.args(["sh", "-c", "echo there; exec cat"]);
         makes.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -29,7 +29,7 @@ impl Space {
         Ok(Self(child))
     }
 
-    /// One of our own, in which we are root; none where they cannot be made.
+    /// Creates a namespace of our own, in which we are root; `None` if that is not possible.
     pub(crate) fn first() -> Option<Self> {
         let mut makes = Command::new("unshare");
         makes.args(["--user", "--map-root-user", "--net"]);
@@ -38,24 +38,24 @@ impl Space {
             .ok()
     }
 
-    /// The process that it lives by.
+    /// Returns the id of the process that keeps the namespace.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Runs what is put behind it there.
+    /// Returns a command that runs the program appended to it inside the namespace.
     pub(crate) fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         let pid = self.0.id().to_string();
         command.args(["--target", &pid, "--user", "--net"]);
-        // Where ip and nft are is not in everybody's PATH.
+        // ip and nft are in folders that are not in every PATH.
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         command.arg("--preserve-credentials");
         command
     }
 
-    /// What these lines of a shell say there.
+    /// Runs shell lines inside the namespace, and returns their output.
     #[track_caller]
     pub(crate) fn shell(&self, lines: &str) -> String {
         let mut enters = self.enter();

@@ -1,4 +1,4 @@
-//! What it is for: SSH through it.
+//! SSH through a relay, its main purpose.
 
 use longhaul_tests::Scene;
 use testkit::Seed;
@@ -17,7 +17,7 @@ fn copies_go_through_it() {
     let to = format!("127.0.0.1:{}", scene.peer.port());
     let relay = Relay::start(&["127.0.0.1:0", &to]);
     let port = relay.address().port().to_string();
-    // The host key is the server's, under whatever name it is known.
+    // The host key is the server's, under any name.
     let alias = format!("HostKeyAlias=[127.0.0.1]:{}", scene.peer.port());
     let through: [&[&str]; 2] = [
         &["-P", &port, "-o", &alias],

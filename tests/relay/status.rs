@@ -1,4 +1,4 @@
-//! What goes on, shown: to programs, browsers and terminals.
+//! Status of a relay for programs, browsers and terminals.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn get(address: &str, path: &str, host: &str) -> String {
     told
 }
 
-/// Where a relay that was started with --status 127.0.0.1:0 shows it.
+/// Returns the address of the status page of a relay started with --status 127.0.0.1:0.
 fn status_of(relay: &Relay) -> String {
     let at = relay.listening.iter().find_map(|at| {
         let rest = at.strip_prefix("status at http://")?;
@@ -43,7 +43,7 @@ fn live_connections_are_shown_with_what_they_move() {
     client.read_exact(&mut vec![0; 3000]).unwrap();
     let name = client.local_addr().unwrap().to_string();
     let until = Instant::now() + SOON;
-    // The picture needs a look of the second.
+    // The chart needs a second of history.
     let page = loop {
         let page = get(&at, "/", &at);
         if page.contains("<polyline class=up") {
@@ -62,7 +62,7 @@ fn live_connections_are_shown_with_what_they_move() {
         "3.0 kB",
         " ms, ",
         "Content-Security-Policy: default-src 'none'",
-        // Whoever lets no script run has it all the same.
+        // Without scripts the page reloads itself as well.
         "<noscript><meta http-equiv=refresh",
     ] {
         assert!(page.contains(text), "{text} in {page}");
@@ -79,7 +79,7 @@ fn live_connections_are_shown_with_what_they_move() {
         serde_json::json!([100_000, 3000])
     );
     assert_eq!(status["relays"][0]["connections"], 1);
-    // The same to Prometheus, twice.
+    // Prometheus gets the same, twice.
     let mut stream = UnixStream::connect(&metrics).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut told = String::new();
@@ -91,7 +91,7 @@ fn live_connections_are_shown_with_what_they_move() {
             "{told}"
         );
     }
-    // A name of somebody else's that leads here is not ours (DNS rebinding).
+    // A foreign host name that resolves to this machine is rejected (DNS rebinding).
     for host in ["attacker.example", "attacker.example:80", "192.0.2.1"] {
         let told = get(&at, "/status.json", host);
         assert!(
@@ -133,7 +133,7 @@ fn top_says_where_nobody_answers() {
     run("nonsense").expect_code(1).expect_err(&["--status"]);
 }
 
-/// Whoever says nothing, or nonsense, does not keep others from being answered.
+/// Silent clients and invalid requests do not keep others from being served.
 #[test]
 fn those_who_say_nothing_hold_nobody_up() {
     let listener = server();
@@ -143,12 +143,12 @@ fn those_who_say_nothing_hold_nobody_up() {
     assert!(get(&at, "/", &at).starts_with("HTTP/1.1 200"));
     let mut stream = bounded(TcpStream::connect(&at).unwrap());
     stream.write_all(&[b'x'; 40_000]).unwrap_or_default();
-    // It may be closed while it still speaks.
+    // The connection may be closed while the client still sends.
     let _ = stream.read_to_end(&mut Vec::new());
     assert!(get(&at, "/", &at).starts_with("HTTP/1.1 200"));
 }
 
-/// In a browser: the page makes itself again with a script of its own.
+/// In a browser, the page updates itself with a script.
 #[test]
 fn a_browser_shows_the_page_and_keeps_it_new() {
     let names = ["chromium", "chromium-browser", "google-chrome", "chrome"];
@@ -168,7 +168,7 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
         assert!(Instant::now() < until, "nothing has moved");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    // Another relay counts what is asked for: one connection each.
+    // Another relay counts the requests: one connection each.
     let outer = Relay::start(&["127.0.0.1:0", &at]);
     let page = format!("http://{}/", outer.address());
     let profile = tempfile::tempdir().unwrap();
@@ -184,14 +184,14 @@ fn a_browser_shows_the_page_and_keeps_it_new() {
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .args(["--virtual-time-budget=30000", "--dump-dom", &page]);
         let outcome = run.timeout(6 * SOON).run().expect_code(0);
-        // Mistakes of scripts, and what the policy of the page keeps out.
+        // Errors of scripts, and what the page's content security policy blocks.
         let said = outcome.err();
         assert!(!said.contains("CONSOLE"), "{said}");
         outcome.out()
     };
     let asked = || outer.log().matches("closed").count();
     let shown = std::thread::scope(|scope| {
-        // The page as it is first is another by the time that it is looked at.
+        // The first page is outdated by the time the browser shows it.
         scope.spawn(|| {
             let until = Instant::now() + 6 * SOON;
             while asked() < 4 && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! TLS legs: what is decrypted is never left behind, and what is cut off is never an end.
+//! TLS legs: decrypted data is never left behind, and a truncated stream is never an orderly end.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ impl Certificates {
     }
 }
 
-/// None, having said so, without openssl.
+/// Returns the certificates; `None`, after reporting the skip, without openssl.
 pub(crate) fn certificates() -> Option<&'static Certificates> {
     static MADE: OnceLock<Option<Certificates>> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -98,7 +98,7 @@ pub(crate) fn certificates() -> Option<&'static Certificates> {
     .as_ref()
 }
 
-/// Two facing relays: one encrypts, the other decrypts.
+/// Two relays with TLS between them: one encrypts, the other decrypts.
 struct Facing {
     encrypts: Relay,
     decrypts: Relay,
@@ -150,7 +150,7 @@ fn small_buffers_do_not_stall_what_is_decrypted() {
             } else {
                 (client, server)
             };
-            // The handshake is not what is measured.
+            // The handshake is not part of the measurement.
             from.write_all(b"x").unwrap();
             to.read_exact(&mut [0]).unwrap();
             let begun = Instant::now();
@@ -163,7 +163,7 @@ fn small_buffers_do_not_stall_what_is_decrypted() {
             });
             let took = begun.elapsed();
             println!("buffer {buffer}, swapped {swapped}: {took:?}");
-            // The bar is a second on a machine that does nothing else; a stall never ends.
+            // The limit is one second on an idle machine; a stall never ends.
             assert!(took < Duration::from_secs(20), "{buffer}: {took:?}");
         }
     }
@@ -229,15 +229,15 @@ fn half_an_end_and_resets_pass_through_tls() {
     expect_reset(&mut server);
 }
 
-/// What a relay that is killed leaves is a reset; what somebody without close_notify leaves is
-/// an end of TCP in the middle of TLS.
+/// A killed relay leaves a reset; a peer without close_notify leaves an end of the TCP stream in
+/// the middle of TLS.
 #[test]
 fn an_end_without_close_notify_is_a_reset() {
     let Some(made) = certificates() else {
         return;
     };
     let facing = facing(made, &[]);
-    // Somebody in between who passes on bytes, and then a FIN.
+    // A proxy that forwards bytes, and then a FIN.
     let between = server();
     let there = format!("localhost:{}/tls", between.local_addr().unwrap().port());
     let encrypts = Relay::start(&["127.0.0.1:0", &there, "--ca", &made.path("ca.pem")]);
@@ -420,7 +420,7 @@ fn files_that_make_no_tls_are_said() {
     }
 }
 
-/// The commands of the man page, with the host name replaced, in a folder of their own.
+/// Runs the commands of the man page in a folder of their own, with the host name replaced.
 fn run_recipe(folder: &std::path::Path) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/man/longhaul-relay.1");
     let page = std::fs::read_to_string(page).unwrap().replace("\\-", "-");
@@ -442,8 +442,8 @@ fn run_recipe(folder: &std::path::Path) {
     }
 }
 
-/// `openssl req -x509` makes a certificate that is its own authority: given itself as --ca or
-/// --client-ca, it was refused.
+/// `openssl req -x509` makes a certificate that is its own authority. Given as --ca or --client-ca,
+/// it was refused.
 #[test]
 fn certificates_made_by_the_recipe_of_the_man_page_work() {
     if find_program("openssl").is_none() {
@@ -485,7 +485,7 @@ fn certificates_made_by_the_recipe_of_the_man_page_work() {
             both_ways(&mut client, &mut server, 10_000);
         }
     }
-    // Another certificate, and another name, are refused in words.
+    // Another certificate and another name are rejected with a readable error.
     let listener = server();
     let to = listener.local_addr().unwrap().to_string();
     let (cert, key) = of("relay");

@@ -1,7 +1,7 @@
-//! Connections that rules of nftables lead to a relay on their way elsewhere: a client, a router
-//! with the relay, and a server, each in a network namespace. What the tests say and hear goes
-//! through UNIX sockets, which all of them reach; relays of the tests' own in the namespaces of
-//! client and server make TCP of it.
+//! Connections that nftables rules divert to a relay: a client, a router with the relay, and a
+//! server, each in a network namespace of its own. The test's data goes through UNIX sockets, which
+//! are reachable from all namespaces; additional relays in the client's and the server's namespace
+//! convert them to TCP.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -40,7 +40,7 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// The addresses of one family: the client's, the router's two, and the server's.
+/// Addresses of one family: the client's, the router's two, and the server's.
 struct Family {
     client: &'static str,
     near: &'static str,
@@ -51,7 +51,7 @@ struct Family {
     prefix: u8,
 }
 
-/// Three namespaces, a router between a client and a server.
+/// Three namespaces, with a router between a client and a server.
 struct Net {
     client: Space,
     router: Space,
@@ -88,7 +88,7 @@ impl Net {
         Some(net)
     }
 
-    /// Whether the kernel has what rules are made of.
+    /// Checks that the kernel supports the rules.
     fn try_nft(&self) -> Result<(), String> {
         let mut enters = self.router.enter();
         let rules = "add table inet t; add chain inet t c { type nat hook prerouting priority 0; }; \
@@ -154,7 +154,8 @@ impl Net {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// What comes to `port` of the server: where from, and a stream of what it says.
+    /// Starts a relay at `port` of the server that passes connections to a UNIX socket, with the
+    /// client's address in a header.
     fn serve(&self, family: &Family, port: u16) -> (Relay, UnixListener) {
         let path = self.path(&format!("server-{}-{port}", family.prefix));
         let listener = UnixListener::bind(&path).unwrap();
@@ -164,7 +165,7 @@ impl Net {
         (Relay::start_in(self.server.enter(), &words), listener)
     }
 
-    /// A relay in this namespace that connects to `port` of the server for whoever comes to a path.
+    /// Starts a relay in this namespace from a UNIX socket to `port` of the server.
     fn connects(&self, from: &Space, family: &Family, port: u16) -> (Relay, String) {
         let path = self.path(&format!("client-{}-{}-{port}", from.id(), family.prefix));
         let entrance = format!("unix:{path}");
@@ -172,7 +173,7 @@ impl Net {
         (Relay::start_in(from.enter(), &[&entrance, &to]), path)
     }
 
-    /// `longhaul relay rules` in the router.
+    /// Runs `longhaul relay rules` in the router.
     #[track_caller]
     fn rules(&self, what: &str, words: &[&str]) -> String {
         let mut enters = self.router.enter();
@@ -183,7 +184,7 @@ impl Net {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// All rules that there are in the router.
+    /// Returns all rules in the router.
     fn all_rules(&self) -> String {
         self.router.shell(
             "nft list ruleset\nip rule\nip -6 rule\nip route show table all type local | \
@@ -192,7 +193,7 @@ impl Net {
     }
 }
 
-/// An address may be used at once.
+/// Returns the option that makes an IPv6 address usable at once.
 fn no_dad(address: &str) -> &'static str {
     if address.contains(':') { " nodad" } else { "" }
 }
@@ -212,7 +213,7 @@ fn connect(path: &str) -> UnixStream {
     bounded(UnixStream::connect(path).unwrap())
 }
 
-/// The next who comes: what is said of him, and the stream behind it.
+/// Accepts a connection; returns its header, and the stream behind it.
 #[track_caller]
 fn accept(listener: &UnixListener) -> (String, BufReader<UnixStream>) {
     listener.set_nonblocking(true).unwrap();
@@ -230,7 +231,7 @@ fn accept(listener: &UnixListener) -> (String, BufReader<UnixStream>) {
     }
 }
 
-/// Bytes there and back; where the server saw them come from and go to.
+/// Sends bytes there and back; returns the source and destination that the server saw.
 #[track_caller]
 fn goes_through(path: &str, listener: &UnixListener) -> (String, String) {
     let mut client = connect(path);
@@ -258,8 +259,8 @@ fn goes_through(path: &str, listener: &UnixListener) -> (String, String) {
     ((*from).to_owned(), (*to).to_owned())
 }
 
-/// What is diverted goes through the relay of the router, what is not does not, and when the
-/// rules are gone nothing does.
+/// Diverted connections go through the relay of the router, others do not, and without the rules
+/// none do.
 fn is_diverted(how: &str, keeps_address: bool) {
     let Some(net) = Net::new() else {
         return;
@@ -290,7 +291,7 @@ fn is_diverted(how: &str, keeps_address: bool) {
         assert_eq!(seen, (from.to_owned(), family.server.to_owned()));
         let log = relay.says("closed, ");
         assert!(log.contains(&at(family.server, 7000)), "{log}");
-        // A port that --to does not have.
+        // A port that --to does not permit.
         let (_serves_more, other) = net.serve(family, 7001);
         let (_connects_more, other_path) = net.connects(&net.client, family, 7001);
         let seen = goes_through(&other_path, &other);
@@ -364,7 +365,8 @@ fn a_rule_that_leads_a_relay_to_itself_is_no_endless_loop() {
     let family = &FAMILIES[0];
     let words = ["9022/redirect", "--to", "10.2.0.0/16:7000"];
     let relay = Relay::start_in(net.router.enter(), &words);
-    // Nothing excepts what the relay sends, and what is meant for the relay is not on its way.
+    // The rule does not exempt the relay's own connections. A direct connection to the relay has no
+    // other destination.
     net.router.shell(
         "nft 'add table inet wrong; \
          add chain inet wrong out { type nat hook output priority -100; }; \

@@ -1,5 +1,5 @@
-//! The legs of a pair leave by several addresses: all of them carry, as fast as each is, and what
-//! one that dies would have carried goes by others.
+//! Pairs with several uplinks: all of them carry data at their own speed, and data of a dead one is
+//! sent on others.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -20,15 +20,15 @@ use crate::world::{Relay, SOON, both_ways, expect_all, server};
 const ONE: [u8; 4] = [127, 0, 0, 2];
 const OTHER: [u8; 4] = [127, 0, 0, 3];
 
-/// A path to somewhere that tells who comes from which address.
+/// Proxy that distinguishes connections by their source address.
 #[derive(Clone, Default)]
 struct Path(Arc<Mutex<Ways>>);
 
 #[derive(Default)]
 struct Ways {
-    /// Of these addresses nothing passes.
+    /// Source addresses whose data is discarded.
     dead: Vec<IpAddr>,
-    /// Bytes a second of each connection from these.
+    /// Rate in bytes per second of each connection from these addresses.
     slow: BTreeMap<IpAddr, usize>,
     legs: Vec<(IpAddr, TcpStream)>,
 }
@@ -36,7 +36,7 @@ struct Ways {
 impl Path {
     fn to(&self, to: SocketAddr) -> SocketAddr {
         let listener = server();
-        // What waits here cannot go by another way.
+        // Small buffers: data that waits here cannot be sent on another uplink.
         let socket = socket2::SockRef::from(&listener);
         socket.set_recv_buffer_size(32_768).unwrap();
         let at = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ impl Path {
         at
     }
 
-    /// Legs that there have been from an address.
+    /// Returns the number of stripes from an address so far.
     fn legs(&self, from: [u8; 4]) -> usize {
         let ways = self.0.lock().unwrap();
         let legs = ways.legs.iter();
@@ -86,7 +86,7 @@ impl Path {
     }
 }
 
-/// Both ways, the way there no faster than `rate`.
+/// Forwards both directions, the first one at most with `rate`.
 fn pass_on(one: TcpStream, other: TcpStream, rate: Option<usize>) {
     for (mut from, mut into, rate) in [
         (one.try_clone().unwrap(), other.try_clone().unwrap(), rate),
@@ -147,7 +147,7 @@ fn legs_leave_by_each_way_and_one_that_dies_is_made_up_for() {
     path.waits_for(OTHER, 4);
     let log = near.says(" by 127.0.0.2 is gone");
     assert!(!log.contains("by 127.0.0.3 is gone"), "{log}");
-    // It is there again, and has its share of the legs again.
+    // The uplink works again, and gets its share of the stripes.
     let before = path.legs(ONE);
     path.revive();
     path.waits_for(ONE, before + 2);
@@ -202,7 +202,8 @@ fn connections_of_any_kind_go_by_a_way_that_can_be_had() {
         seen.contains(&ONE.into()) && seen.contains(&OTHER.into()),
         "{seen:?}"
     );
-    // Nobody listens at a port that is held: a listener's, once closed, was another test's.
+    // Nothing listens at a port that is bound but not listening; a closed listener's port was once
+    // taken by another test.
     let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
         .unwrap();
@@ -224,8 +225,8 @@ fn connections_of_any_kind_go_by_a_way_that_can_be_had() {
     );
 }
 
-/// A rule of the firewall, which tells nobody. A machine that is busy enough is silent by itself, but
-/// not each time.
+/// A firewall rule drops packets silently. A machine that is busy enough may be silent by itself,
+/// but not each time.
 #[test]
 fn a_way_that_falls_silent_holds_nobody_up() {
     if find_program("nft").is_none() {
@@ -244,7 +245,7 @@ fn a_way_that_falls_silent_holds_nobody_up() {
     }
 }
 
-/// How long nothing came at the longest; none where that cannot be tried.
+/// Returns the longest time without data; `None` if it cannot be tested here.
 fn silence_when_a_way_falls_silent() -> Option<Duration> {
     let space = Space::first()?;
     space.shell("ip link set lo up");

@@ -1,4 +1,4 @@
-//! A relay that runs, and those who use it.
+//! Running relay, and its clients and servers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,29 +12,29 @@ use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Seed;
 
-/// For whatever should happen at once.
+/// Time limit for everything that should happen at once.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// A relay that runs; ended with this.
+/// Running relay, which ends when dropped.
 pub(crate) struct Relay {
     child: Child,
-    /// Where it listens, as it says.
+    /// Addresses at which it listens, from its output.
     pub(crate) listening: Vec<String>,
     log: Arc<Mutex<String>>,
 }
 
 impl Relay {
-    /// `longhaul relay WORDS`, once it listens.
+    /// Starts `longhaul relay WORDS`, and waits until it listens.
     pub(crate) fn start(words: &[&str]) -> Self {
         Self::start_with(words, &[])
     }
 
-    /// The same with variables of the environment.
+    /// Starts the relay with environment variables.
     pub(crate) fn start_with(words: &[&str], variables: &[(&str, &Path)]) -> Self {
         Self::run(Command::new(longhaul()), words, variables)
     }
 
-    /// The same in a namespace, by a command that runs what stands behind it.
+    /// Starts the relay in a namespace, by a command that runs what follows it.
     pub(crate) fn start_in(mut enters: Command, words: &[&str]) -> Self {
         enters.arg(longhaul());
         Self::run(enters, words, &[])
@@ -43,10 +43,10 @@ impl Relay {
     fn run(mut command: Command, words: &[&str], variables: &[(&str, &Path)]) -> Self {
         command.arg("relay").args(words);
         let mut child = command
-            // Keys are those that a test names.
+            // Only keys that a test names are used.
             .env("XDG_CONFIG_HOME", "/nonexistent")
             .env("XDG_STATE_HOME", "/nonexistent")
-            // Nothing is remembered, not even by root.
+            // No path memory is stored, not even by root.
             .env("XDG_CACHE_HOME", "/dev/null")
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
@@ -65,7 +65,8 @@ impl Relay {
         });
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let mut listening = Vec::new();
-        // A relay of a file says where each of its own listens, and where it shows what goes on.
+        // A relay with a configuration file prints each listener's address, and that of its status
+        // page.
         let mut expected = match words.iter().position(|word| *word == "--config") {
             Some(at) => lines_of(&std::fs::read_to_string(words[at + 1]).unwrap()),
             None => 1,
@@ -76,14 +77,14 @@ impl Relay {
             let n = stdout.read_line(&mut line).unwrap();
             assert!(n > 0, "the relay ended: {}", log.lock().unwrap());
             let at = line.trim().trim_start_matches("listening at ").to_owned();
-            // A port alone is one of both families.
+            // A port alone means a listener for each address family.
             let port = at.rsplit_once(':').map_or("", |(_, port)| port);
             if words.iter().any(|word| *word == port || *word == "0") && listening.is_empty() {
                 expected += 1;
             }
             listening.push(at);
         }
-        // Somebody reads to the end, so that nobody is hindered from writing.
+        // The output is read to its end, so that the relay never blocks on it.
         thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
         Self {
             child,
@@ -92,7 +93,7 @@ impl Relay {
         }
     }
 
-    /// From a port that the system chooses to this listener.
+    /// Starts a relay from a port that the kernel chooses to this listener.
     pub(crate) fn to(flags: &[&str], listener: &TcpListener) -> Self {
         let to = listener.local_addr().unwrap().to_string();
         let words: Vec<&str> = flags.iter().copied().chain(["127.0.0.1:0", &to]).collect();
@@ -116,7 +117,7 @@ impl Relay {
         bounded(TcpStream::connect(self.address()).expect("the relay listens"))
     }
 
-    /// Both ends of a connection through it.
+    /// Returns both ends of a connection through the relay.
     pub(crate) fn pair(&self, listener: &TcpListener) -> (TcpStream, TcpStream) {
         let client = self.connect();
         (client, accept(listener))
@@ -126,7 +127,7 @@ impl Relay {
         self.log.lock().unwrap().clone()
     }
 
-    /// The log, once it has this.
+    /// Waits until the log contains this text, and returns the log.
     #[track_caller]
     pub(crate) fn says(&self, text: &str) -> String {
         let until = Instant::now() + SOON;
@@ -140,7 +141,7 @@ impl Relay {
         }
     }
 
-    /// Its exit code, once it ends.
+    /// Waits for the relay to end, and returns its exit code.
     #[track_caller]
     pub(crate) fn ends(&mut self) -> Option<i32> {
         let until = Instant::now() + SOON;
@@ -168,17 +169,18 @@ impl Drop for Relay {
     }
 }
 
-/// How many lines a relay of this file says as it starts, where each entrance is one address.
+/// Returns the number of lines that a relay with this configuration prints at its start, with one
+/// address for each listener.
 fn lines_of(file: &str) -> usize {
     file.matches("\nlisten =").count() + usize::from(file.contains("status ="))
 }
 
-/// A server of the tests' own.
+/// Returns a listener for the test's own server.
 pub(crate) fn server() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a port")
 }
 
-/// The next connection.
+/// Accepts the next connection.
 #[track_caller]
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
@@ -197,14 +199,14 @@ pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Nothing on it takes for ever.
+/// Sets time limits for reads and writes.
 pub(crate) fn bounded(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.set_write_timeout(Some(SOON)).unwrap();
     stream
 }
 
-/// Expects that it is broken, whatever comes before.
+/// Asserts that the connection is reset, after any data.
 #[track_caller]
 pub(crate) fn expect_reset(stream: &mut TcpStream) {
     let read = stream.read_to_end(&mut Vec::new());
@@ -212,7 +214,7 @@ pub(crate) fn expect_reset(stream: &mut TcpStream) {
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
 }
 
-/// Expects exactly this, and then the end.
+/// Asserts that exactly these bytes arrive, and then the end.
 #[track_caller]
 pub(crate) fn expect_all(stream: &mut TcpStream, expected: &[u8]) {
     let mut found = Vec::new();
@@ -225,7 +227,7 @@ pub(crate) fn expect_all(stream: &mut TcpStream, expected: &[u8]) {
     );
 }
 
-/// Sends so many bytes each way at once, and then both ends.
+/// Sends this many bytes each way at once, and then ends both streams.
 pub(crate) fn both_ways(client: &mut TcpStream, server: &mut TcpStream, bytes: usize) {
     let (there, back) = (Seed::new(1).bytes(bytes), Seed::new(2).bytes(bytes));
     thread::scope(|scope| {

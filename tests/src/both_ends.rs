@@ -1,4 +1,4 @@
-//! An sshd on whose PATH there is a longhaul, or something else of that name.
+//! sshd with a longhaul on its PATH, or another program of that name.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,7 +10,7 @@ use testkit::{DelayProxy, Outcome, PeerBuilder, Run};
 
 use crate::{Scene, longhaul};
 
-/// A server, its client, and the folder that stands first on the server's PATH.
+/// Server, its client, and the first folder on the server's PATH.
 #[derive(Debug)]
 pub struct BothEnds {
     /// Server and client.
@@ -19,18 +19,18 @@ pub struct BothEnds {
 }
 
 impl BothEnds {
-    /// With nothing of that name yet; None, after saying so, where there is no sshd, or the
-    /// program under test is scp.
+    /// Starts the server without longhaul on its PATH. Returns `None`, after reporting the skip, if
+    /// there is no sshd, or if the program under test is scp.
     pub fn start() -> Option<Self> {
         Self::with(|builder| builder)
     }
 
-    /// The same, with more in sshd_config.
+    /// Starts the server with additional sshd_config settings.
     pub fn with(more: impl FnOnce(PeerBuilder) -> PeerBuilder) -> Option<Self> {
         Self::with_all("", more)
     }
 
-    /// With a variable for what runs at the far end.
+    /// Starts the server with an environment variable for programs at the far end.
     pub fn with_environment(variable: &str) -> Option<Self> {
         Self::with_all(variable, |builder| builder)
     }
@@ -40,7 +40,7 @@ impl BothEnds {
         let path = format!("PATH={}:/usr/bin:/bin {variable}", bin.path().display());
         let builder = more(PeerBuilder::openssh())
             .option("SetEnv", path)
-            // Where paths begin is home, as it is for commands.
+            // Relative paths start in the home folder, as for commands.
             .option("Subsystem", "sftp internal-sftp");
         let scene = Scene::with(builder)?;
         if scene.client.is_scp() {
@@ -53,42 +53,42 @@ impl BothEnds {
         self.bin.path().join("longhaul")
     }
 
-    /// The longhaul under test is there.
+    /// Installs the longhaul under test.
     pub fn install(&self) {
         let real = longhaul();
         self.install_script(&format!("exec {} \"$@\"", real.display()));
     }
 
-    /// A script of this name is there.
+    /// Installs a script under the name longhaul.
     pub fn install_script(&self, script: &str) {
         let text = format!("#!/bin/sh\n{script}\n");
-        // Written beside it: what runs cannot be written to.
+        // Written to another file first: a running program cannot be overwritten.
         let new = self.bin.path().join("new");
         fs::write(&new, text).expect("our file");
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("our file");
         fs::rename(&new, self.program()).expect("our file");
     }
 
-    /// It is there no more.
+    /// Removes longhaul.
     pub fn uninstall(&self) {
         fs::remove_file(self.program()).expect("our file");
     }
 
-    /// The server is behind this path from now on, under the same name.
+    /// Makes the client reach the server through this proxy, under its existing name.
     pub fn behind(&mut self, path: &DelayProxy) {
         let dir = &mut self.scene.client.dir;
         dir.add_host_at("peer", &self.scene.peer, path.port());
-        // Its port is another, and so is what it is known by.
+        // The port has changed, and with it the name in known_hosts.
         dir.set("peer", "HostKeyAlias", "the-peer");
         dir.set("peer", "StrictHostKeyChecking", "accept-new");
     }
 
-    /// `cp --json FLAGS`.
+    /// Prepares `cp --json FLAGS`.
     pub fn cp(&self, flags: &[&str]) -> Run {
         self.scene.client.cp().arg("--json").args(flags)
     }
 
-    /// What sshd was asked to start: commands, and SFTP servers of its own.
+    /// Returns the number of commands and of SFTP servers that sshd has started.
     pub fn started(&self) -> (usize, usize) {
         let log = self.scene.peer.log();
         let count = |what: &str| log.matches(&format!("Starting session: {what}")).count();
@@ -96,20 +96,20 @@ impl BothEnds {
     }
 }
 
-/// The events of `--json`.
+/// Parses the events of `--json`.
 ///
 /// # Panics
-/// If they are none.
+/// Panics if a line is not JSON.
 pub fn events(outcome: &Outcome) -> Vec<Value> {
     let text = outcome.out();
     let lines = text.lines().map(serde_json::from_str);
     lines.collect::<Result<_, _>>().expect("JSON lines")
 }
 
-/// What the summary says of the far end.
+/// Returns what the summary says about the far end.
 ///
 /// # Panics
-/// If it says nothing.
+/// Panics if there is no summary with such a field.
 pub fn far_end(outcome: &Outcome) -> Value {
     let events = events(outcome);
     let summary = events.last().expect("a summary");

@@ -1,4 +1,4 @@
-//! Two facing relays: their keys, and their words.
+//! Two relays that form a pair: their keys, and their command lines.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -7,19 +7,19 @@ use std::thread;
 
 use crate::longhaul;
 
-/// Keys of both halves, and a third.
+/// Keys of both relays, and a third one.
 pub struct Keys {
     folder: tempfile::TempDir,
     prints: [String; 3],
 }
 
 impl Keys {
-    /// Has them made.
+    /// Creates the keys.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let prints = [0, 1, 2].map(|nth| {
             let file = folder.path().join(format!("key{nth}"));
-            // With nobody to let in it says whose key it has.
+            // Without an allowed key, the relay prints its own fingerprint.
             let output = Command::new(longhaul())
                 .args(["relay", "0", "9/pair", "--pair-key"])
                 .arg(file)
@@ -35,7 +35,7 @@ impl Keys {
         Self { folder, prints }
     }
 
-    /// The file of a key.
+    /// Returns the file of a key.
     pub fn file(&self, nth: usize) -> String {
         self.folder
             .path()
@@ -44,12 +44,12 @@ impl Keys {
             .to_string()
     }
 
-    /// Its fingerprint.
+    /// Returns the fingerprint of a key.
     pub fn print(&self, nth: usize) -> &str {
         &self.prints[nth]
     }
 
-    /// The words of a half with one key that lets another in.
+    /// Returns the arguments of a relay with one key that allows another.
     pub fn words(&self, own: usize, other: usize, rest: &[&str]) -> Vec<String> {
         let words = [
             "--pair-key",
@@ -61,12 +61,12 @@ impl Keys {
         all.map(|word| (*word).to_owned()).collect()
     }
 
-    /// The words of the half that answers, in front of `server`.
+    /// Returns the arguments of the relay that accepts stripes, in front of `server`.
     pub fn far(&self, listen: &str, server: &str, flags: &[&str]) -> Vec<String> {
         self.words(1, 0, &[&[listen, server], flags].concat())
     }
 
-    /// The words of the half that asks.
+    /// Returns the arguments of the relay that opens stripes.
     pub fn near(&self, far: &str, flags: &[&str]) -> Vec<String> {
         let far = format!("{far}/pair");
         self.words(0, 1, &[&["127.0.0.1:0", &far], flags].concat())
@@ -79,23 +79,23 @@ impl Default for Keys {
     }
 }
 
-/// A half that runs; ended with this.
+/// Running relay of a pair, which ends when dropped.
 #[derive(Debug)]
 pub struct Half {
-    /// The process.
+    /// Process of the relay.
     pub child: Child,
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: SocketAddr,
 }
 
 impl Half {
-    /// `longhaul relay WORDS`, once it listens.
+    /// Starts `longhaul relay WORDS`, and waits until it listens.
     pub fn start(words: &[String]) -> Self {
         let mut child = Command::new(longhaul())
             .arg("relay")
             .args(words)
             .env("XDG_CONFIG_HOME", "/nonexistent")
-            // What it learns of a path is not for the next one.
+            // Path memory is not shared between tests.
             .env("XDG_CACHE_HOME", "/dev/null")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

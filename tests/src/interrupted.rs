@@ -1,5 +1,5 @@
-//! Copies of a mixed tree that are interrupted at seeded random moments and begun again until
-//! they are whole.
+//! Copies of a mixed tree that are interrupted at seeded random moments, and repeated until
+//! complete.
 
 mod witness;
 
@@ -13,7 +13,7 @@ use testkit::{DelayProxy, PeerKind, Running, Seed};
 use crate::Scene;
 use witness::{Witness, files_below};
 
-/// What ends a run, or hinders it.
+/// Interruption of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interruption {
     /// SIGKILL of the client.
@@ -24,33 +24,33 @@ pub enum Interruption {
     KillServer,
     /// The connections are reset.
     Reset,
-    /// Nothing gets through for a while.
+    /// Nothing gets through for this time.
     Blackout(Duration),
 }
 
 impl Interruption {
-    /// What a run does not survive.
+    /// Reports if the interruption ends the run.
     fn is_end(self) -> bool {
         matches!(self, Self::Kill | Self::Interrupt)
     }
 }
 
-/// A tree, and the path it is copied over.
+/// Tree, and the path over which it is copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Large files.
+    /// Number of large files.
     pub large: u32,
-    /// Bytes of the largest; each has at least half of it.
+    /// Size of the largest file in bytes; each large one has at least half of it.
     pub size: u64,
-    /// Files of up to 20 kB.
+    /// Number of files of up to 20 kB.
     pub small: u32,
-    /// Bytes a second of a connection; None: as fast as this machine does it.
+    /// Rate of a connection in bytes per second; `None` is unlimited.
     pub rate: Option<u64>,
-    /// The round trip.
+    /// Round-trip time.
     pub rtt: Duration,
 }
 
-/// A tree, and its copies over a slow path.
+/// Tree, and its copies over a slow path.
 #[derive(Debug)]
 pub struct Interrupted {
     /// Server, client and files.
@@ -60,26 +60,26 @@ pub struct Interrupted {
     total: u64,
 }
 
-/// What came of one copy.
+/// Result of one copy.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Runs that it took.
+    /// Number of runs.
     pub runs: u32,
-    /// What it was interrupted by. Less than was asked for if it was whole before.
+    /// Interruptions that took place; fewer than planned if the copy was complete before.
     pub applied: Vec<Interruption>,
-    /// Bytes that crossed the path beyond those of the tree.
+    /// Bytes that crossed the path beyond the size of the tree.
     pub again: u64,
 }
 
-/// When to interrupt.
+/// Moment of an interruption.
 enum Moment {
-    /// So much has crossed the path.
+    /// This many bytes have crossed the path.
     Carried(u64),
     At(Instant),
 }
 
 impl Interrupted {
-    /// A tree made from `seed`, and a server behind a path.
+    /// Creates a tree from `seed`, and a server behind a path.
     pub fn new(seed: u64, up: bool, shape: Shape) -> Option<Self> {
         let mut scene = Scene::start(PeerKind::OpenSsh)?;
         let mut random = Seed::new(seed);
@@ -121,10 +121,10 @@ impl Interrupted {
         if self.up { Way::Up } else { Way::Down }
     }
 
-    /// Copies until it is whole, interrupting it each time at a random moment.
+    /// Copies until complete, and interrupts each run at a random moment.
     ///
     /// # Panics
-    /// If a final name has what is not its source's, or the copy does not come to an end.
+    /// Panics if a final name has other content than its source, or if the copy does not finish.
     #[track_caller]
     pub fn copies(&self, random: &mut Seed, interruptions: &[Interruption]) -> Tally {
         let (source, target) = (self.scene.path("from"), self.scene.path("at/to"));
@@ -163,17 +163,18 @@ impl Interrupted {
             let moved = self.proxy.carried(self.way()) - before;
             let last = tally.applied[before_this..].last();
             match outcome.code {
-                // A shell's background jobs ignore it, and what they start.
+                // Background jobs of a shell ignore SIGINT, and so do their children.
                 Some(0) if last == Some(&Interruption::Interrupt) && moved < self.total / 2 => {
                     panic!("SIGINT is ignored here: {outcome}");
                 }
                 Some(0) => break,
-                // One that had not begun has nothing to go on with.
+                // A copy that had not started has nothing to resume.
                 Some(130) if moved > 1 << 20 => {
                     assert!(outcome.err().contains("to go on"), "{outcome}");
                 }
                 Some(130 | 255) | None => {}
-                // What was refused when the server was killed may be a file's own failure.
+                // Requests that failed when the server was killed may count as failures of single
+                // files.
                 _ => assert!(
                     tally.applied.contains(&Interruption::KillServer),
                     "{tally:?}: {outcome}"
@@ -201,8 +202,8 @@ impl Interrupted {
         .spawn()
     }
 
-    /// Anywhere in what is to be carried, or, one in six, soon: the login and the first small
-    /// files are few bytes.
+    /// Returns a moment anywhere in the data, or, one time in six, soon after the start: the login
+    /// and the first small files take few bytes.
     fn moment(&self, random: &mut Seed, of: u64) -> Moment {
         if random.below(6) == 0 {
             return Moment::At(Instant::now() + Duration::from_millis(random.below(1200)));
@@ -228,10 +229,10 @@ impl Interrupted {
         }
     }
 
-    /// A copy that is whole leaves none.
+    /// Checks that a complete copy leaves no journal.
     ///
     /// # Panics
-    /// If it has.
+    /// Panics if there is a journal.
     #[track_caller]
     pub fn check_no_journal(&self) {
         let state = self.scene.client.dir.path().join("state/longhaul");
@@ -246,6 +247,6 @@ impl Interrupted {
 }
 
 fn kill(pid: u32) {
-    // One that has ended meanwhile is no failure.
+    // The process may have ended meanwhile.
     let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
 }

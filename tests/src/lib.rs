@@ -1,9 +1,9 @@
-//! What the tests of the whole program share: a client with its files, a server, and a place for
+//! Shared parts of the whole program's tests: a client with its files, a server, and a folder for
 //! the files between them.
 //!
-//! `LONGHAUL_BIN` names the program under test; without it, it is the `longhaul` beside the test
-//! binaries. `LONGHAUL_CLIENT=scp` runs the system's scp instead, which is how the tests
-//! themselves are tested: what scp cannot do is left out then.
+//! `LONGHAUL_BIN` names the program under test; the default is the `longhaul` beside the test
+//! binaries. `LONGHAUL_CLIENT=scp` runs the system's scp instead, which tests the tests themselves:
+//! what scp cannot do is left out then.
 
 pub mod both_ends;
 pub mod facing;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
 use testkit::{ClientDir, Outcome, Run};
 
-/// Which program is the client.
+/// Program that acts as the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Program {
     /// `longhaul cp`, by its path.
@@ -32,10 +32,10 @@ pub enum Program {
 }
 
 impl Program {
-    /// As the environment chooses it.
+    /// Returns the program that the environment selects.
     ///
     /// # Panics
-    /// If longhaul is not built.
+    /// Panics if longhaul is not built.
     pub fn under_test() -> Self {
         if std::env::var_os("LONGHAUL_CLIENT").is_some_and(|client| client == "scp") {
             return Self::Scp;
@@ -44,10 +44,10 @@ impl Program {
     }
 }
 
-/// The longhaul under test.
+/// Returns the path of the longhaul under test.
 ///
 /// # Panics
-/// If it is not built.
+/// Panics if it is not built.
 pub fn longhaul() -> PathBuf {
     if let Some(path) = std::env::var_os("LONGHAUL_BIN") {
         return path.into();
@@ -68,17 +68,17 @@ pub fn longhaul() -> PathBuf {
     path
 }
 
-/// A client and how it is run.
+/// Client with its files and its program.
 #[derive(Debug)]
 pub struct Client {
-    /// Its key, known_hosts and ssh_config.
+    /// Key, known_hosts and ssh_config.
     pub dir: ClientDir,
-    /// What it runs.
+    /// Program that it runs.
     pub program: Program,
 }
 
 impl Client {
-    /// The program under test with new files.
+    /// Creates a client with new files that runs the program under test.
     pub fn new() -> Self {
         Self {
             dir: ClientDir::new(),
@@ -86,12 +86,12 @@ impl Client {
         }
     }
 
-    /// Whether this is scp, of which less is asked.
+    /// Reports if the program is scp, from which less is required.
     pub fn is_scp(&self) -> bool {
         self.program == Program::Scp
     }
 
-    /// `longhaul cp -F ssh_config`, or the same with scp.
+    /// Prepares `longhaul cp -F ssh_config`, or scp with the same arguments.
     pub fn cp(&self) -> Run {
         let run = match &self.program {
             Program::Longhaul(path) => self.dir.run(path).arg("cp"),
@@ -100,8 +100,8 @@ impl Client {
         run.arg("-F").arg(self.dir.config())
     }
 
-    /// Expects success. scp fails where the server's channel ends without an exit status, as
-    /// paramiko's and asyncssh's do; an SFTP client has no use for one.
+    /// Asserts success. scp fails if the server's channel ends without an exit status, as
+    /// paramiko's and asyncssh's do; an SFTP client does not need one.
     #[track_caller]
     pub fn check_copied(&self, outcome: Outcome, kind: PeerKind) {
         let no_status = matches!(kind, PeerKind::Paramiko | PeerKind::Asyncssh);
@@ -111,7 +111,7 @@ impl Client {
         outcome.expect_code(0);
     }
 
-    /// Prompts may be asked, and are answered with `answer`.
+    /// Prepares a copy in which prompts are permitted and answered with `answer`.
     pub fn answering(&mut self, answer: &str) -> Run {
         self.dir.set_for_all("BatchMode", "no");
         self.dir.set_for_all("NumberOfPasswordPrompts", "1");
@@ -128,24 +128,24 @@ impl Default for Client {
     }
 }
 
-/// A server, a client that knows it as `peer`, and a folder for what they copy.
+/// Server, a client that knows it as `peer`, and a folder for the files.
 #[derive(Debug)]
 pub struct Scene {
     /// The client.
     pub client: Client,
     /// The server.
     pub peer: Peer,
-    /// For what they copy.
+    /// Folder for the files.
     pub scratch: TempDir,
 }
 
 impl Scene {
-    /// With a server of this kind; None, after saying so, where it is not installed.
+    /// Starts a server of this kind; `None`, after reporting the skip, if it is not installed.
     pub fn start(kind: PeerKind) -> Option<Self> {
         Self::with(PeerBuilder::new(kind))
     }
 
-    /// With this server, which is told to let the client in.
+    /// Starts this server, and authorizes the client.
     pub fn with(builder: PeerBuilder) -> Option<Self> {
         let mut client = Client::new();
         let peer = builder.authorize(&client.dir).start()?;
@@ -157,17 +157,17 @@ impl Scene {
         })
     }
 
-    /// A path in the folder for what is copied.
+    /// Returns a path in the folder for the files.
     pub fn path(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
 
-    /// The same path as an operand on the server, which has the same file system.
+    /// Returns a path in the folder as an operand on the server, which has the same file system.
     pub fn remote(&self, name: &str) -> OsString {
         remote("peer", &self.path(name))
     }
 
-    /// Waits for what the server's log says, which may come behind what its client does.
+    /// Waits for a text in the server's log, which may appear after the client has ended.
     #[track_caller]
     pub fn logs(&self, text: &str) {
         let until = Instant::now() + Duration::from_secs(20);
@@ -178,7 +178,7 @@ impl Scene {
         }
     }
 
-    /// The last line of the server's log that has this, once there is one.
+    /// Waits for a text in the server's log, and returns the last line with it.
     #[track_caller]
     pub fn logged(&self, text: &str) -> String {
         self.logs(text);
@@ -187,7 +187,7 @@ impl Scene {
         line.expect("it is there").to_owned()
     }
 
-    /// Copies `from` to `to` and expects success.
+    /// Copies `from` to `to`, and asserts success.
     #[track_caller]
     pub fn copies(&self, flags: &[&str], from: impl Into<OsString>, to: impl Into<OsString>) {
         let outcome = self
@@ -201,10 +201,10 @@ impl Scene {
     }
 }
 
-/// A folder for what is copied.
+/// Creates a folder for the files.
 ///
 /// # Panics
-/// If there is none to be had.
+/// Panics if the folder cannot be created.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
         .prefix("longhaul-files-")
@@ -212,22 +212,22 @@ pub fn scratch() -> TempDir {
         .expect("a temporary folder")
 }
 
-/// `host:path`.
+/// Returns the operand `host:path`.
 pub fn remote(host: &str, path: &Path) -> OsString {
     let mut operand = OsString::from(format!("{host}:"));
     operand.push(path);
     operand
 }
 
-/// The password that servers of the testkit accept.
+/// Returns the password that the testkit's servers accept.
 pub const fn password() -> &'static str {
     PASSWORD
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 ///
 /// # Panics
-/// If it cannot be listed.
+/// Panics if the folder cannot be listed.
 pub fn names_in(folder: &Path) -> Vec<OsString> {
     let mut names: Vec<_> = std::fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -237,14 +237,14 @@ pub fn names_in(folder: &Path) -> Vec<OsString> {
     names
 }
 
-/// Somewhere on loopback that answers nobody: its queue is full, and the kernel drops what comes.
+/// Listener on loopback that never answers: its queue is full, and the kernel drops further SYNs.
 pub struct Silent {
     listener: TcpListener,
     _waiting: Vec<TcpStream>,
 }
 
 impl Silent {
-    /// As long as it lives.
+    /// Starts the listener, which lasts until it is dropped.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         rustix::net::listen(&listener, 0).expect("our socket");
@@ -258,7 +258,7 @@ impl Silent {
         }
     }
 
-    /// Where it is.
+    /// Returns the port of the listener.
     pub fn port(&self) -> u16 {
         let address = self.listener.local_addr();
         address.expect("its address").port()

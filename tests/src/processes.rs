@@ -1,9 +1,9 @@
-//! Processes that a test has started or looks at.
+//! Processes that a test has started or examines.
 
 use std::fs;
 use std::process::Child;
 
-/// Clients that are ended, and waited for, with this.
+/// Client processes, which are killed and waited for when dropped.
 #[derive(Debug)]
 pub struct Clients(pub Vec<Child>);
 
@@ -16,8 +16,9 @@ impl Drop for Clients {
     }
 }
 
-/// Memory of the process in bytes: the sum of the lines of its smaps_rollup (proc(5)) that begin with
-/// `line`, as "Private_", what no other process has; 0 where there is no such process.
+/// Returns memory of a process in bytes: the sum of the lines of its smaps_rollup (proc(5)) that
+/// begin with `line`, such as "Private_" for memory that no other process shares; 0 if the process
+/// does not exist.
 pub fn memory(pid: u32, line: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let lines = rollup.lines().filter(|found| found.starts_with(line));

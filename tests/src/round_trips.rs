@@ -1,9 +1,9 @@
-//! How many round trips a small file takes, against the real sshd behind a long path.
+//! Measures the round trips of a small file with the real sshd behind a long path.
 //!
-//! A file is copied with a path of no length and with a long one. The difference, divided by the
-//! round trip, is the number of round trips, with the processors' time for the key exchange left
-//! out of it. To what is measured from the proxy's accept() until the file stands under its final
-//! name are added the round trip of connect(), and half of one for the way back of the answer.
+//! A file is copied over a path without delay and over a long one. The difference divided by the
+//! round-trip time is the number of round trips, without the processor time of the key exchange.
+//! Measured is the time from the proxy's accept() until the file has its final name; added are the
+//! round trip of connect(), and half of one for the way back of the answer.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,40 +13,40 @@ use testkit::DelayProxy;
 
 use crate::Scene;
 
-/// The long path's round trip: long beside what a busy machine adds to a run.
+/// Round-trip time of the long path: long compared to the delays of a busy machine.
 pub const RTT: Duration = Duration::from_millis(200);
 
-/// What the client may know before it connects.
+/// Knowledge of the client before it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// Neither the host's key nor anything else.
+    /// Nothing, not even the host's key.
     Nothing,
-    /// Whatever earlier runs left.
+    /// Everything that earlier runs have left.
     EarlierRuns,
 }
 
-/// The round trips of copying the scene's `file` to the server.
+/// Measures the round trips of copying the scene's `file` to the server.
 ///
 /// # Panics
-/// If a copy fails.
+/// Panics if a copy fails.
 pub fn measure(scene: &mut Scene, before: Before) -> f64 {
     measure_to(scene, before, f64::INFINITY)
 }
 
-/// The same; while it is more than `bar`, with a path five times as long, twice if need be, beside
-/// which a busy machine's own delays are a fifth: what they add to the runs of one path and not of
-/// the other looks like a round trip.
+/// Measures the round trips; if the result is above `bar`, measures again with a path five times as
+/// long, up to twice. The delays of a busy machine, which look like round trips if they affect only
+/// one of the two paths, then count a fifth.
 ///
 /// # Panics
-/// If a copy fails.
+/// Panics if a copy fails.
 pub fn measure_to(scene: &mut Scene, before: Before, bar: f64) -> f64 {
     measure_with(scene, before, bar, &[])
 }
 
-/// The same, with these flags.
+/// Measures as [`measure_to`] does, with these flags.
 ///
 /// # Panics
-/// If a copy fails.
+/// Panics if a copy fails.
 pub fn measure_with(scene: &mut Scene, before: Before, bar: f64, flags: &[&str]) -> f64 {
     let mut round_trips = f64::INFINITY;
     for rtt in [RTT, 5 * RTT, 5 * RTT] {
@@ -65,7 +65,8 @@ pub fn measure_with(scene: &mut Scene, before: Before, bar: f64, flags: &[&str])
     round_trips
 }
 
-/// From accept() to the final name; with scp, which writes under it, to the program's end.
+/// Measures the time from accept() to the final name; for scp, which writes under that name, to the
+/// program's end.
 fn once(scene: &mut Scene, rtt: Duration, before: Before, flags: &[&str]) -> Duration {
     let proxy = DelayProxy::to(scene.peer.addr())
         .rtt(rtt)
@@ -75,7 +76,7 @@ fn once(scene: &mut Scene, rtt: Duration, before: Before, flags: &[&str]) -> Dur
         .client
         .dir
         .add_host_at("peer", &scene.peer, proxy.port());
-    // Every proxy has a port of its own; what the client remembers must be under one name.
+    // Every proxy has a port of its own; the alias keeps the host memory under one name.
     scene.client.dir.set("peer", "HostKeyAlias", "the-peer");
     if before == Before::Nothing {
         let cache: PathBuf = scene.client.dir.path().join("cache");

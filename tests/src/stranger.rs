@@ -1,4 +1,4 @@
-//! A client that says what it wants to, and when: the engine's transport, and nothing above it.
+//! Client that sends any message at any time: longhaul's SSH transport without the layers above it.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,20 +14,20 @@ use ssh::msg::{ServiceRequest, UserauthRequest, UserauthSuccess};
 use ssh::transport::{Guess, Proposal, Transport, TransportConfig, TransportEvent};
 use wire::{Field as _, PacketBuf, Rest};
 
-/// How long it waits for the server.
+/// Time limit for answers of the server.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why there is nothing more to be heard.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub enum End {
-    /// The server has said so, or has said what it should not.
+    /// The server has disconnected with a message, or violated the protocol.
     Ssh(ssh::Error),
     /// The socket has ended.
     Socket(io::Error),
 }
 
 impl End {
-    /// What the server has said for a farewell; nothing if it has gone without.
+    /// Returns the server's disconnect message; empty if it sent none.
     pub fn words(&self) -> &str {
         match self {
             Self::Ssh(ssh::Error::Disconnected { description, .. }) => description,
@@ -48,21 +48,21 @@ impl From<io::Error> for End {
     }
 }
 
-/// A connection of such a client.
+/// Connection of such a client.
 pub struct Stranger {
-    /// Its socket.
+    /// Socket of the connection.
     pub stream: TcpStream,
-    /// Its keys.
+    /// Transport with its keys.
     pub transport: Transport,
     received: BytesMut,
     key: PrivateKey,
 }
 
 impl Stranger {
-    /// Connects to a port of loopback and waits for the first keys.
+    /// Connects to a loopback port, and completes the first key exchange.
     ///
     /// # Errors
-    /// The server has hung up.
+    /// Returns an error if the server has disconnected.
     pub fn connect(port: u16) -> Result<Self, End> {
         let names = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
         let config = TransportConfig {
@@ -97,7 +97,7 @@ impl Stranger {
         Ok(new)
     }
 
-    /// The line of authorized_keys that lets it in.
+    /// Returns the line of authorized_keys for the client's key.
     pub fn public_line() -> String {
         let key = PrivateKey::from_ed25519_seed(&[21; 32]).expect("a key");
         format!("ssh-ed25519 {}\n", STANDARD.encode(key.public_blob()))
@@ -106,10 +106,10 @@ impl Stranger {
     /// Logs in.
     ///
     /// # Errors
-    /// The server has hung up.
+    /// Returns an error if the server has disconnected.
     ///
     /// # Panics
-    /// If it is refused.
+    /// Panics if the login is refused.
     pub fn log_in(&mut self, user: &str) -> Result<(), End> {
         let service = ServiceRequest {
             name: b"ssh-userauth",
@@ -135,18 +135,18 @@ impl Stranger {
         Ok(())
     }
 
-    /// Sends a message, whether or not it may.
+    /// Sends a message, allowed or not.
     ///
     /// # Errors
-    /// The server has hung up.
+    /// Returns an error if the server has disconnected.
     pub fn say(&mut self, payload: &[u8]) -> Result<(), End> {
         self.say_often(payload, 1)
     }
 
-    /// Sends it again and again, and all of it at once.
+    /// Sends a message `times` times at once.
     ///
     /// # Errors
-    /// The server has hung up.
+    /// Returns an error if the server has disconnected.
     pub fn say_often(&mut self, payload: &[u8], times: usize) -> Result<(), End> {
         for _ in 0..times {
             self.transport.send(PacketBuf::from_payload(payload))?;
@@ -154,19 +154,19 @@ impl Stranger {
         self.flush()
     }
 
-    /// Writes what is to be written.
+    /// Writes the pending output.
     ///
     /// # Errors
-    /// The server has hung up.
+    /// Returns an error if the server has disconnected.
     pub fn flush(&mut self) -> Result<(), End> {
         let all = self.output()?;
         Ok(self.stream.write_all(&all)?)
     }
 
-    /// What is to be written, which the caller writes.
+    /// Returns the pending output for the caller to write.
     ///
     /// # Errors
-    /// It has lost its keys.
+    /// Returns an error if the transport has failed.
     pub fn output(&mut self) -> Result<Vec<u8>, End> {
         let mut all = Vec::new();
         while let Some(output) = self.transport.poll_output() {
@@ -175,10 +175,10 @@ impl Stranger {
         Ok(all)
     }
 
-    /// The next message for a layer above the transport.
+    /// Returns the next message for a layer above the transport.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the connection ends before one arrives.
     pub fn hear(&mut self) -> Result<Bytes, End> {
         loop {
             if let Some(payload) = self.take()? {
@@ -189,29 +189,30 @@ impl Stranger {
         }
     }
 
-    /// Sends it so often, and hears what there is to be heard meanwhile, until the server hangs up.
+    /// Sends a message `times` times, and reads the answers meanwhile, until the server
+    /// disconnects.
     ///
     /// # Errors
-    /// Not before all of it was to be sent.
+    /// Returns an error if the transport fails before everything was queued.
     ///
     /// # Panics
-    /// If it does not.
+    /// Panics if the server does not disconnect.
     pub fn flood(mut self, payload: &[u8], times: usize) -> Result<End, End> {
         for _ in 0..times {
             self.transport.send(PacketBuf::from_payload(payload))?;
         }
         let (all, mut stream) = (self.output()?, self.stream.try_clone()?);
         Ok(std::thread::scope(|scope| {
-            // It may hang up before it has read all of it.
+            // The server may disconnect before it has read everything.
             scope.spawn(move || stream.write_all(&all));
             self.end()
         }))
     }
 
-    /// Why the server hangs up, within a time.
+    /// Waits for the server to disconnect, and returns the reason.
     ///
     /// # Panics
-    /// If it does not.
+    /// Panics if the server does not disconnect within the time limit.
     pub fn end(mut self) -> End {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -243,7 +244,7 @@ impl Stranger {
     /// Reads once from the socket.
     ///
     /// # Errors
-    /// There is nothing more, or too late.
+    /// Returns an error at the end of the stream, or after the time limit.
     pub fn read(&mut self) -> Result<(), End> {
         let mut segment = [0; 32 << 10];
         let n = self.stream.read(&mut segment)?;
@@ -252,7 +253,7 @@ impl Stranger {
         }
         self.received.extend_from_slice(&segment[..n]);
         if !self.transport.may_send() {
-            // Nothing above the transport comes in a key exchange.
+            // No message for the layers above arrives during a key exchange.
             self.take()?;
         }
         Ok(())

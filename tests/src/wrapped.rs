@@ -1,4 +1,4 @@
-//! Programs under `longhaul wrap`, and a server on loopback that they connect to.
+//! Programs under `longhaul wrap`, and a server on loopback to which they connect.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,22 +11,22 @@ use testkit::{Run, missing};
 
 use crate::longhaul;
 
-/// A server that sends back what it gets.
+/// Server that echoes what it receives.
 pub struct Echo {
-    /// Its port on 127.0.0.1.
+    /// Port on 127.0.0.1.
     pub port: u16,
-    /// Bytes that each connection has brought, by the order in which they came.
+    /// Bytes that each connection has sent, in the order of the connections.
     got: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Echo {
-    /// Until the process ends.
+    /// Starts the server, which runs until the process ends.
     ///
     /// # Panics
-    /// If there is no port.
+    /// Panics if no port is available.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        // Many connect at once, and nobody should wait a second for a second SYN.
+        // Many clients connect at once, and none should wait a second for a retransmitted SYN.
         rustix::net::listen(&listener, 4096).expect("our socket");
         let port = listener.local_addr().expect("its address").port();
         let got = Arc::new(Mutex::new(Vec::new()));
@@ -43,10 +43,10 @@ impl Echo {
         Self { port, got }
     }
 
-    /// How many have connected.
+    /// Returns the number of connections so far.
     ///
     /// # Panics
-    /// If the server has.
+    /// Panics if the server has panicked.
     pub fn connections(&self) -> usize {
         self.got.lock().expect("no panic").len()
     }
@@ -62,18 +62,18 @@ fn echo(mut stream: TcpStream, mut got: impl FnMut(u64)) {
     }
 }
 
-/// The program in tests/wrap/probe.c, compiled; `None`, having said so, without a compiler.
+/// Compiles tests/wrap/probe.c; `None`, after reporting the skip, without a compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// Panics if it does not compile.
 pub fn probe(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     probe_by("cc", folder, flags)
 }
 
-/// The same by this compiler.
+/// Compiles tests/wrap/probe.c with this compiler.
 ///
 /// # Panics
-/// If it does not compile.
+/// Panics if it does not compile.
 pub fn probe_by(compiler: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     if missing::find_program(compiler).is_none() {
         missing::skip(compiler, "run scripts/setup-tests.sh");
@@ -88,39 +88,39 @@ pub fn probe_by(compiler: &str, folder: &Path, flags: &[&str]) -> Option<PathBuf
     Some(program)
 }
 
-/// A place for the library and for what is reported.
+/// Folder for the library and for reports.
 pub struct Wrapping {
-    /// Its folder.
+    /// Path of the folder.
     pub folder: TempDir,
 }
 
 impl Wrapping {
-    /// With nothing in it.
+    /// Creates an empty folder.
     ///
     /// # Panics
-    /// If there is no folder to be had.
+    /// Panics if the folder cannot be created.
     pub fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a folder"),
         }
     }
 
-    /// `longhaul wrap FLAGS`.
+    /// Prepares `longhaul wrap FLAGS`.
     pub fn run(&self, flags: &[&str]) -> Run {
         let run = Run::new(longhaul()).arg("wrap").args(flags);
         run.env("XDG_CACHE_HOME", self.folder.path().join("cache"))
     }
 
-    /// The flag that has reports written, and where.
+    /// Returns the flag that requests reports, and their file.
     pub fn report(&self) -> (String, PathBuf) {
         let file = self.folder.path().join("report");
         (format!("--report={}", file.display()), file)
     }
 
-    /// What was reported since the last time.
+    /// Returns the reports since the last call.
     ///
     /// # Panics
-    /// If a line is not JSON.
+    /// Panics if a line is not JSON.
     pub fn reported(&self) -> Vec<serde_json::Value> {
         let (_, file) = self.report();
         let text = std::fs::read_to_string(&file).unwrap_or_default();

@@ -1,12 +1,13 @@
-//! A socketpair in the place of a socket, and this process beside it that carries the bytes.
+//! Filtered connections: a socketpair replaces the socket, and the helper process beside the
+//! program carries the bytes.
 
 use std::time::Duration;
 
 use longhaul_tests::wrapped::{Echo, Wrapping, probe};
 use testkit::{Run, missing};
 
-/// What programs ask of a socket is answered as it is without it, whether they wait for their
-/// connection or have registered it with epoll before.
+/// Programs get the answers of the real connection for socket calls, both blocking ones and those
+/// that use epoll before connecting.
 #[test]
 fn programs_see_the_connection_and_not_the_pair() {
     let wrapping = Wrapping::new();
@@ -50,7 +51,7 @@ fn programs_see_the_connection_and_not_the_pair() {
     }
 }
 
-/// What is tuned is the socket of the network.
+/// Options are set on the network socket, not on the socketpair.
 #[test]
 fn a_filtered_connection_is_tuned_all_the_same() {
     let wrapping = Wrapping::new();
@@ -71,7 +72,7 @@ fn a_filtered_connection_is_tuned_all_the_same() {
     assert_eq!((&line["dscp"], &line["kept_off"]), (&18.into(), &1.into()));
     assert_eq!(line["tcp"]["sent"], 2, "{line}");
     assert_eq!(line["peer"], format!("127.0.0.1:{}", echo.port));
-    // What the rule does not name is not filtered.
+    // Connections that the rule does not match are not filtered.
     let run = wrapping.run(&["--filter", "192.0.2.0/24", &report]);
     let run = run.arg(&probe).args(["mark", &echo.port.to_string()]);
     run.run().expect_code(0);
@@ -99,7 +100,7 @@ fn the_report_says_who_waited_for_whom() {
     ]);
 }
 
-/// Where nobody carries, because the process beside it is gone, programs connect as they are.
+/// Without the helper process, programs connect directly.
 #[test]
 fn without_the_process_beside_it_a_program_is_not_filtered() {
     let wrapping = Wrapping::new();
@@ -159,7 +160,7 @@ fn curl_python_and_node_are_filtered() {
     }
 }
 
-/// Sends five million bytes and counts what comes back.
+/// Returns a Python program that sends five million bytes and counts those that come back.
 pub(crate) fn asyncio(port: u16) -> String {
     format!(
         "import asyncio\n\
@@ -171,7 +172,7 @@ pub(crate) fn asyncio(port: u16) -> String {
     )
 }
 
-/// The same.
+/// Returns a Node.js program that sends five million bytes and counts those that come back.
 pub(crate) fn node(port: u16) -> String {
     format!(
         "const s = require('net').connect({port}, '127.0.0.1'); let n = 0;\n\

@@ -1,4 +1,4 @@
-//! The library itself: what it asks of the system, where it lies, and how it is found.
+//! The preloaded library itself: its requirements, its place, and how it is found.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,8 @@ fn path(wrapping: &Wrapping) -> String {
     outcome.out().trim().to_owned()
 }
 
-/// It names no library and no version of a symbol: any glibc has what it calls, and musl too.
+/// The library names no other library and no symbol version: any glibc has the functions that it
+/// calls, and musl too.
 #[test]
 fn it_asks_for_no_library_and_no_version() {
     let wrapping = Wrapping::new();
@@ -40,7 +41,8 @@ fn it_asks_for_no_library_and_no_version() {
     let asked: Vec<_> = asked
         .filter_map(|line| line.split_whitespace().last())
         .collect();
-    // All of glibc 2.17 (clock_gettime moved into it then); the three behind `dlsym` are weak.
+    // All of these are in glibc 2.17 (which got clock_gettime); the three around `dlsym` are weak
+    // references.
     let known = [
         "__errno_location",
         "__libc_dlopen_mode",
@@ -144,7 +146,7 @@ fn a_library_that_is_not_there_runs_nothing() {
     assert_eq!(outcome.out(), "");
     outcome.expect_err(&["LONGHAUL_WRAP_LIB", "/no/such.so", "No such file"]);
     if missing::can_unshare_mounts() {
-        // Without HOME the password file says where the home is.
+        // Without HOME, the password file names the home folder.
         let script = missing::NO_PASSWORD_FILE;
         let run = Run::new("unshare").args(["--mount", "--propagation", "private"]);
         let run = run.args(["sh", "-c", script, "sh"]).arg(longhaul());

@@ -1,4 +1,4 @@
-//! `longhaul wrap`: programs behave as without it, and what is refused is said.
+//! `longhaul wrap`: programs behave as without it, and refusals are reported.
 
 mod filtered;
 mod library;

@@ -1,4 +1,4 @@
-//! Over an emulated path: what is far is tuned, and what is near is not.
+//! `longhaul wrap` over an emulated path: far connections are tuned, and near ones are not.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use longhaul_tests::longhaul;
 use longhaul_tests::wrapped::Wrapping;
 use testkit::{Run, missing};
 
-/// `scp -o IPQoS=cs1` of 6 MB in a lab with these flags: what its connection did.
+/// Runs `scp -o IPQoS=cs1` of 6 MB in a lab with these flags, and returns the report of its
+/// connection.
 fn copied(lab: &[&str], wrap: &[&str]) -> Option<serde_json::Value> {
     for program in ["scp", "sshd"] {
         if missing::find_program(program).is_none() {

@@ -1,5 +1,5 @@
-//! What programs do with sockets that a library before them could get wrong (probe.c), each run as
-//! it is and wrapped, with the same words at the end.
+//! Socket operations that a preloaded library could break (probe.c), each run plain and wrapped,
+//! with equal results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn whatever_a_program_does_with_its_sockets_comes_to_the_same() {
     }
 }
 
-/// Of the probe: those that come to the same whatever is done.
+/// Modes of the probe whose result is independent of the options.
 const MODES: &[&str] = &[
     "wrong",
     "nonblocking",
@@ -78,7 +78,7 @@ const MODES: &[&str] = &[
     "endings",
 ];
 
-/// musl's loader and its functions in place of glibc's.
+/// With musl's loader and functions instead of glibc's.
 #[test]
 fn with_musl_too() {
     let Some(probe) = Probe::by("musl-gcc", &[]) else {
@@ -103,8 +103,8 @@ fn with_musl_too() {
     assert!(reported.len() > 100, "{}", reported.len());
 }
 
-/// Address sanitizer insists on being the first library, and has functions before the C library's of
-/// its own.
+/// Address sanitizer must be the first library, and has functions of its own in front of the C
+/// library's.
 #[test]
 fn with_address_sanitizer_too() {
     let Some(probe) = Probe::by("cc", &["-fsanitize=address"]) else {
@@ -138,7 +138,8 @@ fn a_connection_of_this_machine_keeps_its_mark_and_always_takes_it() {
     assert_eq!(off.out(), "32 72\n");
 }
 
-/// The children of vfork() run in the memory of their parent: what they close is not the parent's.
+/// Children of vfork() run in their parent's memory: descriptors that they close stay open in the
+/// parent.
 #[test]
 fn what_a_child_of_vfork_closes_is_still_watched_by_its_parent() {
     let Some(probe) = Probe::new() else {
@@ -177,7 +178,7 @@ fn a_report_has_a_line_for_each_connection() {
     assert!(waits["longest_us"].as_u64() >= Some(40_000), "{lines:?}");
     assert_eq!(lines[0]["changed"], serde_json::json!([]));
 
-    // 8 threads with 200 connections, each under two numbers, and one line for each connection.
+    // 8 threads with 200 connections, each under two descriptors, and one line for each connection.
     probe.wrapped(&[&report], "threads");
     let lines = probe.wrapping.reported();
     assert_eq!(lines.len(), 1600);

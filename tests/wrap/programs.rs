@@ -1,4 +1,4 @@
-//! Real programs, wrapped: they do what they do without it.
+//! Real programs behave as without `longhaul wrap`.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn have(program: &str) -> bool {
     there
 }
 
-/// `longhaul wrap --always --report=FILE`: whatever can be done is.
+/// Prepares `longhaul wrap --always --report=FILE`, which applies everything that is possible.
 fn wrapped(wrapping: &Wrapping) -> Run {
     let (report, _) = wrapping.report();
     wrapping.run(&["--always", &report])
@@ -47,7 +47,7 @@ fn ssh_scp_sftp_and_rsync() {
     copied("down", run.arg(scene.path("down")).run());
     let batch = format!("get {} {}\n", file.display(), scene.path("got").display());
     copied("got", openssh("sftp").arg("peer").stdin(batch).run());
-    // ssh marks its packets once it has logged in; that is kept off.
+    // ssh marks its packets after the login; that is prevented.
     for line in wrapping.reported() {
         assert_eq!(line["program"], "ssh");
         assert!(line["kept_off"].as_u64() >= Some(1), "{line}");
@@ -116,7 +116,7 @@ fn iperf3() {
         .run()
         .expect_code(0);
     server.wait().expect_code(0);
-    // It closes its sockets with bytes that nobody waits for any more: what was received counts.
+    // iperf3 closes its sockets with unread bytes: only received bytes count.
     let told: serde_json::Value = serde_json::from_str(&told.out()).expect("its JSON");
     let received = told["end"]["sum_received"]["bytes"].as_u64();
     let received = received.expect("bytes that were received");
@@ -188,7 +188,8 @@ fn node() {
     assert_eq!(outcome.out(), "3000000\nbye\n");
 }
 
-/// Its own tests, as many as end soon; those that fail without the library too are its own affair.
+/// Runs Python's own socket tests that end soon; tests that also fail without the library are
+/// ignored.
 #[test]
 fn pythons_tests_of_sockets() {
     if !have("python3") {

@@ -1,4 +1,4 @@
-//! What cannot be wrapped, and what makes no sense: one sentence, and nothing is run.
+//! Programs that cannot be wrapped, and invalid arguments: one error, and nothing is run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -39,7 +39,7 @@ fn a_static_program_is_not_run() {
         .run()
         .expect_code(1);
     assert!(outcome.out().contains("statically"), "{outcome}");
-    // A script is what its interpreter is.
+    // A script is as its interpreter.
     let script = folder.join("script");
     write_program(&script, format!("#!{name} refused\n").as_bytes());
     let outcome = wrapping.run(&["--check"]).arg(&script).run().expect_code(1);
@@ -63,7 +63,8 @@ fn a_program_of_gos_is_not_run() {
     one_sentence(run.run(), 126, &["Go", "longhaul dial"]);
 }
 
-/// Where another linker has linked it, its own note stands in front of Go's, or there is none of Go's.
+/// Go programs are recognized independent of the linker: another linker puts its own note before
+/// Go's, or omits Go's.
 #[test]
 fn a_program_of_gos_is_known_whoever_has_linked_it() {
     let Some(go) = missing::find_program("go") else {
@@ -72,7 +73,7 @@ fn a_program_of_gos_is_known_whoever_has_linked_it() {
     };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("main.go");
-    // The resolver of the C library: linked dynamically.
+    // cgo links the program dynamically.
     let text = "package main\n\n// #include <stdlib.h>\nimport \"C\"\n\nfunc main() { C.abs(1) }\n";
     fs::write(&source, text).unwrap();
     for (name, flags) in [
@@ -180,7 +181,7 @@ fn the_exit_status_is_the_programs() {
     }
     let run = wrapping.run(&["--report"]).args(["sh", "-c", "kill -9 $$"]);
     run.run().expect_code(137);
-    // What is sent to the one that waits reaches the program.
+    // A signal to the waiting longhaul reaches the program.
     let run = wrapping.run(&["--report", "sh", "-c"]);
     let text = "trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.1; done";
     run.arg(text).run().expect_code(5);

@@ -1,4 +1,4 @@
-//! Connections that a rule leads elsewhere.
+//! Connections that a rule of `longhaul wrap` redirects.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use testkit::{Run, missing};
 
 use crate::filtered::{asyncio, node};
 
-/// `longhaul relay` to a port of this machine; ended with this.
+/// `longhaul relay` to a port of this machine, which ends when dropped.
 struct Relay(Child, u16);
 
 impl Relay {
@@ -41,7 +41,7 @@ impl Drop for Relay {
     }
 }
 
-/// Nobody is at the port that the program names: without the rule it would be refused.
+/// Nothing listens at the port that the program names: without the rule it would be refused.
 #[test]
 fn a_connection_goes_to_the_relay_of_its_rule() {
     let wrapping = Wrapping::new();
@@ -82,7 +82,7 @@ fn where_no_relay_listens_the_connection_is_made_without_it() {
         let run = run.args([mode, &echo.port.to_string()]).arg(&file);
         run.run().expect_code(0);
     }
-    // And where nobody listens at all, the answer is the one without a rule.
+    // If nothing listens at all, the result is that without a rule.
     let plain = Run::new(&probe).args(["refused", &free.to_string()]).run();
     let run = wrapping.run(&["--route", &route]).arg(&probe);
     let wrapped = run.args(["refused", &free.to_string()]).run();
@@ -100,7 +100,7 @@ fn curl_and_python_go_by_a_relay() {
         let url = format!("telnet://127.0.0.1:{free}");
         let run = wrapping.run(&["--route", &route, &report]);
         let run = run.args(["curl", "-s", "-m", "2", &url]).stdin("hello\n");
-        // It stays for more until its time is up.
+        // curl waits for more data until its time limit.
         assert_eq!(run.run().out(), "hello\n");
     }
     if missing::find_program("python3").is_some() {
@@ -143,14 +143,14 @@ fn a_socket_that_waits_goes_by_a_socks_proxy() {
     };
     let (_, lines) = run("ways", echo.port);
     assert_eq!(lines[0]["via"], format!("127.0.0.1:{}", proxy.1));
-    // One that does not wait is led there by the process beside the program.
+    // A non-blocking connection is handled by the helper process.
     for mode in ["nonblocking", "epolled"] {
         let (_, lines) = run(mode, echo.port);
         assert_eq!(lines[0]["via"], format!("127.0.0.1:{}", proxy.1));
         assert_eq!(lines[0]["carried"]["by"], "socks", "{lines:?}");
         assert_eq!(lines[0]["tcp"]["sent"], 5, "{lines:?}");
     }
-    // What the proxy refuses is tried without it, and refused as it would have been.
+    // If the proxy refuses, the connection is tried without it, and refused as it would have been.
     assert_eq!(run("refused", free()).0, "-1 111\n");
     let other = Echo::start();
     let (_, lines) = run("ways", other.port);
@@ -160,7 +160,7 @@ fn a_socket_that_waits_goes_by_a_socks_proxy() {
     assert_eq!(lines[0]["carried"]["by"], "direct");
 }
 
-/// Without the process beside it, as where only the library is loaded, it goes by itself.
+/// Without the helper process, as if only the library is loaded, the connection is made directly.
 #[test]
 fn a_socket_that_does_not_wait_needs_somebody_for_a_socks_proxy() {
     let wrapping = Wrapping::new();

@@ -1,71 +1,71 @@
-//! What a relay and the half of a pair that it has started over ssh say to each other, on that
-//! half's standard streams: docs/PROTOCOL.md, "A half that is started".
+//! Control protocol between a relay and the peer relay that it has started over ssh, on that
+//! process's standard streams; see docs/PROTOCOL.md, "A half that is started".
 //!
-//! Legs that cannot go by TCP of their own are carried here too, each with a number. There is no
-//! window for one of them: both halves always read what comes for a leg.
+//! Stripes that cannot use a TCP connection of their own are carried here too, each under a number.
+//! They have no flow control of their own: both relays always read what comes for a stripe.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 use crate::PairError;
 
-/// The version of what follows the marker.
+/// Version of the control protocol.
 pub const CONTROL: u32 = 1;
-/// The line behind which the half begins; the version follows it, and the end of the line.
+/// Marker line that the started relay prints first, followed by the version and a line feed.
 const MARKER: &[u8] = b"\nlonghaul-half ";
-/// What a login may say before that (a motd, what a shell's files print).
+/// Maximum output before the marker in bytes, such as a motd or output of shell startup files.
 const MOST_NOISE: usize = 64 << 10;
-/// Bytes of a leg in one message: short, so that legs take turns on a slow path.
+/// Maximum bytes of a stripe in one message; short, so that stripes take turns on a slow path.
 pub const MOST_CARRIED: usize = 16 << 10;
-/// The longest message.
+/// Maximum length of a message in bytes.
 const LONGEST: usize = MOST_CARRIED + 16;
-/// The longest text in a message.
+/// Maximum length of a text in a message in bytes.
 const LONGEST_TEXT: usize = 1024;
-/// Keys in a message at most.
+/// Maximum number of keys in a message.
 const MOST_KEYS: usize = 8;
 
-/// What is said.
+/// Message of the control protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// The half is there.
+    /// The started relay reports itself.
     Here {
-        /// Its version.
+        /// Version of its software.
         software: String,
-        /// The fingerprint of its key.
+        /// Fingerprint of its key.
         key: String,
     },
-    /// What it is to do; said once.
+    /// Configuration for the started relay; sent once.
     Begin(StartHalf),
-    /// It takes legs, at this port of the address that the login went to; 0 where only those that
-    /// are carried here.
+    /// The started relay accepts stripes at this port of the address that the login went to; 0 if
+    /// stripes can only be carried here.
     Listens(u16),
-    /// It cannot, and why.
+    /// The started relay cannot work; the reason.
     Failed(String),
-    /// Whoever says it is there. The half answers with the same.
+    /// Keepalive. The started relay replies with the same message.
     Alive,
-    /// A leg begins.
+    /// Opens a stripe.
     Open(u32),
-    /// Bytes of a leg: 1 to [`MOST_CARRIED`].
+    /// Bytes of a stripe: 1 to [`MOST_CARRIED`].
     Carried(u32, Bytes),
-    /// A leg is gone, for whoever hears it too.
+    /// A stripe is closed, in both directions.
     Gone(u32),
 }
 
-/// What a half is to do.
+/// Configuration for a started relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartHalf {
-    /// Fingerprints of those whose legs it takes.
+    /// Fingerprints of the keys from which it accepts stripes.
     pub allow: Vec<String>,
-    /// Where it leads, as an operand of `longhaul relay`.
+    /// Target, as an operand of `longhaul relay`.
     pub target: String,
-    /// The fingerprint of the half that the target is; empty where it is none.
+    /// Fingerprint of the target if that is a peer relay; empty otherwise.
     pub target_key: String,
-    /// Of each direction of a connection it holds so many bytes at most.
+    /// Maximum buffer for each direction of a connection, in bytes.
     pub most: u64,
-    /// So many connections to the target, if that is a half; 0 lets it find out.
+    /// Number of stripes to the target if that is a peer relay; 0 chooses it by measurement.
     pub stripes: u8,
-    /// What waits for the path may be deflated.
+    /// Permits zstd compression of data that waits for a full path.
     pub zstd: bool,
-    /// It takes legs at one of these ports, the first to the last; at any, if not set.
+    /// Range of ports, inclusive, of which one is used to accept stripes; any port if not set.
     pub ports: Option<(u16, u16)>,
 }
 
@@ -78,19 +78,19 @@ const OPEN: u8 = 6;
 const CARRIED: u8 = 7;
 const GONE: u8 = 8;
 
-/// What a half says before anything else.
+/// Returns the marker line that a started relay prints before anything else.
 pub fn marker() -> Vec<u8> {
     [MARKER, CONTROL.to_string().as_bytes(), b"\n"].concat()
 }
 
 impl Control {
-    /// Its bytes. Texts that are too long are cut.
+    /// Encodes the message. Texts that are too long are truncated.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(match self {
             Self::Carried(_, bytes) => bytes.len() + 9,
             _ => 64,
         });
-        // The length is known at the end.
+        // The length is written once it is known.
         out.put_slice(&[0; 5]);
         let kind = match self {
             Self::Here { software, key } => {
@@ -109,7 +109,7 @@ impl Control {
                 out.put_u64(begin.most);
                 out.put_u8(begin.stripes);
                 out.put_u8(u8::from(begin.zstd));
-                // A half that knows of none is told of none.
+                // The field is omitted if unset: older versions do not know it.
                 if let Some((first, last)) = begin.ports {
                     out.put_u16(first);
                     out.put_u16(last);
@@ -216,27 +216,27 @@ fn text(fields: &mut Bytes) -> Option<String> {
     String::from_utf8(fields.split_to(len).to_vec()).ok()
 }
 
-/// Why nothing more is understood.
+/// Reason why no further message can be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlError {
-    /// No half has answered; what was said instead, as far as it tells anything.
+    /// No marker was found: the other side printed something else.
     Noise,
-    /// It speaks another version of this.
+    /// The started relay speaks another version of the control protocol.
     Version(u32),
-    /// What it says cannot be.
+    /// The message is malformed.
     Wrong(PairError),
 }
 
-/// Makes messages of what comes. It holds one at most, and what was pushed behind it.
+/// Decodes messages from a stream. Holds at most one partial message, and what was pushed after it.
 #[derive(Debug)]
 pub struct Listener {
     held: BytesMut,
-    /// The marker is still to come, after so many bytes of noise.
+    /// Bytes of noise so far; `None` if the marker has come, or none is expected.
     noise: Option<usize>,
 }
 
 impl Listener {
-    /// At the half: whoever has started it has nothing in front.
+    /// Creates the decoder of a started relay, whose input has no noise before the messages.
     pub fn of_starter() -> Self {
         Self {
             held: BytesMut::new(),
@@ -244,24 +244,25 @@ impl Listener {
         }
     }
 
-    /// At whoever has started it.
+    /// Creates the decoder of the relay that has started the other one; skips output before the
+    /// marker.
     pub fn of_half() -> Self {
         Self {
-            // The marker is a line of its own, and may be the first.
+            // The marker is a line of its own, and may be the first line.
             held: BytesMut::from(&b"\n"[..]),
             noise: Some(0),
         }
     }
 
-    /// Takes what came.
+    /// Takes received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
 
-    /// The next message, once it is whole.
+    /// Returns the next complete message.
     ///
     /// # Errors
-    /// There is none, or it cannot be.
+    /// Returns an error if the marker does not come, or if a message is malformed.
     pub fn poll(&mut self) -> Result<Option<Control>, ControlError> {
         if self.noise.is_some() && !self.find_marker()? {
             return Ok(None);
@@ -282,11 +283,11 @@ impl Listener {
         Control::decode(kind, fields).map(Some).ok_or(wrong)
     }
 
-    /// Passes over what is in front of the marker; whether that has come.
+    /// Skips output in front of the marker; true once the marker was found.
     fn find_marker(&mut self) -> Result<bool, ControlError> {
         let mut windows = self.held.windows(MARKER.len());
         let Some(at) = windows.position(|window| window == MARKER) else {
-            // It may have begun.
+            // The end of the buffer may be the beginning of a marker.
             let noise = self.held.len().saturating_sub(MARKER.len() - 1);
             self.held.advance(noise);
             let before = self.noise.unwrap_or_default() + noise;
@@ -299,7 +300,7 @@ impl Listener {
         self.held.advance(at);
         let rest = self.held.get(MARKER.len()..).unwrap_or_default();
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-            // What is no number has no end either.
+            // A version number has at most ten digits.
             return match rest.len() > 10 {
                 true => Err(ControlError::Noise),
                 false => Ok(false),

@@ -1,15 +1,15 @@
-//! Frames, as bytes.
+//! Frames of the pair protocol and their encoding.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::PairError;
 
-/// Bytes of a connection that one frame carries at most, inflated: a block of zstd, above which it
-/// finds little more.
+/// Maximum payload of a frame before compression, in bytes: one block of zstd, which gains little
+/// from larger inputs.
 pub const MOST_DATA: usize = 128 << 10;
-/// What may be sent before the other half has said how much it takes.
+/// Bytes that may be sent before the first limit from the peer relay has come.
 pub const FIRST_CREDIT: u64 = 64 << 10;
-/// Bytes of what names a session.
+/// Length of a session token in bytes.
 pub const TOKEN: usize = 16;
 
 const HELLO: u8 = 1;
@@ -22,66 +22,66 @@ const FULL: u8 = 7;
 const BYE: u8 = 8;
 const ABORT: u8 = 9;
 
-/// What is said on a leg.
+/// Frame on a stripe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The first of the half that connects, and of it alone: the session that the leg is of, and
-    /// whether that exists already.
+    /// First frame of the connecting relay, sent by that relay only: the session of the stripe, and
+    /// if it exists already.
     Hello {
-        /// The name of the session, which nobody can guess.
+        /// Random name of the session, which cannot be guessed.
         token: [u8; TOKEN],
-        /// It exists already.
+        /// The stripe joins an existing session.
         joins: bool,
     },
-    /// Bytes of the connection.
+    /// Payload of the connection.
     Data(Piece),
-    /// The bytes end in front of this offset. It counts for one byte.
+    /// The payload ends before this offset. The end itself counts as one byte.
     End(u64),
-    /// All in front of `received` is there, and nothing may be sent from `limit` on.
+    /// All bytes before `received` have arrived, and none may be sent from `limit` on.
     Ack {
-        /// The first offset that is missing.
+        /// First missing offset.
         received: u64,
-        /// The first offset that is not to be sent.
+        /// First offset that must not be sent yet.
         limit: u64,
     },
-    /// There is more to send than this limit lets.
+    /// More data is waiting than this limit allows.
     Blocked(u64),
-    /// There is more to send than all legs take.
+    /// More data is waiting than all stripes accept.
     Full,
-    /// Nothing more comes on this leg.
+    /// Nothing more is sent on this stripe.
     Bye,
-    /// The session is over, and what came is not all.
+    /// The session ends before all data has been transferred.
     Abort(Why),
 }
 
-/// Why a session is cut off.
+/// Reason for aborting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// What is behind the other half has broken its connection.
+    /// The connection behind the peer relay has failed.
     Broken,
-    /// There is no such session, or no more.
+    /// The session does not exist, or has ended.
     Unknown,
-    /// Nobody answers where the connection should go.
+    /// The target of the connection cannot be reached.
     Unreachable,
-    /// The protocol was broken.
+    /// The peer relay violated the protocol.
     Protocol,
 }
 
-/// Bytes of a connection, with their place in it.
+/// Payload of a connection with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Of the first.
+    /// Offset of the first byte in the connection.
     pub offset: u64,
-    /// How many there are, inflated: 1 to [`MOST_DATA`].
+    /// Length before compression: 1 to [`MOST_DATA`] bytes.
     pub len: u32,
-    /// They are deflated (one frame of zstd).
+    /// The payload is compressed (one frame of zstd).
     pub packed: bool,
-    /// As they are sent.
+    /// Payload as it is sent.
     pub bytes: Bytes,
 }
 
 impl Piece {
-    /// The first offset behind it.
+    /// Returns the first offset behind the payload.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
     }
@@ -109,7 +109,7 @@ impl Why {
 }
 
 impl Frame {
-    /// Its bytes.
+    /// Encodes the frame.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(match self {
             Self::Data(piece) => piece.bytes.len() + 20,
@@ -148,25 +148,25 @@ fn number(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
     }
 }
 
-/// Makes frames of what comes on a leg. It holds one at most, and what was pushed behind it.
+/// Decodes frames from a stripe. Holds at most one partial frame, and what was pushed after it.
 #[derive(Debug, Default)]
 pub struct Parser {
     held: BytesMut,
 }
 
 impl Parser {
-    /// Takes what came.
+    /// Takes received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
 
-    /// The next frame, once it is whole.
+    /// Returns the next complete frame.
     ///
     /// # Errors
-    /// It is none.
+    /// Returns an error if the bytes are not a frame.
     pub fn poll(&mut self) -> Result<Option<Frame>, PairError> {
         let Some(kind) = self.held.first().copied() else {
-            // Memory of a leg on which nothing comes.
+            // An idle stripe keeps no memory.
             self.held = BytesMut::new();
             return Ok(None);
         };

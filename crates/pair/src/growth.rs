@@ -1,24 +1,25 @@
-//! How many legs there are: one more only where it has paid.
+//! Number of stripes: more are added only if they raise the rate.
 //!
-//! Where the legs are full and what they carry no longer rises by itself, their number is doubled,
-//! and the legs stay if the sum has risen by 15 % since. Otherwise they are given back, and it is
-//! tried again only much later. schedule::ConcurrencyController does the same for logins and channels of SSH, whose
-//! windows, refusals and costs are most of it; there are none here.
+//! If all stripes are full and the total rate no longer rises by itself, their number is doubled.
+//! The new ones stay if the total has risen by 15 %; otherwise they are closed, and the next trial
+//! comes much later. `schedule::ConcurrencyController` does this for SSH logins and channels and
+//! has to handle windows, refusals and costs, which stripes do not have.
 
 use std::time::{Duration, Instant};
 
-/// The sum has to rise by so much.
+/// Factor by which the total rate has to rise.
 const PAYS: f64 = 1.15;
-/// Looks with full legs and no rise before more are tried.
+/// Samples with full stripes and no rise before more are tried.
 const STEADY: u32 = 2;
-/// Looks until new legs have to have paid: a window of many packets opens in a dozen round trips.
+/// Samples until new stripes must have paid: a congestion window of many packets opens in a dozen
+/// round trips.
 const TRIAL: u32 = 8;
-/// Looks of it that do not count: what is in the queues is still that of fewer legs.
+/// First samples of a trial that do not count: queues still hold data from before.
 const SETTLE: u32 = 2;
 const REST: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
-/// How many legs there are.
+/// Controller of the number of stripes.
 #[derive(Debug)]
 pub struct StripeController {
     wanted: usize,
@@ -31,22 +32,23 @@ pub struct StripeController {
     found: Option<Found>,
 }
 
-/// What was found by trying: how many legs pay, and what other numbers carried.
+/// Result of a trial: the number of stripes that paid, and the rate of another number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// So many pay.
+    /// Number of stripes that paid.
     pub legs: usize,
-    /// Bytes a second that they carried.
+    /// Rate that they carried, in bytes per second.
     pub rate: f64,
-    /// How many there were before or were given back, and what those carried.
+    /// Number of stripes before the trial, or the number that was given up, and its rate.
     pub other: (usize, f64),
 }
 
 #[derive(Debug)]
 enum State {
-    /// So many looks with full legs and no rise.
+    /// Number of samples with full stripes and no rise.
     Watching(u32),
-    /// So many looks after more were asked for; there were so many legs, with so much.
+    /// Number of samples since more stripes were requested; the number of stripes before, and their
+    /// rate.
     Trying {
         looks: u32,
         before: usize,
@@ -55,19 +57,19 @@ enum State {
     Resting(Instant),
 }
 
-/// What there is to see.
+/// Measurement for one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeSample {
-    /// Bytes that have come to the other end so far, both ways.
+    /// Bytes that have reached the other end so far, both directions.
     pub bytes: u64,
-    /// All legs have been full since the last look.
+    /// All stripes have been full since the last sample.
     pub full: bool,
-    /// Legs there are.
+    /// Current number of stripes.
     pub legs: usize,
 }
 
 impl StripeController {
-    /// From one leg to `most`.
+    /// Creates a controller that starts with one stripe and goes up to `most`.
     pub fn new(most: usize) -> Self {
         Self {
             wanted: 1,
@@ -81,7 +83,8 @@ impl StripeController {
         }
     }
 
-    /// The same from `legs` on, which have paid before.
+    /// Creates a controller that starts with `legs` stripes, the number that paid on this path
+    /// before.
     pub fn beginning(legs: usize, most: usize) -> Self {
         let most = most.max(1);
         Self {
@@ -90,12 +93,12 @@ impl StripeController {
         }
     }
 
-    /// What was found by trying, if anything was.
+    /// Returns the result of the last trial, if there was one.
     pub fn found(&self) -> Option<Found> {
         self.found
     }
 
-    /// Always so many.
+    /// Creates a controller with a constant number of stripes.
     pub fn fixed(legs: usize) -> Self {
         Self {
             wanted: legs.max(1),
@@ -104,22 +107,22 @@ impl StripeController {
         }
     }
 
-    /// How many legs there should be.
+    /// Returns the number of stripes that there should be.
     pub fn wanted(&self) -> usize {
         self.wanted
     }
 
-    /// Whether it is to be looked at all.
+    /// Reports if samples can change the number of stripes.
     pub fn looks(&self) -> bool {
         !self.fixed && self.most > 1
     }
 
-    /// How long after a look the next one is worth something.
+    /// Returns the useful time between two samples for a round-trip time.
     pub fn interval(rtt: Duration) -> Duration {
         (rtt * 4).clamp(Duration::from_millis(200), Duration::from_secs(2))
     }
 
-    /// Looks.
+    /// Takes a sample and decides about the number of stripes.
     pub fn look(&mut self, look: StripeSample, now: Instant) {
         let Some((then, bytes)) = self.last.replace((now, look.bytes)) else {
             return;
@@ -186,8 +189,9 @@ impl StripeController {
 mod tests {
     use super::*;
 
-    /// A path that gives each leg so much, and all of them `whole` at most; what is offered is
-    /// `source`. Legs open at once. The most legs there were, and how many there are in the end.
+    /// Simulates a path that gives each stripe `each` and all of them at most `whole`, with a
+    /// source of rate `source`. Stripes open at once. Returns the highest and the final number of
+    /// stripes.
     fn grown(each: f64, whole: f64, source: f64, looks: u32) -> (usize, usize) {
         let mut growth = StripeController::new(8);
         #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
@@ -211,13 +215,13 @@ mod tests {
 
     #[test]
     fn legs_grow_while_the_sum_does() {
-        // Each leg is held back: eight bring eight times as much.
+        // Each stripe is limited: eight carry eight times as much.
         assert_eq!(grown(25e6, 1e9, 1e9, 100), (8, 8));
-        // Four fill the path: eight are tried, and given back.
+        // Four stripes fill the path: eight are tried and given up.
         assert_eq!(grown(25e6, 100e6, 1e9, 60), (8, 4));
-        // One fills the path.
+        // One stripe fills the path.
         assert_eq!(grown(100e6, 100e6, 1e9, 60), (2, 1));
-        // Whoever sends is the limit.
+        // The sender is the limit.
         assert_eq!(grown(25e6, 1e9, 20e6, 100), (1, 1));
     }
 
@@ -229,7 +233,7 @@ mod tests {
         #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
         let mut now = Instant::now();
         let mut bytes = 0;
-        // Four fill the path: eight are tried, and bring nothing.
+        // Four stripes fill the path: eight are tried and gain nothing.
         for _ in 0..40 {
             let look = StripeSample {
                 bytes,

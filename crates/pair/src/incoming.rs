@@ -1,4 +1,4 @@
-//! What comes: put into its order, within what was let.
+//! Receiving side of a striped connection: restores the order of pieces, within the credit granted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -8,44 +8,45 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use crate::squeeze::inflate;
 use crate::{FIRST_CREDIT, PairError, Piece};
 
-/// A window begins with so much; it is doubled when the other half has used it up and whoever reads
-/// here has taken all.
+/// Initial window in bytes. The window doubles when the peer relay has used it up and the reader
+/// here has taken nearly all of it.
 const WINDOW: u64 = 4 << 20;
-/// An acknowledgement that nothing waits for is sent with others, or after this long.
+/// Maximum delay of an acknowledgement that nothing waits for; until then it can go with others.
 const DELAY: Duration = Duration::from_millis(20);
-/// So many bytes are acknowledged at once.
+/// Number of bytes that are acknowledged at once.
 const OFTEN: u64 = 64 << 10;
-/// Pieces that wait for one before them: small ones cost more memory than they have bytes.
+/// Maximum number of pieces that wait for an earlier one: small ones take more memory than their
+/// payload.
 const MOST_PIECES: usize = 32 << 10;
-/// Smaller pieces are copied together.
+/// Pieces below this size are copied together.
 const SMALL: usize = 4 << 10;
 
-/// What comes.
+/// Receiving side of a striped connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    /// All in front of this is there.
+    /// All bytes before this offset have arrived.
     received: u64,
-    /// All in front of this was read.
+    /// All bytes before this offset were read.
     delivered: u64,
-    /// Where the bytes end.
+    /// Offset at which the stream ends.
     end: Option<u64>,
-    /// That was passed on.
+    /// The end of the stream was passed on.
     passed_on: bool,
-    /// In order, to be read.
+    /// Bytes in order, ready to be read.
     ready: VecDeque<Bytes>,
-    /// Behind what is missing.
+    /// Pieces behind a missing one, by offset.
     pieces: BTreeMap<u64, Bytes>,
     window: u64,
     most: u64,
-    /// The limit that came of the window when it was made larger last.
+    /// Limit that followed from the window when it was last enlarged.
     grown: u64,
     told: LastReported,
-    /// Since when there is something to acknowledge.
+    /// Time since which there is something to acknowledge.
     since: Option<Instant>,
     urgent: bool,
 }
 
-/// What the other half was told last.
+/// Acknowledgement that was sent last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LastReported {
     received: u64,
@@ -53,7 +54,7 @@ struct LastReported {
 }
 
 impl Incoming {
-    /// With memory for so many bytes.
+    /// Creates the receiving side with a buffer of `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         let most = most.max(FIRST_CREDIT);
         Self {
@@ -75,7 +76,7 @@ impl Incoming {
         }
     }
 
-    /// A piece has come.
+    /// Takes a received piece.
     pub(crate) fn piece(&mut self, piece: &Piece, now: Instant) -> Result<(), PairError> {
         let (offset, end) = (piece.offset, piece.end());
         if end > self.told.limit {
@@ -84,7 +85,8 @@ impl Incoming {
         if self.end.is_some_and(|last| end > last) {
             return Err(PairError::Overlap);
         }
-        // It was sent again on another leg, or the acknowledgement was lost with its leg.
+        // The piece was sent again on another stripe, or the acknowledgement was lost with its
+        // stripe.
         if end <= self.received {
             self.urgent = true;
             return Ok(());
@@ -114,7 +116,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Whether this very piece waits already.
+    /// Reports if exactly this piece is waiting already; an overlap with others is an error.
     fn is_there(&self, offset: u64, end: u64) -> Result<bool, PairError> {
         let until = |(at, bytes): (&u64, &Bytes)| (*at, at.saturating_add(bytes.len() as u64));
         if let Some(own) = self.pieces.get(&offset) {
@@ -147,7 +149,7 @@ impl Incoming {
         self.ready.push_back(bytes);
     }
 
-    /// The bytes end here.
+    /// Takes the end of the stream at this offset.
     pub(crate) fn end(&mut self, at: u64) -> Result<(), PairError> {
         let last = self.pieces.last_key_value();
         let behind = last.map_or(self.received, |(offset, bytes)| {
@@ -161,8 +163,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// More would be sent than this limit lets. Others may have been told since, as far as the path is
-    /// long; it counts once for each size of the window.
+    /// Handles a sender that is blocked at this limit, and enlarges the window. On a long path the
+    /// sender may have received newer limits since, so that each size of the window counts once.
     pub(crate) fn blocked(&mut self, limit: u64) {
         let unread = self.received - self.delivered;
         if limit >= self.grown && unread <= self.window / 4 && self.window < self.most {
@@ -172,22 +174,22 @@ impl Incoming {
         self.urgent |= self.limit() > self.told.limit;
     }
 
-    /// Whether there is something to read.
+    /// Reports if there are bytes or an end to read.
     pub(crate) fn is_readable(&self) -> bool {
         !self.ready.is_empty() || self.is_ended()
     }
 
-    /// Whether all bytes were read and there are no more.
+    /// Reports if all bytes were read and the stream has ended.
     pub(crate) fn is_ended(&self) -> bool {
         self.end == Some(self.delivered)
     }
 
-    /// Whether the end, and all in front of it, was passed on.
+    /// Reports if the end, and all bytes before it, were passed on.
     pub(crate) fn is_over(&self) -> bool {
         self.passed_on
     }
 
-    /// Reads what is in order.
+    /// Reads bytes in order.
     pub(crate) fn read(&mut self, into: &mut [u8], now: Instant) -> usize {
         let mut read = 0;
         while let Some(first) = self.ready.front_mut() {
@@ -206,7 +208,7 @@ impl Incoming {
             }
         }
         if self.ready.is_empty() {
-            // Memory of a connection on which nothing happens.
+            // An idle connection keeps no memory.
             self.ready = VecDeque::new();
         }
         self.delivered += read as u64;
@@ -216,7 +218,7 @@ impl Incoming {
         read
     }
 
-    /// The end was passed on to whoever reads; only then it is acknowledged.
+    /// Records that the end was passed on to the reader; it is acknowledged only then.
     pub(crate) fn pass_on_end(&mut self) {
         if self.is_ended() && !self.passed_on {
             self.passed_on = true;
@@ -224,17 +226,19 @@ impl Incoming {
         }
     }
 
-    /// All that is there.
+    /// Returns the number of bytes that have arrived in order, plus one for an end that was passed
+    /// on.
     pub(crate) fn received(&self) -> u64 {
         self.received + u64::from(self.passed_on)
     }
 
     fn limit(&self) -> u64 {
-        // What was told once holds.
+        // A limit that was granted is never taken back.
         (self.delivered + self.window).max(self.told.limit)
     }
 
-    /// What to tell, if something is to be told now; or whatever there is to tell, beside others.
+    /// Returns the acknowledgement (received, limit) if one is due; with `beside`, also one that is
+    /// not due yet, to go along with other frames.
     pub(crate) fn ack(&mut self, beside: bool, now: Instant) -> Option<(u64, u64)> {
         let new = LastReported {
             received: self.received(),
@@ -252,12 +256,12 @@ impl Incoming {
         Some((new.received, new.limit))
     }
 
-    /// When there is something to tell without anything happening.
+    /// Returns the time at which a delayed acknowledgement is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + DELAY)
     }
 
-    /// What was told on a leg that is gone may not have come.
+    /// Repeats the acknowledgement: the last one may be lost with its stripe.
     pub(crate) fn tell_again(&mut self) {
         self.urgent = true;
     }

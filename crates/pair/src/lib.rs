@@ -1,9 +1,10 @@
-//! What two facing relays say to each other: one connection of a client's, carried by several
-//! connections of theirs (docs/PROTOCOL.md, "Facing relays").
+//! Protocol of a pair of relays: one connection of a client is carried by several TCP connections
+//! between the relays (docs/PROTOCOL.md, "Facing relays").
 //!
-//! Pure: a [`StripedConnection`] is given frames that came and asked for frames to send, with the time. What
-//! a leg takes is whatever [`StripedConnection::poll`] has for the leg that can be written to, so that a slow
-//! leg holds nothing that a fast one could have carried.
+//! Pure state machine without I/O: a [`StripedConnection`] is given received frames and the time,
+//! and is asked for frames to send. [`StripedConnection::poll`] returns the next frame for the
+//! stripe that can be written to, so that a slow stripe never holds data that a fast one could have
+//! carried.
 
 pub mod control;
 mod frame;
@@ -19,26 +20,26 @@ pub use frame::{FIRST_CREDIT, Frame, MOST_DATA, Parser, Piece, TOKEN, Why};
 pub use growth::{Found, StripeController, StripeSample};
 pub use session::{Config, StripedConnection};
 
-/// One of a session's legs; no number is used twice.
+/// Number of a stripe within its session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LegId(pub u32);
 
-/// What the other half did that it must not; each ends the session.
+/// Protocol violation of the peer relay; each one ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairError {
-    /// A frame of no kind there is.
+    /// A frame of an unknown type.
     UnknownFrame(u8),
-    /// A frame with a length or a value that cannot be.
+    /// A frame with an invalid length or value.
     BadFrame,
-    /// More than it was let.
+    /// More data than the limit allows.
     BeyondCredit,
-    /// Bytes where others were, or behind the end.
+    /// A piece that overlaps others, or lies behind the end.
     Overlap,
-    /// Bytes that do not inflate to what they were announced as.
+    /// Compressed data that does not decompress to the announced length.
     BadZstd,
-    /// What was never sent is acknowledged.
+    /// An acknowledgement of data that was never sent.
     BadAck,
-    /// A greeting in the middle.
+    /// A `Hello` frame that is not the first, or a frame on a stripe that was ended.
     Misplaced,
 }
 

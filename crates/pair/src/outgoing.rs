@@ -1,4 +1,4 @@
-//! What goes: numbered, and kept until it is acknowledged.
+//! Sending side of a striped connection: numbers pieces and keeps them until they are acknowledged.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,35 +9,36 @@ use crate::frame::{Frame, MOST_DATA, Piece};
 use crate::squeeze::FrameCompression;
 use crate::{FIRST_CREDIT, LegId, PairError};
 
-/// The other half refuses more pieces than twice this that wait for one before them.
+/// Maximum number of unacknowledged frames: half of the pieces that the receiver lets wait for an
+/// earlier one.
 const MOST_SENT: usize = 16 << 10;
-/// The first frame that is missing is not sent again before this.
+/// Minimum time before the first missing frame is sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What goes.
+/// Sending side of a striped connection.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    /// Written, and in no frame yet.
+    /// Bytes that are written, and in no frame yet.
     open: BytesMut,
-    /// Of the first byte of `open`.
+    /// Offset of the first byte of `open`.
     next: u64,
     limit: u64,
-    /// All in front of this has come.
+    /// All bytes before this offset are acknowledged.
     acked: u64,
     most: u64,
-    /// Frames on their way, in order.
+    /// Frames in flight, in order.
     sent: VecDeque<Sent>,
-    /// Those whose leg is gone, by offset.
+    /// Offsets of frames whose stripe is gone.
     lost: BTreeSet<u64>,
     finish: Finish,
-    /// The limit that the other half was told is too low.
+    /// Last limit that was reported as too low.
     blocked: u64,
-    /// What acknowledgements take, and how much that varies (RFC 6298).
+    /// Smoothed acknowledgement time and its variation (RFC 6298).
     smooth: Option<(Duration, Duration)>,
-    /// Doublings of patience since something was acknowledged.
+    /// Number of times that the timeout was doubled since the last acknowledgement.
     again: u32,
     squeeze: FrameCompression,
-    /// Bytes of frames, and of the connection in them.
+    /// Bytes of frames, and of the payload in them.
     pub(crate) carried: (u64, u64),
 }
 
@@ -54,13 +55,13 @@ struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finish {
     Open,
-    /// The end goes behind what is open.
+    /// The end is to be sent behind the bytes in `open`.
     Asked,
     Sent,
 }
 
 impl Outgoing {
-    /// Keeps so much at most that is not acknowledged.
+    /// Creates the sending side, which keeps at most `most` unacknowledged bytes.
     pub(crate) fn new(most: u64, zstd: bool) -> Self {
         Self {
             open: BytesMut::new(),
@@ -84,7 +85,7 @@ impl Outgoing {
         limit.saturating_sub(self.next + self.open.len() as u64)
     }
 
-    /// How much is taken now.
+    /// Returns the number of bytes that can be written now.
     pub(crate) fn room(&self) -> usize {
         if self.finish != Finish::Open || self.sent.len() >= MOST_SENT {
             return 0;
@@ -93,26 +94,26 @@ impl Outgoing {
         self.credit().min(room as u64) as usize
     }
 
-    /// Takes what there is room for.
+    /// Takes as many bytes as there is room for.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let bytes = bytes.get(..self.room()).unwrap_or(bytes);
         self.open.extend_from_slice(bytes);
         bytes.len()
     }
 
-    /// Nothing more comes.
+    /// Ends the stream.
     pub(crate) fn finish(&mut self) {
         if self.finish == Finish::Open {
             self.finish = Finish::Asked;
         }
     }
 
-    /// Whether all has come to the other half, and the end was passed on there.
+    /// Reports if the peer relay has all bytes and has passed on the end.
     pub(crate) fn is_over(&self) -> bool {
         self.finish == Finish::Sent && self.sent.is_empty()
     }
 
-    /// Takes all as having come, where it was sent to the end; whether that is so.
+    /// Treats everything as acknowledged if the end was sent; returns if that was so.
     pub(crate) fn presume_over(&mut self) -> bool {
         let sent = self.finish == Finish::Sent;
         if sent {
@@ -122,29 +123,30 @@ impl Outgoing {
         sent
     }
 
-    /// Bytes that have come to the other half.
+    /// Returns the number of bytes that the peer relay has acknowledged.
     pub(crate) fn acked(&self) -> u64 {
         self.acked
     }
 
-    /// Whether something is to be sent.
+    /// Reports if there is something to send.
     pub(crate) fn wants_leg(&self) -> bool {
         !self.lost.is_empty() || !self.open.is_empty() || self.finish == Finish::Asked
     }
 
-    /// All legs are full.
+    /// Records that all stripes are full.
     pub(crate) fn full(&mut self, now: Instant) {
         self.squeeze.full(now);
     }
 
-    /// What has come.
+    /// Handles an acknowledgement.
     pub(crate) fn ack(&mut self, received: u64, limit: u64, now: Instant) -> Result<(), PairError> {
         let all = self.sent.back().map_or(self.acked, |last| last.end);
         if received > all {
             return Err(PairError::BadAck);
         }
         self.limit = self.limit.max(limit);
-        // One that was sent twice says nothing (Karn), nor do those that have waited for it there.
+        // A frame that was sent twice gives no sample (Karn's algorithm), nor do frames that waited
+        // behind it.
         let mut held_up = false;
         while let Some(first) = self.sent.front().filter(|first| first.end <= received) {
             held_up |= first.twice;
@@ -173,26 +175,27 @@ impl Outgoing {
         });
     }
 
-    /// How long the first frame that is missing is waited for.
+    /// Returns the time to wait for the acknowledgement of the first missing frame.
     fn patience(&self) -> Duration {
         let (mean, deviation) = self.smooth.unwrap_or_default();
         (mean * 2 + deviation * 4).max(PATIENCE) * (1 << self.again.min(5))
     }
 
-    /// What was sent on this leg and is not acknowledged goes on another.
+    /// Marks what was sent on this stripe and is not acknowledged to be sent on another one.
     pub(crate) fn lose(&mut self, leg: LegId) {
         let gone = self.sent.iter().filter(|sent| sent.leg == leg);
         self.lost.extend(gone.map(|sent| sent.offset));
         self.blocked = 0;
     }
 
-    /// When the first frame is to be sent again.
+    /// Returns the time at which the first frame is to be sent again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let first = self.overdue_candidate()?;
         Some(first.at + self.patience())
     }
 
-    /// The leg that has not brought the first frame in time, and whether twice that time is over.
+    /// Returns the stripe that has not delivered the first frame in time, and if twice that time
+    /// has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<(LegId, bool)> {
         let first = self.overdue_candidate()?;
         let patience = self.patience();
@@ -200,15 +203,16 @@ impl Outgoing {
         (waited >= patience).then_some((first.leg, waited >= patience * 2))
     }
 
-    /// An end waits for whoever reads there, and that may take its time.
+    /// Returns the first frame in flight, unless it is the end alone: the end is acknowledged only
+    /// when the reader has taken it, which may take any time.
     fn overdue_candidate(&self) -> Option<&Sent> {
         let first = self.sent.front()?;
         let is_end = self.finish == Finish::Sent && self.sent.len() == 1;
         (!is_end).then_some(first)
     }
 
-    /// The next frame for a leg that can be written to; `again` if it is to bring the first one, which
-    /// another has kept for too long.
+    /// Returns the next frame for a stripe that can be written to; `again` asks for the first frame
+    /// in flight, which another stripe has kept for too long.
     pub(crate) fn poll(
         &mut self,
         leg: LegId,
@@ -223,7 +227,7 @@ impl Outgoing {
             return Some(sent.frame.clone());
         }
         if again && let Some(first) = self.sent.front_mut() {
-            // The leg that has it is slow, or worse; whichever comes first counts.
+            // The original stripe is slow or dead; whichever copy arrives first counts.
             (first.leg, first.at, first.twice) = (leg, now, true);
             self.again += 1;
             return Some(first.frame.clone());
@@ -267,7 +271,7 @@ impl Outgoing {
         Some((Frame::Data(piece), end))
     }
 
-    /// The limit that is too low, once for each.
+    /// Returns the limit that blocks the stream, once for each limit.
     pub(crate) fn blocked(&mut self) -> Option<u64> {
         let stuck = self.finish == Finish::Open && self.limit > self.blocked;
         if !stuck || self.next + (self.open.len() as u64) < self.limit {

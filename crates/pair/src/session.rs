@@ -1,4 +1,4 @@
-//! One connection over several legs.
+//! State of one connection that is carried over several stripes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,52 +9,53 @@ use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::{Frame, LegId, PairError, Why};
 
-/// The other half is told that often that all legs are full.
+/// Minimum interval between two reports that all stripes are full.
 const TELL_FULL: Duration = Duration::from_millis(100);
 
-/// What a session is told.
+/// Settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The most that is held of each direction, in bytes: of what came and is not read, and of
-    /// what went and is not acknowledged.
+    /// Maximum buffer for each direction in bytes: received and not read, or sent and not
+    /// acknowledged.
     pub most: u64,
-    /// Frames may be deflated.
+    /// Permits compressed frames.
     pub zstd: bool,
-    /// The other half opens legs, and is told when they are full.
+    /// This relay accepts the stripes; the peer relay opens them and is told when all are full.
     pub answers: bool,
 }
 
-/// One connection over several legs.
+/// One connection over several stripes.
 ///
-/// What comes on a leg is given to [`StripedConnection::handle`]; whenever a leg can be written to,
-/// [`StripedConnection::poll`] has what to write. Times are those of [`StripedConnection::deadline`].
+/// Received frames go to [`StripedConnection::handle`]. When a stripe can be written to,
+/// [`StripedConnection::poll`] returns the bytes to write. [`StripedConnection::deadline`] is the
+/// time of the next poll without an event.
 #[derive(Debug)]
 pub struct StripedConnection {
     config: Config,
     incoming: Incoming,
     outgoing: Outgoing,
     legs: BTreeMap<LegId, Leg>,
-    /// When all legs were full last, here or there.
+    /// Time at which all stripes were last full, here or at the peer relay.
     full: Option<Instant>,
     full_told: Option<Instant>,
-    /// That is to be told.
+    /// A `Full` frame is to be sent.
     tell_full: bool,
     aborted: Option<Why>,
 }
 
 #[derive(Debug, Default)]
 struct Leg {
-    /// It is to carry no more.
+    /// The stripe gets no more data.
     retiring: bool,
-    /// The other half was told so.
+    /// `Bye` was sent on this stripe.
     bye_sent: bool,
     bye_came: bool,
-    /// When something has come on it last.
+    /// Time of the last frame on this stripe.
     heard: Option<Instant>,
 }
 
 impl StripedConnection {
-    /// With no legs.
+    /// Creates a session without stripes.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -68,42 +69,42 @@ impl StripedConnection {
         }
     }
 
-    /// There is one more leg.
+    /// Adds a stripe.
     pub fn add(&mut self, leg: LegId) {
         self.legs.insert(leg, Leg::default());
     }
 
-    /// A leg is gone. What it may not have brought goes on others.
+    /// Removes a stripe that was closed. Data that it may not have delivered is sent on others.
     pub fn remove(&mut self, leg: LegId) {
         let Some(was) = self.legs.remove(&leg) else {
             return;
         };
-        // Whoever answers a farewell has all that came before it.
+        // A peer relay that answered `Bye` has received everything that was sent before it.
         if !(was.bye_sent && was.bye_came) {
             self.outgoing.lose(leg);
             self.incoming.tell_again();
         }
     }
 
-    /// A leg is to carry no more, and to be closed when both ends have said so.
+    /// Retires a stripe: it gets no more data, and is closed when both relays have sent `Bye`.
     pub fn retire(&mut self, leg: LegId) {
         if let Some(leg) = self.legs.get_mut(&leg) {
             leg.retiring = true;
         }
     }
 
-    /// Whether nothing more comes or goes on this leg.
+    /// Reports if `Bye` has passed in both directions, so that the stripe can be closed.
     pub fn has_parted(&self, leg: LegId) -> bool {
         let leg = self.legs.get(&leg);
         leg.is_some_and(|leg| leg.bye_sent && leg.bye_came)
     }
 
-    /// Whether this leg carries, and is not to be closed.
+    /// Reports if the stripe carries data and is not retiring.
     pub fn carries(&self, leg: LegId) -> bool {
         self.legs.get(&leg).is_some_and(|leg| !leg.retiring)
     }
 
-    /// The leg that a frame has come on last, of those that carry and are not `but`.
+    /// Returns the stripe with the most recently received frame, without retiring ones and `but`.
     pub fn heard_last(&self, but: Option<LegId>) -> Option<LegId> {
         let legs = self.legs.iter();
         let others = legs.filter(|(id, leg)| Some(**id) != but && !leg.retiring);
@@ -111,15 +112,15 @@ impl StripedConnection {
         last.map(|(id, _)| *id)
     }
 
-    /// Legs that carry.
+    /// Counts the stripes that are not retiring.
     pub fn carrying(&self) -> usize {
         self.legs.values().filter(|leg| !leg.retiring).count()
     }
 
-    /// A frame has come.
+    /// Handles a received frame.
     ///
     /// # Errors
-    /// It must not; the session is to be cut off.
+    /// Returns the protocol violation; the session is to be aborted.
     pub fn handle(&mut self, leg: LegId, frame: &Frame, now: Instant) -> Result<(), PairError> {
         let own = self.legs.get_mut(&leg).filter(|leg| !leg.bye_came);
         own.ok_or(PairError::Misplaced)?.heard = Some(now);
@@ -140,8 +141,8 @@ impl StripedConnection {
         Ok(())
     }
 
-    /// The next bytes for a leg that can be written to. The clock is asked again around what
-    /// takes time.
+    /// Returns the next bytes for a stripe that can be written to. The clock is read again around
+    /// compression, which takes time.
     pub fn poll(&mut self, leg: LegId, clock: &mut dyn FnMut() -> Instant) -> Option<Bytes> {
         let own = self.legs.get_mut(&leg)?;
         if own.bye_sent {
@@ -166,9 +167,9 @@ impl StripedConnection {
         self.outgoing.poll(leg, again, clock)
     }
 
-    /// Whether this leg is to bring what another one has kept for too long: the one on which
-    /// something has come last, since others may have fallen silent too; if that one takes
-    /// nothing either, whichever does.
+    /// Reports if this stripe is to repeat the frame that another one has kept for too long. The
+    /// stripe with the most recent frame is preferred, since others may be silent too; after twice
+    /// the timeout any stripe will do.
     fn brings_again(&self, leg: LegId, now: Instant) -> bool {
         let Some((slow, very)) = self.outgoing.overdue(now).filter(|(slow, _)| *slow != leg) else {
             return false;
@@ -176,7 +177,7 @@ impl StripedConnection {
         very || self.heard_last(Some(slow)) == Some(leg)
     }
 
-    /// There is more to send than all legs take.
+    /// Records that more data is waiting than all stripes accept.
     pub fn note_full(&mut self, now: Instant) {
         self.full = Some(now);
         self.outgoing.full(now);
@@ -187,68 +188,70 @@ impl StripedConnection {
         }
     }
 
-    /// When all legs were full last, of this half or of the other.
+    /// Returns the time at which all stripes were last full, at either relay.
     pub fn full(&self) -> Option<Instant> {
         self.full
     }
 
-    /// Whether there is something to send as soon as a leg can be written to.
+    /// Reports if there is something to send once a stripe can be written to.
     pub fn wants_leg(&self) -> bool {
         self.outgoing.wants_leg()
     }
 
-    /// How much [`StripedConnection::write`] takes now.
+    /// Returns the number of bytes that [`StripedConnection::write`] accepts now.
     pub fn room(&self) -> usize {
         self.outgoing.room()
     }
 
-    /// Takes what there is room for, and says how much that is.
+    /// Takes as many bytes as there is room for, and returns their number.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         self.outgoing.write(bytes)
     }
 
-    /// Nothing more is written.
+    /// Ends the outgoing stream.
     pub fn finish(&mut self) {
         self.outgoing.finish();
     }
 
-    /// Whether the other half has all that was written, and has passed on its end.
+    /// Reports if the peer relay has all written bytes and has passed on the end.
     pub fn is_sent(&self) -> bool {
         self.outgoing.is_over()
     }
 
-    /// Reads what has come, in order; 0 if that is nothing.
+    /// Reads received bytes in order; returns 0 if there are none.
     pub fn read(&mut self, into: &mut [u8], now: Instant) -> usize {
         self.incoming.read(into, now)
     }
 
-    /// Whether there are bytes or an end to be read.
+    /// Reports if there are bytes or an end to read.
     pub fn is_readable(&self) -> bool {
         self.incoming.is_readable()
     }
 
-    /// Whether all was read that ever comes.
+    /// Reports if everything was read and the stream has ended.
     pub fn is_ended(&self) -> bool {
         self.incoming.is_ended()
     }
 
-    /// The end that was read was passed on: only now the other half hears that it came.
+    /// Records that the end of the stream was passed on; it is acknowledged to the peer relay only
+    /// now.
     pub fn pass_on_end(&mut self) {
         self.incoming.pass_on_end();
     }
 
-    /// Whether nothing is left to be done but to say so.
+    /// Reports if both directions are complete; only the farewell is left to send.
     pub fn is_over(&self) -> bool {
         self.outgoing.is_over() && self.incoming.is_over()
     }
 
-    /// Nobody is left to answer. Whether all was sent and passed on to the ends, and then it is over:
-    /// the other half's last word has no answer, and whoever says it is gone afterwards.
+    /// Handles the loss of all stripes. Returns true, and ends the session, if everything was sent
+    /// and passed on: the last message of the peer relay has no answer, and the peer relay closes
+    /// after it.
     pub fn presume_over(&mut self) -> bool {
         self.incoming.is_over() && self.outgoing.presume_over()
     }
 
-    /// What tells the other half that all has come; on each leg, since there is no answer.
+    /// Returns the final acknowledgement, to be sent on each stripe, since it has no answer.
     pub fn farewell(&mut self, now: Instant) -> Bytes {
         self.incoming.tell_again();
         match self.incoming.ack(true, now) {
@@ -257,22 +260,23 @@ impl StripedConnection {
         }
     }
 
-    /// Why the other half has cut it off, if it has.
+    /// Returns the reason if the peer relay has aborted the session.
     pub fn aborted(&self) -> Option<Why> {
         self.aborted
     }
 
-    /// Bytes that have come to their other end, both ways.
+    /// Returns the bytes that have reached their other end, both directions.
     pub fn progress(&self) -> u64 {
         self.outgoing.acked() + self.incoming.received()
     }
 
-    /// Bytes of frames that were sent, and of the connection in them; again not counted.
+    /// Returns the bytes of frames sent, and of the payload in them; retransmissions are not
+    /// counted.
     pub fn carried(&self) -> (u64, u64) {
         self.outgoing.carried
     }
 
-    /// When a leg is to be polled though nothing has happened.
+    /// Returns the time at which stripes are to be polled without an event.
     pub fn deadline(&self) -> Option<Instant> {
         let again = (self.carrying() > 1).then(|| self.outgoing.deadline());
         let times = [self.incoming.deadline(), again.flatten()];

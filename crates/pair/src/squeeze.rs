@@ -1,8 +1,8 @@
-//! Which frames are deflated.
+//! Adaptive compression of frames.
 //!
-//! Only what waits for the path: where all legs are full. Whether it pays is measured: a frame is
-//! sooner at the other end if what deflating takes is less than what the path takes for the bytes
-//! that are saved. What does not compress is tried ever more rarely.
+//! Frames are compressed only while all stripes are full and data waits for the path. The benefit
+//! is measured: a compressed frame arrives sooner if compressing it takes less time than the path
+//! needs for the bytes saved. Data that does not compress is tried less and less often.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,29 +12,30 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use crate::PairError;
 
-/// zstd's own default: below it text becomes a sixth longer, above it twice as slow.
+/// Default level of zstd: at lower levels text becomes a sixth longer, higher levels take twice as
+/// long.
 const LEVEL: i32 = 3;
-/// Legs that were full so long ago say nothing of now.
+/// Maximum age of the last report of full stripes.
 const FULL: Duration = Duration::from_secs(1);
-/// Over so long the rate of the path is taken.
+/// Time over which the rate of the path is measured.
 const SPAN: Duration = Duration::from_millis(250);
-/// What becomes hardly shorter is not sent deflated.
+/// A frame is sent compressed only below this ratio.
 const WORTH: f64 = 0.95;
-/// Frames in a row that are left alone at most before one is tried.
+/// Maximum number of frames skipped before the next attempt.
 const MOST_SKIPPED: u32 = 1024;
-/// Smaller ones are not worth a thought.
+/// Frames below this size in bytes are never compressed.
 const SMALL: usize = 512;
 
-/// Which frames are deflated.
+/// Decides which frames are compressed, and compresses them.
 pub(crate) struct FrameCompression {
     on: bool,
     compressor: Option<Compressor<'static>>,
-    /// Frames to leave alone.
+    /// Number of frames left to skip.
     skip: u32,
     skip_next: u32,
-    /// Bytes a second that are deflated.
+    /// Compression speed in bytes per second.
     speed: f64,
-    /// Bytes a second that the path carries; 0 until that is known.
+    /// Rate of the path in bytes per second; 0 while unknown.
     path: f64,
     span: Option<(Instant, u64)>,
     full: Option<Instant>,
@@ -60,19 +61,19 @@ impl FrameCompression {
         }
     }
 
-    /// All legs are full.
+    /// Records that all stripes are full.
     pub(crate) fn full(&mut self, now: Instant) {
         self.full = Some(now);
     }
 
-    /// So much goes to a leg.
+    /// Records that bytes were given to a stripe.
     pub(crate) fn sent(&mut self, bytes: usize, now: Instant) {
         let (from, sum) = self.span.get_or_insert((now, 0));
         *sum += bytes as u64;
         let took = now.saturating_duration_since(*from);
         if took >= SPAN {
             let rate = *sum as f64 / took.as_secs_f64();
-            // Where the legs were not full, the path would have carried more.
+            // If the stripes were not full, the path could have carried more.
             let full = self.full.is_some_and(|full| full + SPAN / 4 >= now);
             self.path = match full {
                 true => rate,
@@ -83,7 +84,7 @@ impl FrameCompression {
         }
     }
 
-    /// The same deflated, if that is tried and if it pays.
+    /// Compresses a payload. Returns `None` if compression is not tried or does not pay.
     pub(crate) fn deflate(
         &mut self,
         bytes: &[u8],
@@ -118,15 +119,16 @@ impl FrameCompression {
         } else {
             self.skip = self.skip_next;
             self.skip_next = (self.skip_next * 2).min(MOST_SKIPPED);
-            // A megabyte or two that are seldom needed.
+            // The compressor has one or two megabytes and is seldom needed now.
             self.compressor = None;
         }
-        // It is made now; the other end inflates it faster than it was made.
+        // The compressed frame exists, so that its cost is spent; decompressing takes less time
+        // than that.
         (ratio < WORTH).then(|| packed.into())
     }
 }
 
-/// Inflates to exactly so many bytes, which were found to be no more than is allowed.
+/// Decompresses to exactly `len` bytes; the caller has checked that `len` is allowed.
 pub(crate) fn inflate(bytes: &[u8], len: usize) -> Result<Bytes, PairError> {
     let mut decompressor = Decompressor::new().map_err(|_| PairError::BadZstd)?;
     let inflated = decompressor.decompress(bytes, len);
@@ -142,8 +144,9 @@ mod tests {
     use super::*;
     use testkit::Seed;
 
-    /// How many of so many frames are deflated where that takes so long, and the path carries so
-    /// many bytes a second. Legs are full where frames are made faster than they are carried.
+    /// Counts how many of `frames` frames are compressed if one takes `took` and the path carries
+    /// `path` bytes per second. Stripes are full while frames are made faster than they are
+    /// carried.
     fn squeezed(bytes: &[u8], took: Duration, path: f64, frames: u32) -> u32 {
         let mut squeeze = FrameCompression::new(true);
         let mut now = start();
@@ -180,7 +183,7 @@ mod tests {
             .flat_map(|n| format!("line {n}\n").into_bytes())
             .collect();
         let quick = Duration::from_millis(1);
-        // The path is seen to be full for a quarter of a second first.
+        // The path has to be full for a quarter of a second first.
         let deflated = squeezed(&text, quick, 5e6, 500);
         assert!(deflated > 450, "{deflated}");
         let noise = Seed::new(1).bytes(100_000);
@@ -192,7 +195,7 @@ mod tests {
         let text: Vec<u8> = (0..9000)
             .flat_map(|n| format!("line {n}\n").into_bytes())
             .collect();
-        // 100 kB in 10 ms are 10 MB/s, and the path carries a gigabyte.
+        // 100 kB in 10 ms are 10 MB/s; the path carries 1 GB/s.
         let deflated = squeezed(&text, Duration::from_millis(10), 1e9, 20_000);
         assert!(deflated < 50, "{deflated}");
     }

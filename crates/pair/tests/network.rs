@@ -1,4 +1,5 @@
-//! Two halves over a network that cuts bytes anywhere, delays legs differently and drops them.
+//! Two relays of a pair over a simulated network that cuts the byte stream anywhere, delays stripes
+//! differently and drops them.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be decoded ends the test")]
 
@@ -10,7 +11,7 @@ use testkit::Seed;
 
 const MOST: u64 = 256 << 10;
 
-/// One way of a leg.
+/// One direction of a stripe.
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(Instant, Vec<u8>)>,
@@ -33,7 +34,7 @@ struct Net {
     legs: BTreeMap<LegId, ([Pipe; 2], Duration)>,
     next: u32,
     dropped: u32,
-    /// Of a hundred steps, in which whoever reads does.
+    /// Percentage of the steps in which the reader reads.
     reads: u64,
 }
 
@@ -90,7 +91,7 @@ impl Net {
         }
     }
 
-    /// What a half has for its legs, as far as they take it.
+    /// Sends the frames of a relay on its stripes, as far as they accept them.
     fn send(&mut self, side: usize) {
         let now = self.now;
         let mut all_full = true;
@@ -112,7 +113,7 @@ impl Net {
         }
     }
 
-    /// What has come to a half, in pieces of any length.
+    /// Delivers received bytes to a relay, in chunks of any length.
     fn receive(&mut self, side: usize) {
         let now = self.now;
         for (id, (pipes, _)) in &mut self.legs {
@@ -170,7 +171,7 @@ impl Net {
                 self.receive(side);
                 let [one, other] = &self.halves;
                 for (from, to) in [(one, other), (other, one)] {
-                    // Nobody holds more than was told.
+                    // Neither relay holds more than the configured maximum.
                     assert!(from.written - to.found.len() <= MOST as usize, "{step}");
                     assert!(!to.ended || to.found.len() == from.source.len());
                 }
@@ -210,7 +211,7 @@ fn bytes_are_in_order_and_whole_whatever_becomes_of_legs() {
     assert!(dropped > 100, "legs were dropped {dropped} times only");
 }
 
-/// A session with one leg, and frames for it.
+/// Feeds frames to a session with one stripe.
 fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
     let mut session = StripedConnection::new(Config {
         most: MOST,
@@ -260,7 +261,7 @@ fn what_the_other_half_must_not_do_ends_it() {
     }
 }
 
-/// The leg that has what is missing first stands still: another brings it.
+/// The stripe that has the first missing frame stalls: another one repeats it.
 #[test]
 fn a_leg_that_stands_still_holds_nothing_up() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
@@ -299,7 +300,8 @@ fn a_leg_that_stands_still_holds_nothing_up() {
     panic!("what is missing is not sent again");
 }
 
-/// What a silent leg has goes on one that is heard of, and not on another that is silent too.
+/// A frame of a silent stripe is repeated on the stripe that was heard last, not on another silent
+/// one.
 #[test]
 fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
@@ -328,7 +330,8 @@ fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
     assert_eq!(one.poll(LegId(0), &mut || now), None);
     assert_eq!(one.poll(LegId(1), &mut || now), None);
     assert_eq!(one.poll(LegId(2), &mut || now), Some(first.clone()));
-    // It does not bring it either, nor take anything more: any other is better.
+    // The preferred stripe does not deliver it either and takes nothing more: any other one will
+    // do.
     now = one.deadline().unwrap() + Duration::from_secs(10);
     assert_eq!(one.poll(LegId(0), &mut || now), Some(first));
 }

@@ -1,4 +1,4 @@
-//! The window of a session over a long path.
+//! Growth of a session's receive window over a long path.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be decoded ends the test")]
 
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use pair::{Config, LegId, Parser, StripedConnection};
 
-/// 1 Gbit/s in a step.
+/// Length of a step; 119,000 bytes in each are about 1 Gbit/s.
 const STEP: Duration = Duration::from_millis(1);
 const EACH_STEP: usize = 119_000;
 const ONE_WAY: Duration = Duration::from_millis(57);
 
-/// One way of the leg.
+/// One direction of the stripe.
 #[derive(Default)]
 struct Pipe {
     bytes: VecDeque<(Instant, Bytes)>,
@@ -22,7 +22,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// A step of it; `source` writes whenever there is room.
+    /// Carries one step; `source` writes whenever there is room.
     fn carry(
         &mut self,
         from: &mut StripedConnection,
@@ -51,7 +51,8 @@ impl Pipe {
     }
 }
 
-/// A limit that is too low is heard of when others have been told long since.
+/// Reports of a limit that is too low arrive long after newer limits were granted; the window still
+/// grows until the path is full.
 #[test]
 fn the_window_grows_until_the_path_is_full() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]

@@ -1,4 +1,4 @@
-//! The operands: where connections come in, and where they go.
+//! Operands of `longhaul relay`: the address to listen on and the target to connect to.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,55 +8,55 @@ use std::str::FromStr;
 
 use crate::entry::proxy::Version;
 
-/// Where connections come in.
+/// Address to listen on, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entrance {
-    /// The place.
+    /// Socket, port or stream to accept connections from.
     pub place: Place,
-    /// What is spoken there besides plain bytes, in the order in which it was given.
+    /// Options after the address, such as `tls` or `proxy`, in the order given.
     pub words: Vec<String>,
 }
 
-/// Where connections go.
+/// Address to connect to, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The place.
+    /// Socket, port or stream to connect to.
     pub place: Place,
-    /// What is spoken there besides plain bytes, in the order in which it was given.
+    /// Options after the address, such as `tls` or `pair`, in the order given.
     pub words: Vec<String>,
 }
 
-/// A place that connections come to or go to.
+/// Address of a listener or a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Standard input and output: `-`.
     Streams,
     /// A UNIX socket: `unix:PATH`, or a path that begins with `/` or `./`.
     Unix(PathBuf),
-    /// A port of a host; of this machine alone where no host is named, of all its addresses where
-    /// the name is empty or `*`.
+    /// TCP port of a host: loopback only if no host is named, all local addresses if the host is
+    /// empty or `*`.
     Tcp {
-        /// A name, or an address.
+        /// Host name or IP address.
         host: Host,
-        /// 0 lets the system choose, where connections come in.
+        /// Port number; 0 lets the kernel choose a port for a listener.
         port: u16,
     },
 }
 
-/// The host of an operand.
+/// Host part of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// None was named.
+    /// No host was named: 127.0.0.1 and `::1`.
     Loopback,
     /// All addresses of this machine.
     All,
-    /// By its name.
+    /// Host name, to be resolved.
     Name(String),
-    /// By its address.
+    /// Literal IP address.
     Address(IpAddr),
 }
 
-/// An operand that can't be, and why.
+/// Invalid operand, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(pub String);
 
@@ -69,7 +69,7 @@ impl fmt::Display for AddressError {
 impl std::error::Error for AddressError {}
 
 impl Target {
-    /// The name or address that a certificate of it has.
+    /// Returns the name or address that the target's TLS certificate must contain.
     pub(crate) fn tls_name(&self) -> String {
         match &self.place {
             Place::Tcp {
@@ -84,17 +84,17 @@ impl Target {
         }
     }
 
-    /// Whether TLS is spoken with it.
+    /// Reports if the target uses TLS.
     pub fn has_tls(&self) -> bool {
         self.words.iter().any(|word| word == "tls")
     }
 
-    /// Whether it is the other half of a pair.
+    /// Reports if the target is the peer relay of a pair.
     pub fn is_pair(&self) -> bool {
         self.words.iter().any(|word| word == "pair")
     }
 
-    /// The PROXY header that it is sent, if any.
+    /// Returns the version of the PROXY header to send to the target, if any.
     pub fn proxy(&self) -> Option<Version> {
         self.words.iter().find_map(|word| match word.as_str() {
             "proxy" | "proxy2" => Some(Version::V2),
@@ -105,7 +105,7 @@ impl Target {
 }
 
 impl Host {
-    /// As somebody who is not trusted names it: a name or an address.
+    /// Parses a host from an untrusted client: a valid host name or an IP address.
     pub fn of_client(text: &str) -> Option<Self> {
         match text.parse() {
             Ok(ip) => Some(Self::Address(ip)),
@@ -115,7 +115,7 @@ impl Host {
 }
 
 impl Target {
-    /// The name of its host, if it has one.
+    /// Returns the host name, or an empty string if the address has none.
     pub fn host_name(&self) -> &str {
         match &self.place {
             Place::Tcp {
@@ -128,7 +128,8 @@ impl Target {
 }
 
 impl Place {
-    /// The addresses that it names without being asked of anybody.
+    /// Returns the socket addresses that can be had without a DNS lookup, or `None` for a host
+    /// name.
     pub fn addresses(&self) -> Option<Vec<SocketAddr>> {
         let Self::Tcp { host, port } = self else {
             return None;
@@ -203,7 +204,8 @@ fn tcp_or_streams(text: &str) -> Result<Place, String> {
     Ok(Place::Tcp { host, port })
 }
 
-/// RFC 1123 and what resolvers take besides.
+/// Reports if all characters may occur in a host name: RFC 1123, plus the underscores and dots that
+/// resolvers accept; at most 253 bytes.
 fn is_name(text: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     text.len() <= 253 && !text.starts_with('-') && text.chars().all(letter)

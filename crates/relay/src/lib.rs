@@ -1,10 +1,10 @@
-//! A relay for TCP connections that somebody else makes: bytes in are bytes out, ends are ends and
-//! resets are resets, and no more is held between the two than was told.
+//! Transparent TCP relay: bytes, end of stream and resets pass from one socket to another, and the
+//! memory held between the two is bounded by a setting.
 //!
-//! [`Relays`] listens on a thread and hands each connection to one of the [`worker`] threads, a
-//! mio loop each. A connection has two legs, and a [`pump`] for each direction, which moves what
-//! it can until nothing moves any more: what to wait for then follows from the state and not from
-//! the event. docs/design/0011-relay.md.
+//! [`Relays`] accepts connections on a thread and hands each one to a [`worker`] thread with its
+//! own mio loop. A connection has two legs, and a [`pump`] for each direction, which moves bytes
+//! until both sockets block. The events to wait for follow from the state of the connection, not
+//! from the last event. See docs/design/0011-relay.md.
 
 mod address;
 pub mod entry;
@@ -24,7 +24,7 @@ mod tls_verify;
 mod uplinks;
 mod worker;
 
-/// What a relay and the half of a pair that it has started over ssh say to each other.
+/// Messages between a relay and the peer relay that it has started over ssh.
 pub mod control {
     pub use bytes::Bytes;
     pub use pair::control::*;

@@ -1,14 +1,14 @@
-//! Networks as people write them: `192.0.2.0/24`, `2001:db8::/32`, or one address.
+//! IP networks in CIDR notation: `192.0.2.0/24`, `2001:db8::/32`, or a single address.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A network, or one address.
+/// IP network, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
-    /// Bits that count.
+    /// Length of the network prefix, in bits.
     prefix: u8,
 }
 
@@ -17,7 +17,7 @@ impl Network {
         self.address
     }
 
-    /// Whether all addresses of a family lie in it.
+    /// Reports if the network contains every address of a family.
     pub(crate) fn has_all(&self) -> bool {
         match (self.address, self.address.to_canonical()) {
             (IpAddr::V6(_), IpAddr::V4(_)) => self.prefix <= 96,
@@ -25,8 +25,8 @@ impl Network {
         }
     }
 
-    /// Whether an address lies in it. IPv4 addresses as IPv6 sockets see them (RFC 4291 section
-    /// 2.5.5.2) count as IPv4.
+    /// Reports if the network contains an address. IPv4-mapped IPv6 addresses (RFC 4291 section
+    /// 2.5.5.2), as IPv6 sockets report IPv4 peers, count as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
         let (ip, own) = (ip.to_canonical(), self.address.to_canonical());
         let prefix = match (self.address, own) {
@@ -43,13 +43,13 @@ impl Network {
     }
 }
 
-/// Whether the first `prefix` of `width` bits are the same.
+/// Compares the first `prefix` bits of two addresses of `width` bits.
 fn same(a: u128, b: u128, width: u32, prefix: u8) -> bool {
     let rest = width.saturating_sub(prefix.into());
     (a ^ b).checked_shr(rest).unwrap_or(0) == 0
 }
 
-/// Whether one of these networks has the address.
+/// Reports if one of the networks contains the address.
 pub fn is_allowed(networks: &[Network], ip: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(ip))
 }

@@ -1,9 +1,9 @@
 //! Addresses that lead to this machine, or to all machines of a link.
 //!
-//! A relay whose clients name their targets must not let them reach services that listen on this
-//! machine, which trust it: a socket bound to all addresses answers at each of them, and not at
-//! 127.0.0.1 alone. The kernel is asked about the address that is about to be connected to, so that names
-//! that resolve to an own address, addresses that are added later and `local` routes count as well.
+//! A relay whose clients name their targets must not let them reach services on this machine, which
+//! trust local connections: a socket bound to all addresses answers at each of them, not only at
+//! 127.0.0.1. The check asks the kernel about the address just before the connect, so that names
+//! that resolve to an own address, addresses added later and `local` routes count as well.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
@@ -13,18 +13,19 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// Reports addresses that a relay connects to only where a rule names them.
+/// Reports addresses that a relay connects to only if a rule names them.
 ///
-/// They are those that the kernel delivers to this machine itself, loopback, unspecified and link-local
-/// ones, broadcast and multicast, and IPv6 addresses that carry one of those for a translator (NAT64,
-/// 6to4, IPv4-compatible).
+/// These are addresses that the kernel delivers to this machine, loopback, unspecified and
+/// link-local ones, broadcast and multicast, and IPv6 addresses that embed one of them for a
+/// translator (NAT64, 6to4, IPv4-compatible).
 pub(crate) fn is_own(ip: IpAddr) -> bool {
     is_special(ip)
         || within(ip).is_some_and(|v4| is_special(v4.into()) || is_delivered_here(v4.into()))
         || is_delivered_here(ip.to_canonical())
 }
 
-/// Reports addresses that are never another machine's in particular, whatever interfaces there are.
+/// Reports addresses that never identify one other machine, independent of the local interfaces:
+/// loopback, unspecified, link-local, multicast and the like.
 pub(crate) fn is_special(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
@@ -44,7 +45,7 @@ pub(crate) fn is_special(ip: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that an IPv6 address carries for a translator or a tunnel.
+/// Returns the IPv4 address that is embedded in an IPv6 address for a translator or a tunnel.
 fn within(ip: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(ip) = ip.to_canonical() else {
         return None;
@@ -56,35 +57,37 @@ fn within(ip: IpAddr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 0, 0, 0, 0, _, _] | [0x64, 0xff9b, 1, ..] => Some(last),
         // 6to4 (RFC 3056).
         [0x2002, ..] => Some(Ipv4Addr::from_bits((bits >> 80) as u32)),
-        // IPv4-compatible (RFC 4291 section 2.5.5.1), but for `::` and `::1`.
+        // IPv4-compatible (RFC 4291 section 2.5.5.1), except `::` and `::1`.
         [0, 0, 0, 0, 0, 0, high, _] if high != 0 => Some(last),
         _ => None,
     }
 }
 
-/// Reports addresses at which this machine itself would answer, or a whole network.
+/// Reports addresses for which the kernel has no unicast route to another machine: local,
+/// broadcast, anycast and multicast ones.
 pub(crate) fn is_delivered_here(ip: IpAddr) -> bool {
     match route_type(ip) {
         Ok(kind) => kind != UNICAST,
-        // No route leads there, which connect(2) will say.
+        // There is no route to the address; connect(2) will report that.
         Err(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL) => false,
-        // Without netlink: the kernel lets nobody bind an address that is not this machine's.
+        // Netlink is unavailable. bind(2) succeeds only for addresses of this machine.
         Err(_) => UdpSocket::bind((ip, 0)).is_ok(),
     }
 }
 
-/// RTN_UNICAST of rtnetlink(7); the others are local, broadcast, anycast, multicast and refusals.
+/// Route type `RTN_UNICAST` of rtnetlink(7); the other types are local, broadcast, anycast,
+/// multicast and rejecting routes.
 const UNICAST: u8 = 1;
 const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
-/// Bytes of `nlmsghdr` and of `rtmsg`.
+/// Sizes of `nlmsghdr` and `rtmsg`, in bytes.
 const HEADER: usize = 16;
 const ROUTE: usize = 12;
 
-/// Asks the kernel which kind of route leads to an address (`ip route get`).
+/// Returns the type of the kernel's route to an address, like `ip route get`.
 fn route_type(ip: IpAddr) -> rustix::io::Result<u8> {
     let (family, bits): (u8, &[u8]) = match &ip {
         IpAddr::V4(ip) => (2, &ip.octets()),
@@ -95,7 +98,7 @@ fn route_type(ip: IpAddr) -> rustix::io::Result<u8> {
     request.extend((len as u32).to_ne_bytes());
     request.extend(RTM_GETROUTE.to_ne_bytes());
     request.extend(NLM_F_REQUEST.to_ne_bytes());
-    // Sequence and port: one question and one answer on a socket of its own.
+    // Sequence and port number stay 0: the socket carries one request and one answer.
     request.extend([0; 8]);
     request.extend([family, (bits.len() * 8) as u8]);
     request.extend([0; ROUTE - 2]);
@@ -112,12 +115,12 @@ fn route_type(ip: IpAddr) -> rustix::io::Result<u8> {
     let kernel = SocketAddrNetlink::new(0, 0);
     sendto(&socket, &request, SendFlags::empty(), &kernel)?;
     let mut answer = [0; 4096];
-    // The kernel has answered before sendto(2) returns.
+    // Netlink answers within sendto(2), so that the receive never waits.
     let (_, len) = recv(&socket, &mut answer[..], RecvFlags::DONTWAIT)?;
     kind_in(answer.get(..len).unwrap_or_default())
 }
 
-/// Reads the kind of route from the kernel's answer, or its errno.
+/// Parses the route type from the kernel's answer, or the errno in it.
 fn kind_in(answer: &[u8]) -> rustix::io::Result<u8> {
     let kind = answer
         .get(4..6)
@@ -180,7 +183,7 @@ mod tests {
             route_type(Ipv4Addr::LOCALHOST.into()).map(|k| k != UNICAST),
             Ok(true)
         );
-        // Bound to no address, a socket answers at this one as well.
+        // 127.0.0.0/8 is local: a socket bound to all addresses answers here as well.
         assert!(is_delivered_here("127.200.1.2".parse().unwrap()));
         assert!(is_own(std::net::Ipv6Addr::LOCALHOST.into()));
         assert!(!is_delivered_here("203.0.113.77".parse().unwrap()));

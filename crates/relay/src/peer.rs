@@ -1,7 +1,8 @@
-//! Facing relays: keys, and who may come.
+//! Configuration of a pair of relays: keys and the authentication of the peer relay.
 //!
-//! Each half has a key, and proves it in the handshake of every leg as a raw public key (RFC 7250):
-//! there is no name in it and nobody who vouches for it. The other half knows its fingerprint.
+//! Each relay of a pair has a key and proves it in the TLS handshake of every stripe as a raw
+//! public key (RFC 7250). There are no names and no certificate authority; each relay knows the
+//! fingerprint of the other's key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,42 +37,42 @@ use crate::strategy::Paths;
 use crate::tls::{TlsClient, TlsServer};
 use crate::tls_error::{io_sentence, pem_sentence, sentence};
 
-/// What is spoken within TLS, and its version.
+/// ALPN protocol name inside TLS, with the version of the pair protocol.
 const ALPN: &[u8] = b"longhaul-pair/1";
 
-/// What a half of a pair is told.
+/// Settings of one relay of a pair.
 #[derive(Clone)]
 pub struct PeerConfig {
     pub(crate) server: TlsServer,
     pub(crate) client: TlsClient,
-    /// Of our own key.
+    /// Fingerprint of this relay's own key.
     pub(crate) fingerprint: String,
-    /// How many connections there are.
+    /// Number of stripes for each connection.
     pub stripes: StripeCount,
-    /// The most that each half holds of each direction of a connection, in bytes.
+    /// Maximum buffer for each direction of a connection at each relay, in bytes.
     pub most: usize,
-    /// What waits for the path may be deflated.
+    /// Permits zstd compression of data that waits for a full path.
     pub zstd: bool,
-    /// What was learned of paths, from one connection to the next.
+    /// Store of what earlier connections learned about a path.
     pub paths: Option<Arc<dyn Paths>>,
-    /// What connections begin with and find is said in the log.
+    /// Logs at info level which settings a connection starts with and what it learns.
     pub explain: bool,
 }
 
-/// How many connections carry one.
+/// Number of stripes that carry one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripeCount {
-    /// So many.
+    /// Constant number of stripes.
     Fixed(usize),
-    /// One, and more while that pays, up to so many.
+    /// Starts with one stripe and adds more while the rate rises, up to this number.
     UpTo(usize),
 }
 
-/// The keys that other halves may have.
+/// Fingerprints of the keys that a peer relay may present.
 #[derive(Debug, Default)]
 pub struct Known {
     keys: Mutex<BTreeSet<String>>,
-    /// The first key there is without any is let in, and written down here.
+    /// File to which the first key is written while no key is known (trust on first use).
     learns: Option<PathBuf>,
 }
 
@@ -82,10 +83,10 @@ impl fmt::Debug for PeerConfig {
 }
 
 impl PeerConfig {
-    /// With a key (PEM, PKCS#8).
+    /// Creates the settings for a private key (PEM, PKCS#8).
     ///
     /// # Errors
-    /// The key cannot be used; why.
+    /// Returns a sentence that says why the key cannot be used.
     pub fn new(key: &[u8], known: Known) -> Result<Self, String> {
         let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
         let key =
@@ -113,7 +114,8 @@ impl PeerConfig {
                 Arc::clone(&own),
             )));
         server.alpn_protocols = vec![ALPN.to_vec()];
-        // A key that is no longer allowed ends with the process that allowed it.
+        // No session tickets: a resumed session would outlive the removal of its key from the
+        // allowed ones.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         let mut client = ClientConfig::builder_with_provider(provider)
@@ -143,20 +145,21 @@ impl PeerConfig {
         })
     }
 
-    /// Of our own key, as the other half is told it.
+    /// Returns the fingerprint of this relay's own key, to be configured at the peer relay.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// What is spoken at an entrance of it.
+    /// Returns the TLS settings for stripes that the peer relay opens.
     pub fn entrance(&self) -> TlsServer {
         self.server.clone()
     }
 
-    /// Whether the other half answers at an address, with a key that is known; why not.
+    /// Checks that the peer relay answers at an address with a known key, and waits at most
+    /// `within`.
     ///
     /// # Errors
-    /// One sentence without the address.
+    /// Returns a sentence without the address.
     pub fn meet(&self, at: SocketAddr, within: Duration) -> Result<(), String> {
         let until = Instant::now() + within;
         let tcp = TcpStream::connect_timeout(&at, within);
@@ -189,10 +192,10 @@ impl PeerConfig {
     }
 }
 
-/// A new key (PEM, PKCS#8).
+/// Generates an Ed25519 key pair (PEM, PKCS#8).
 ///
 /// # Errors
-/// There are no random numbers.
+/// Returns an error if the system provides no random numbers.
 pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
     let wrong = |_| "a key cannot be made".to_owned();
     let key = Ed25519KeyPair::generate().map_err(wrong)?;
@@ -205,7 +208,7 @@ pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
     Ok(zeroize::Zeroizing::new(pem))
 }
 
-/// As ssh-keygen(1) shows those of SSH: SHA256 of the key, in base64.
+/// Returns the SHA-256 fingerprint of a public key in base64, in the format of ssh-keygen(1).
 fn fingerprint(public: &[u8]) -> String {
     format!(
         "SHA256:{}",
@@ -214,10 +217,11 @@ fn fingerprint(public: &[u8]) -> String {
 }
 
 impl Known {
-    /// Fingerprints from the text of a file, one in front of each line; `#` begins a comment.
+    /// Adds the fingerprints from the text of a file: the first word of each line; `#` starts a
+    /// comment.
     ///
     /// # Errors
-    /// A line begins with none: which.
+    /// Names the first word that is not a fingerprint.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
@@ -234,12 +238,13 @@ impl Known {
         Ok(())
     }
 
-    /// Lets the first key in that a target has while none is known, and writes it down there.
+    /// Trusts the first key that the target presents while no key is known, and writes it to this
+    /// file.
     pub fn learn(&mut self, file: PathBuf) {
         self.learns = Some(file);
     }
 
-    /// Whether there is none.
+    /// Reports if no key is known.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -249,14 +254,14 @@ impl Known {
     }
 }
 
-/// Whether it looks like a fingerprint.
+/// Reports if the text has the form of a fingerprint: `SHA256:` and 32 bytes in base64.
 pub fn is_fingerprint(text: &str) -> bool {
     let hash = text.strip_prefix("SHA256:");
     let hash = hash.and_then(|hash| STANDARD_NO_PAD.decode(hash).ok());
     hash.is_some_and(|hash| hash.len() == 32)
 }
 
-/// Knows the other half by its key.
+/// TLS verifier that accepts the peer relay by the fingerprint of its raw public key.
 #[derive(Debug)]
 struct Verifier {
     known: Arc<Known>,
@@ -279,7 +284,7 @@ impl Verifier {
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 
-    /// The key is the other half's indeed.
+    /// Records the key of the peer relay on first use, after its signature has been verified.
     fn keep(&self, key: &CertificateDer<'_>) -> Result<(), rustls::Error> {
         let fingerprint = fingerprint(key);
         let mut keys = self.known.lock();
@@ -319,7 +324,8 @@ impl Verifier {
 const OLD: rustls::Error =
     rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOfferedOrEnabled);
 
-/// The methods that both traits have: a raw key is verified alike at either end.
+/// Signature methods of `ServerCertVerifier` and `ClientCertVerifier`, which are identical for raw
+/// public keys.
 macro_rules! signatures_by_raw_key {
     () => {
         fn verify_tls12_signature(

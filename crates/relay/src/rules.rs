@@ -1,8 +1,8 @@
-//! Rules of Linux that lead connections to an entrance: what nft(8) and ip(8) are to be told, and
-//! how it is taken back. Pure; who runs it is somebody else.
+//! Firewall and routing rules that divert connections to a relay: the nft(8) and ip(8) commands
+//! that add and remove them. This module only composes the commands; others run them.
 //!
-//! All of an entrance's rules are in one table of nftables of their own, so that nothing of anybody
-//! else's is touched and all of them go at once.
+//! All rules of a listener are in one nftables table of their own, so that other tables stay
+//! untouched and all rules are removed at once.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -10,30 +10,30 @@ use std::net::IpAddr;
 use crate::address::Place;
 use crate::settings::{RedirectKind, Relay};
 
-/// The mark of what a relay sends itself, which no rule of ours leads back to one.
+/// Packet mark of the relay's own connections, which the rules never divert back to it.
 pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
 
-/// A command, and what it reads.
+/// Command line and its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// Its standard input.
+    /// Standard input.
     pub input: Option<String>,
 }
 
-/// The rules of one entrance.
+/// Rules of one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// What puts them in place.
+    /// Commands that add the rules.
     pub add: Vec<Command>,
-    /// What takes them away.
+    /// Commands that remove the rules.
     pub remove: Vec<Command>,
 }
 
-/// How clients come to one address family of an entrance.
+/// Names and constants of one address family.
 struct Family {
-    /// As nft and ip name it.
+    /// Name of the family in nft.
     nft: &'static str,
     ip: &'static str,
     loopback: &'static str,
@@ -56,10 +56,10 @@ const FAMILIES: [Family; 2] = [
 ];
 
 impl Rules {
-    /// Those that a relay needs, for the families that this machine has.
+    /// Composes the rules that a relay needs, for the address families that this machine has.
     ///
     /// # Errors
-    /// It needs none, or has no port that stays the same.
+    /// Returns an error if the relay needs no rules, or if its port is not fixed.
     pub fn of(relay: &Relay, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;
         let addresses = match place {
@@ -113,7 +113,7 @@ fn nft(input: String) -> Command {
     }
 }
 
-/// The table of nftables.
+/// Composer of the nftables table of a relay.
 struct Table<'a> {
     relay: &'a Relay,
     port: u16,
@@ -122,7 +122,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn text(&self, name: &str, mark: &str, families: &[&Family]) -> String {
-        // Not twice: `create` fails where it is there.
+        // `create` fails if the table exists already, so that rules are never added twice.
         let mut text = format!("create table inet {name}\ntable inet {name} {{\n");
         let mut chain = |name: &str, lines: &[String]| {
             let _ = writeln!(text, "\tchain {name} {{");
@@ -132,7 +132,7 @@ impl Table<'_> {
             text.push_str("\t}\n");
         };
         let hook = |text: &str| format!("type {text}; policy accept;");
-        // What this machine itself is meant with is never led elsewhere.
+        // Connections to this machine's own addresses are never diverted.
         let own = "fib daddr type local return".to_owned();
         let jump = "jump clients".to_owned();
         let diverted = self.relay.speaks.diverted;
@@ -181,7 +181,7 @@ impl Table<'_> {
         text
     }
 
-    /// Who may come.
+    /// Rules for the clients that may be diverted (`--allow`).
     fn clients(&self, families: &[&Family]) -> Vec<String> {
         if self.relay.allow.is_empty() {
             return vec!["jump targets".to_owned()];
@@ -194,7 +194,7 @@ impl Table<'_> {
         self.relay.allow.iter().filter_map(of).collect()
     }
 
-    /// And where they may go.
+    /// Rules for the targets to which connections are diverted (`--to`).
     fn targets(&self, mark: &str, families: &[&Family]) -> Vec<String> {
         let mut lines = Vec::new();
         for permit in &self.relay.permits {

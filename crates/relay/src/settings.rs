@@ -1,4 +1,4 @@
-//! What one relay is told.
+//! Settings of a relay.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,101 +13,102 @@ use crate::sockopt::SockOpts;
 use crate::tls::{TlsClient, TlsServer};
 use crate::uplinks::Uplink;
 
-/// One entrance and where it leads.
+/// Listening address, targets and settings of one relay.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    /// Where connections come in.
+    /// Address to accept connections at.
     pub entrance: Entrance,
-    /// Where they go: to the first that answers.
+    /// Targets, tried in turn until one answers.
     pub targets: Vec<Target>,
-    /// Who may come; all who can, if it is empty.
+    /// Networks of permitted clients; empty permits all.
     pub allow: Vec<Network>,
-    /// By which ways connections leave, in turn; as the system chooses, if it is empty.
+    /// Uplinks by which connections leave, in turn; if empty, the kernel's routing decides.
     pub uplinks: Vec<Uplink>,
-    /// How sockets are tuned, on both legs.
+    /// Socket options for both legs.
     pub tuning: Tuning,
-    /// Buffers of the kernel's that are set by hand.
+    /// Socket buffer sizes set with `--sockopt`.
     pub sockopts: SockOpts,
-    /// The most that is held of each direction of a connection, in bytes.
+    /// Maximum buffer for each direction of a connection, in bytes.
     pub buffer: usize,
-    /// For one target, names included.
+    /// Time limit to connect to one target, including the DNS lookup.
     pub connect_timeout: Duration,
-    /// Targets are looked after so often, whether anybody comes or not.
+    /// Interval of active health checks, which run even without clients.
     pub health: Option<Duration>,
-    /// A connection on which nothing has moved for so long ends; never if not set.
+    /// Time without progress after which a connection is closed; `None` means never.
     pub idle_timeout: Option<Duration>,
-    /// The same for one of which one end has finished.
+    /// Time without progress after which a half-closed connection is closed.
     pub half_timeout: Duration,
-    /// Targets see the client's address.
+    /// Targets see the client's address as the source (transparent proxy).
     pub keep_address: bool,
-    /// A first flight goes with the SYN, where the client speaks first.
+    /// TCP Fast Open: if the client speaks first, its data goes with the SYN.
     pub fastopen: bool,
-    /// How much there may be.
+    /// Limits on connections and rates.
     pub limits: Limits,
-    /// What clients speak in front of their bytes.
+    /// Protocols that clients speak before their payload.
     pub speaks: ClientProtocols,
-    /// Where clients that say themselves where to go may go, or that were on their way elsewhere.
+    /// Targets that clients may name, or to which diverted connections may go.
     pub permits: Vec<TargetRule>,
-    /// For targets with which TLS is spoken.
+    /// TLS settings for targets that use TLS.
     pub tls_client: Option<TlsClient>,
-    /// For entrances and targets that are the other half of a pair.
+    /// Settings of a pair, for listeners and targets that are one end of it.
     pub facing: Option<PeerConfig>,
-    /// For what is said before bytes, TLS handshakes included.
+    /// Time limit for everything that precedes the payload, including TLS handshakes.
     pub entry_timeout: Duration,
 }
 
-/// What clients speak in front of their bytes, from the outside in.
+/// Protocols that clients speak before their payload, outermost first.
 #[derive(Clone, Debug, Default)]
 pub struct ClientProtocols {
-    /// A header that says where they come from.
+    /// PROXY header with the address of the original client.
     pub proxy: bool,
-    /// TLS.
+    /// TLS with these settings.
     pub tls: Option<TlsServer>,
-    /// They are legs of a pair, within TLS.
+    /// Connections are stripes of a pair, inside TLS.
     pub pair: bool,
-    /// A request that says where they want to go.
+    /// Request that names the target.
     pub asks: Option<Asks>,
-    /// Nothing: they were on their way elsewhere.
+    /// No request: connections were diverted here from another destination.
     pub diverted: Option<RedirectKind>,
 }
 
 impl ClientProtocols {
-    /// Whether clients have a target of their own.
+    /// Reports if each connection has a target of its own.
     pub fn names_target(&self) -> bool {
         self.asks.is_some() || self.diverted.is_some()
     }
 }
 
-/// How clients were led here that wanted to go elsewhere.
+/// Method by which the firewall diverts connections to the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedirectKind {
-    /// Their destination was replaced (nftables' redirect).
+    /// nftables `redirect`: the destination address is rewritten.
     Redirect,
-    /// It was not: the socket takes what is for others (nftables' tproxy).
+    /// nftables `tproxy`: the destination stays, and the socket accepts connections to foreign
+    /// addresses.
     Tproxy,
 }
 
-/// How clients say where they want to go.
+/// Protocol by which clients name their target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
     /// SOCKS version 5.
     Socks5,
-    /// HTTP's CONNECT.
+    /// HTTP CONNECT.
     Http,
 }
 
-/// How much there may be.
+/// Limits on connections and rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once.
+    /// Maximum number of simultaneous connections.
     pub connections: usize,
-    /// Connections at once from one source.
+    /// Maximum number of simultaneous connections from one source.
     pub per_source: usize,
-    /// Which addresses are one source.
+    /// Prefix lengths that make addresses one source.
     pub source_block: SourceBlock,
-    /// Bytes a second of each direction of a connection.
+    /// Rate limit for each direction of a connection, in bytes per second.
     pub rate: Option<u64>,
-    /// Bytes a second of each direction of all connections together.
+    /// Rate limit for each direction of all connections together, in bytes per second.
     pub rate_all: Option<u64>,
 }
 
@@ -123,7 +124,7 @@ impl Default for Limits {
     }
 }
 
-/// Whether somebody who is not on this machine can come to an address.
+/// Reports if a listening address can be reached from other machines: any address except loopback.
 pub fn is_for_strangers(ip: IpAddr) -> bool {
     !ip.to_canonical().is_loopback()
 }

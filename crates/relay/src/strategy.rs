@@ -1,5 +1,5 @@
-//! What was learned of the path to the other half of a pair, and what the next connection makes of
-//! it.
+//! Path memory of a pair: what connections have learned about the path to the peer relay, and the
+//! number of stripes with which the next one starts.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,27 +8,28 @@ use pair::{Found, StripeController};
 
 use crate::peer::{PeerConfig, StripeCount};
 
-/// What was learned of a path.
+/// Findings about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learned {
-    /// Connections of TCP that paid.
+    /// Number of stripes that paid.
     pub legs: usize,
-    /// Bytes a second that they carried.
+    /// Rate that they carried, in bytes per second.
     pub rate: u64,
-    /// The round trip of the path.
+    /// Round-trip time of the path.
     pub rtt: Duration,
 }
 
-/// Where that is kept.
+/// Store of findings about paths.
 pub trait Paths: fmt::Debug + Send + Sync {
-    /// What holds for a path of this round trip to there, and how long ago it was learned.
+    /// Returns the findings for a path with this round-trip time to a target, and their age.
     fn recall(&self, target: &str, rtt: Duration) -> Option<(Learned, Duration)>;
 
-    /// Keeps it for the next time.
+    /// Stores the findings for the next connection.
     fn keep(&self, target: &str, learned: Learned);
 }
 
-/// How many legs a connection begins with, and why, where so many ways lead to the other half.
+/// Returns the controller for the number of stripes that a connection starts with, and an
+/// explanation for the log. `uplinks` is the number of uplinks that lead to the peer relay.
 pub(crate) fn begin(
     facing: &PeerConfig,
     target: &str,
@@ -79,7 +80,7 @@ pub(crate) fn begin(
     }
 }
 
-/// What a connection has found, for people.
+/// Describes the findings of a connection for the log.
 pub(crate) fn shown(found: &Found) -> String {
     let (others, carried) = found.other;
     format!(

@@ -1,4 +1,4 @@
-//! What TLS legs are told, and the configuration of rustls that comes of it.
+//! TLS settings of legs, and the rustls configuration made from them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,35 +14,37 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion
 use crate::tls_error::{pem_sentence, sentence};
 use crate::tls_verify::WithPinned;
 
-/// Files and names, as they were given.
+/// Files and names of the TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificates, ours first.
+    /// Certificate chain of this relay, its own certificate first.
     pub cert: Option<PathBuf>,
-    /// The key of ours.
+    /// Private key of the certificate.
     pub key: Option<PathBuf>,
-    /// Who vouches for servers; whoever the system trusts, if not set.
+    /// Certificate authorities that are trusted for servers; those of the system if not set.
     pub ca: Option<PathBuf>,
-    /// Who vouches for clients, which need a certificate then.
+    /// Certificate authorities that are trusted for clients; if set, clients must present a
+    /// certificate.
     pub client_ca: Option<PathBuf>,
-    /// Names of which a client's certificate has to have one; any, if there is none.
+    /// Names of which a client's certificate must contain one; empty accepts any name.
     pub client_names: Vec<String>,
-    /// The name that servers are asked for and have to have; that of the target, if not set.
+    /// Name to request from servers and to expect in their certificate; the target's name if not
+    /// set.
     pub server_name: Option<String>,
-    /// Protocols to agree upon (RFC 7301).
+    /// Application protocols to negotiate (ALPN, RFC 7301).
     pub alpn: Vec<String>,
-    /// TLS 1.3 and nothing older.
+    /// Permits TLS 1.3 only.
     pub newest_only: bool,
 }
 
-/// A leg on which we are the server.
+/// TLS settings for a leg on which the relay is the server.
 #[derive(Clone)]
 pub struct TlsServer {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) names: Arc<[ServerName<'static>]>,
 }
 
-/// A leg on which we are the client.
+/// TLS settings for a leg on which the relay is the client.
 #[derive(Clone)]
 pub struct TlsClient {
     pub(crate) config: Arc<ClientConfig>,
@@ -66,10 +68,10 @@ static NEWEST: &[&SupportedProtocolVersion] = &[&version::TLS13];
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsFiles {
-    /// For an entrance.
+    /// Builds the settings for a listener.
     ///
     /// # Errors
-    /// A file cannot be read or used; which, and why.
+    /// Names the file that cannot be read or used, and the reason.
     pub fn server(&self) -> Result<TlsServer, String> {
         let (chain, key) = self
             .identity()?
@@ -103,10 +105,10 @@ impl TlsFiles {
         })
     }
 
-    /// For targets.
+    /// Builds the settings for targets.
     ///
     /// # Errors
-    /// A file cannot be read or used; which, and why.
+    /// Names the file that cannot be read or used, and the reason.
     pub fn client(&self) -> Result<TlsClient, String> {
         let (roots, given) = match &self.ca {
             Some(path) => {
@@ -169,7 +171,7 @@ impl TlsFiles {
 }
 
 impl TlsClient {
-    /// The name that a server has to have.
+    /// Returns the name that the server's certificate must contain.
     pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, String> {
         match &self.name {
             Some(name) => Ok(name.clone()),
@@ -178,7 +180,7 @@ impl TlsClient {
     }
 }
 
-/// Whether a certificate has one of these names.
+/// Reports if a certificate contains one of these names.
 pub(crate) fn has_name(certificate: &CertificateDer<'_>, names: &[ServerName<'static>]) -> bool {
     let Ok(parsed) = ParsedCertificate::try_from(certificate) else {
         return false;

@@ -1,4 +1,4 @@
-//! Errors of TLS as sentences: rustls shows many of its own by the names of its types.
+//! TLS errors as sentences: rustls itself shows many of them as type names.
 
 use std::fmt::Debug;
 use std::io;
@@ -8,7 +8,7 @@ use rustls::{
     AlertDescription as Alert, CertificateError, Error, InconsistentKeys, PeerIncompatible,
 };
 
-/// An error of TLS, in words that a person would search for.
+/// Describes a TLS error in words that a person would search for.
 pub(crate) fn sentence(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(why) => certificate(why),
@@ -45,18 +45,18 @@ pub(crate) fn sentence(error: &Error) -> String {
             format!("encrypted client hello failed: {}", spelled(why))
         }
         Error::Other(why) => spelled_text(&why.to_string()),
-        // These are sentences there.
+        // The remaining errors are sentences in rustls.
         other => wire::escape::name(other.to_string().as_bytes()).to_string(),
     }
 }
 
-/// An error of reading and writing that may be one of TLS.
+/// Describes an I/O error, which may contain a TLS error.
 pub(crate) fn io_sentence(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     inner.map_or_else(|| error.to_string(), sentence)
 }
 
-/// An error of a PEM file.
+/// Describes an error in a PEM file; `what` names the item that was expected.
 pub(crate) fn pem_sentence(error: &pem::Error, what: &str) -> String {
     match error {
         pem::Error::NoItemsFound => format!("there is no {what} in it (PEM)"),
@@ -192,13 +192,13 @@ fn days(seconds: u64, end: &str) -> String {
     }
 }
 
-/// The name of a variant in words: `MissingKeyExchange` is `missing key exchange`.
+/// Converts the name of a variant to words: `MissingKeyExchange` becomes `missing key exchange`.
 fn spelled(variant: &impl Debug) -> String {
     spelled_text(&format!("{variant:?}"))
 }
 
 fn spelled_text(text: &str) -> String {
-    // What a variant holds is left out; a text of several words is a sentence already.
+    // Fields of the variant are dropped; a text of several words is a sentence already.
     let name = text.split(['(', '{']).next().unwrap_or_default().trim_end();
     if name.contains(' ') {
         return wire::escape::name(text.as_bytes()).to_string();
@@ -221,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// `Other(OtherError(CaUsedAsEndEntity))` was what a user read.
+    /// No error is shown by its type name. A user once read `Other(OtherError(CaUsedAsEndEntity))`.
     #[test]
     fn no_error_of_tls_is_the_name_of_a_type() {
         let errors: Vec<Error> = vec![

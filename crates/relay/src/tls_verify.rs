@@ -1,10 +1,10 @@
-//! Verifiers of certificates that also take a certificate which was given itself.
+//! Certificate verifiers that also accept a certificate listed in the CA file itself.
 //!
-//! `openssl req -x509` makes a certificate that is its own authority (CA:TRUE). Given as `--ca` it says
-//! that this very certificate is trusted, and openssl, curl, socat and stunnel take it so. webpki refuses
-//! an authority as the end of a chain (RFC 5280 section 4.2.1.9), and a certificate whose issuer it does
-//! not know, whatever the anchors are. Both are let in here if the certificate equals one of the file byte
-//! by byte; its dates and its name count as always.
+//! `openssl req -x509` makes a self-signed certificate with CA:TRUE. Given as `--ca`, this very
+//! certificate is to be trusted, as openssl, curl, socat and stunnel do. webpki refuses a CA
+//! certificate as an end entity (RFC 5280 section 4.2.1.9), and a certificate with an unknown
+//! issuer, whatever the trust anchors are. Both are accepted here if the certificate equals one of
+//! the file byte by byte; its validity dates and its name are checked as always.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// A verifier by authorities, and the certificates that are trusted themselves.
+/// Verifier by certificate authorities, with a list of certificates that are trusted themselves.
 pub(crate) struct WithPinned<V: ?Sized> {
     by_authority: Arc<V>,
     pinned: Vec<CertificateDer<'static>>,
@@ -36,10 +36,10 @@ impl<V: ?Sized> WithPinned<V> {
         }
     }
 
-    /// Whether a refusal is about who vouches for a certificate that needs nobody to.
+    /// Reports if a refusal concerns the issuer of a certificate that is trusted itself.
     ///
-    /// webpki looks at the dates before anything else of a certificate, so that neither refusal is
-    /// reached by one that has expired or is not valid yet.
+    /// webpki checks the validity dates first, so that an expired or not yet valid certificate
+    /// never gets one of these refusals.
     fn overrules(&self, refusal: &Error, certificate: &CertificateDer<'_>) -> bool {
         let is_of_trust = matches!(
             refusal,
@@ -49,7 +49,7 @@ impl<V: ?Sized> WithPinned<V> {
     }
 }
 
-/// The methods that both traits have, left to the verifier by authorities.
+/// Signature methods of both verifier traits, delegated to the verifier by authorities.
 macro_rules! signatures_by_authority {
     () => {
         fn verify_tls12_signature(
@@ -144,7 +144,8 @@ mod tests {
 
     use super::*;
 
-    /// What `openssl req -x509 -addext subjectAltName=DNS:relay.example -days 36500` makes: CA:TRUE.
+    /// Certificate with CA:TRUE, made by `openssl req -x509 -addext
+    /// subjectAltName=DNS:relay.example -days 36500`.
     const OWN: &str = "-----BEGIN CERTIFICATE-----
 MIIBoTCCAUegAwIBAgIUBN+87ylygjOCJxlW3umJyVoc63EwCgYIKoZIzj0EAwIw
 GDEWMBQGA1UEAwwNcmVsYXkuZXhhbXBsZTAgFw0yNjExMjcwNTA2MDRaGA8yMTI2
@@ -157,7 +158,7 @@ CgYIKoZIzj0EAwIDSAAwRQIhAL6jkJ+ykJIKSYyzllT7EAK0/KKUo2pXWpEZJwv0
 rM3OAiAv27z2kyB08rUMWxZ4jaLLztcfU5I9ukvWRkFuuL2aWA==
 -----END CERTIFICATE-----
 ";
-    /// Another one with the same names.
+    /// Second certificate with the same names.
     const OTHER: &str = "-----BEGIN CERTIFICATE-----
 MIIBoTCCAUegAwIBAgIUA0m/Jd6DDmKeujGImAsjPG3nPvQwCgYIKoZIzj0EAwIw
 GDEWMBQGA1UEAwwNcmVsYXkuZXhhbXBsZTAgFw0yNjExMjcwNTA2MDRaGA8yMTI2
@@ -170,7 +171,7 @@ CgYIKoZIzj0EAwIDSAAwRQIgLL+oeHK7EvnQ6PwM1uwNBydFdaoxLm5chDe1ObhP
 0c4CIQCBl8MYPSh04DUCRjd5ALsxVNyt7lrCz45S/WHnSYIC8A==
 -----END CERTIFICATE-----
 ";
-    /// Signed by the other one, for leaf.example.
+    /// Certificate for leaf.example, signed by `OTHER`.
     const LEAF: &str = "-----BEGIN CERTIFICATE-----
 MIIBhTCCASygAwIBAgIUJdDkwX+h7xhz6uxos43ar4N+5n8wCgYIKoZIzj0EAwIw
 GDEWMBQGA1UEAwwNcmVsYXkuZXhhbXBsZTAgFw0yNjExMjcwNTA2MDRaGA8yMTI2
@@ -194,7 +195,7 @@ jvYHQ18XXXiw
         Arc::new(roots)
     }
 
-    /// In 2030, or so many years later.
+    /// Time in 2030, or `years` later.
     fn later(years: u64) -> UnixTime {
         UnixTime::since_unix_epoch(Duration::from_secs((60 + years) * 31_557_600))
     }
@@ -215,13 +216,14 @@ jvYHQ18XXXiw
         verifier.verify_client_cert(&of(shown), &[], now).map(drop)
     }
 
-    /// It was refused as `Other(OtherError(CaUsedAsEndEntity))`; openssl, curl, socat and stunnel take it.
+    /// A self-signed certificate in the CA file is accepted. It was refused as
+    /// `Other(OtherError(CaUsedAsEndEntity))`, whereas openssl, curl, socat and stunnel accept it.
     #[test]
     fn a_certificate_that_was_given_itself_is_taken() {
         let (own, now) = ("relay.example", later(0));
         assert_eq!(server(OWN, OWN, own, now), Ok(()));
         assert_eq!(client(OWN, OWN, now), Ok(()));
-        // By its authority as always, and by itself where the authority is not known.
+        // By its authority as usual, and by itself if the authority is not known.
         assert_eq!(server(OTHER, LEAF, "leaf.example", now), Ok(()));
         assert_eq!(server(LEAF, LEAF, "leaf.example", now), Ok(()));
         assert_eq!(client(LEAF, LEAF, now), Ok(()));

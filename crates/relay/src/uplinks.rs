@@ -1,5 +1,5 @@
-//! The ways by which connections leave this machine, where there are several: addresses and
-//! interfaces of ours.
+//! Uplinks: local addresses and interfaces by which connections leave this machine, if there are
+//! several.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,21 +8,21 @@ use std::time::Instant;
 
 use crate::server::Health;
 
-/// A way by which connections leave this machine.
+/// Path by which connections leave this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uplink {
-    /// The address of ours that they come from.
+    /// Local source address.
     pub bind: Option<IpAddr>,
-    /// The interface of ours that they leave by (SO_BINDTODEVICE).
+    /// Interface of the outgoing packets (SO_BINDTODEVICE).
     pub interface: Option<String>,
 }
 
 impl Uplink {
-    /// Each of these addresses and interfaces: the first of one with the first of the other, and
-    /// so on, or with the only one there is.
+    /// Combines addresses and interfaces to uplinks: the first address with the first interface and
+    /// so on, or each with the only one of the other kind.
     ///
     /// # Errors
-    /// There are several of both, and not as many.
+    /// Returns an error if there are several of both, in different numbers.
     pub fn all(addresses: &[IpAddr], interfaces: &[String]) -> Result<Vec<Self>, String> {
         let (binds, names) = (addresses.len(), interfaces.len());
         if binds > 1 && names > 1 && binds != names {
@@ -39,7 +39,8 @@ impl Uplink {
         Ok(all.collect())
     }
 
-    /// Nothing goes to this machine itself by an interface of another kind.
+    /// Reports if the uplink can reach an address: of its own address family, and loopback
+    /// addresses only by the loopback interface.
     fn leads_to(&self, to: IpAddr) -> bool {
         self.bind.is_none_or(|ip| ip.is_ipv4() == to.is_ipv4())
             && !(to.is_loopback() && self.interface.as_ref().is_some_and(|name| name != "lo"))
@@ -57,12 +58,12 @@ impl fmt::Display for Uplink {
     }
 }
 
-/// Those of a relay, and how they are.
+/// Uplinks of a relay, and their health.
 #[derive(Debug)]
 pub(crate) struct Uplinks {
     all: Vec<Uplink>,
     health: Health,
-    /// Whose turn it is.
+    /// Counter for the rotation.
     turn: AtomicUsize,
 }
 
@@ -83,19 +84,19 @@ impl Uplinks {
         &self.all
     }
 
-    /// How many lead there.
+    /// Returns the number of uplinks that can reach an address.
     pub(crate) fn leading(&self, to: IpAddr) -> usize {
         self.all.iter().filter(|own| own.leads_to(to)).count()
     }
 
-    /// Whose turn it is to be tried first.
+    /// Returns the next number of the rotation.
     pub(crate) fn turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Those that lead there, in the order in which they are to be tried: first those with the
-    /// fewest legs, in turn, and last those that have failed a moment ago. Where none does, the
-    /// system chooses.
+    /// Returns the uplinks that can reach an address in the order in which to try them: those with
+    /// the fewest stripes first, in rotation, and recently failed ones last. If none can, the only
+    /// entry is `None` and the kernel's routing decides.
     pub(crate) fn order(
         &self,
         to: IpAddr,
@@ -124,7 +125,7 @@ impl Uplinks {
         self.health.answered(nth);
     }
 
-    /// What has failed, with the way by which it was tried where there are several.
+    /// Appends the uplink to the name of an attempt, if there are several uplinks.
     pub(crate) fn named(&self, nth: Option<usize>, what: &dyn fmt::Display) -> String {
         match self.get(nth).filter(|_| self.all.len() > 1) {
             Some(own) => format!("{what} by {own}"),
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(uplinks.order(to("2001:db8::2"), 0, &none, now), [Some(2)]);
         assert_eq!(uplinks.leading(v4), 2);
         assert_eq!(uplinks.leading(to("2001:db8::2")), 1);
-        // Whoever has fewer legs comes first, whoever failed a moment ago last.
+        // The uplink with fewer stripes comes first, a recently failed one last.
         let uneven = |nth| if nth == 0 { 2 } else { 1 };
         assert_eq!(first(&uneven, now), Some(1));
         uplinks.failed(Some(1), now);

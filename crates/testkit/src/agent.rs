@@ -1,4 +1,4 @@
-//! A real ssh-agent of the test's own.
+//! A real ssh-agent for one test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::keys::KeyPair;
 use crate::process::Run;
 
-/// An agent that runs until it is dropped.
+/// ssh-agent process that ends when dropped.
 #[derive(Debug)]
 pub struct Agent {
     _daemon: Daemon,
@@ -40,12 +40,12 @@ impl Agent {
         }
     }
 
-    /// What SSH_AUTH_SOCK has to say.
+    /// Returns the path of the agent's socket, the value of SSH_AUTH_SOCK.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Adds a key without a passphrase, and its certificate if there is one beside it.
+    /// Adds a key without a passphrase, and its certificate if there is one beside the key file.
     pub fn add(&self, key: &KeyPair) {
         Run::new("ssh-add")
             .arg("-q")

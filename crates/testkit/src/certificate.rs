@@ -1,28 +1,28 @@
-//! Certificates as an authority may write them (OpenSSH PROTOCOL.certkeys), those that ssh-keygen
-//! would not write among them.
+//! OpenSSH certificates (PROTOCOL.certkeys) with any content, including content that ssh-keygen
+//! refuses to write.
 
 use ssh::key::{PrivateKey, PublicKey};
 use wire::Field as _;
 
-/// What a certificate says beside the key it is for.
+/// Contents of a certificate apart from the key.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// 1 for a user's, 2 for a host's.
+    /// Certificate type: 1 for users, 2 for hosts.
     pub kind: u32,
-    /// Who is named.
+    /// Names of the users or hosts for which the certificate is valid.
     pub principals: Vec<String>,
-    /// Seconds since 1970.
+    /// Start of the validity, in seconds since 1970.
     pub valid_after: u64,
-    /// Seconds since 1970, itself excluded.
+    /// End of the validity, in seconds since 1970, exclusive.
     pub valid_before: u64,
-    /// Name and data, in the order they are written.
+    /// Critical options as name and data, in the order in which they are written.
     pub critical_options: Vec<(String, Vec<u8>)>,
-    /// Name and data, in the order they are written.
+    /// Extensions as name and data, in the order in which they are written.
     pub extensions: Vec<(String, Vec<u8>)>,
 }
 
 impl Terms {
-    /// For ever, without options.
+    /// Creates a user certificate without expiry and without options.
     pub fn user(principals: &[&str]) -> Self {
         Self {
             kind: 1,
@@ -34,7 +34,7 @@ impl Terms {
         }
     }
 
-    /// The same for a host.
+    /// Creates a host certificate without expiry and without options.
     pub fn host(principals: &[&str]) -> Self {
         Self {
             kind: 2,
@@ -42,7 +42,7 @@ impl Terms {
         }
     }
 
-    /// The same with a critical option whose data are one string.
+    /// Adds a critical option whose data is one string.
     pub fn critical(mut self, name: &str, value: &str) -> Self {
         let mut data = Vec::new();
         value.as_bytes().write(&mut data);
@@ -50,10 +50,10 @@ impl Terms {
         self
     }
 
-    /// The blob of a certificate of `key`, which `authority` signs with its best algorithm.
+    /// Returns the blob of a certificate for `key`, signed by `authority` with its best algorithm.
     ///
     /// # Panics
-    /// If `key` is a certificate, or `authority` cannot sign.
+    /// Panics if `key` is a certificate, or if `authority` cannot sign.
     pub fn sign(&self, key: &PublicKey, authority: &PrivateKey) -> Vec<u8> {
         let signed = self.to_be_signed(key, authority.public_blob());
         let algorithm = authority.public().algorithms()[0].to_owned();
@@ -61,10 +61,10 @@ impl Terms {
         with_signature(signed, &signature)
     }
 
-    /// What an authority with this blob signs of it.
+    /// Returns the bytes that an authority with this public key blob signs.
     ///
     /// # Panics
-    /// If `key` is a certificate.
+    /// Panics if `key` is a certificate.
     pub fn to_be_signed(&self, key: &PublicKey, authority: &[u8]) -> Vec<u8> {
         assert!(key.certificate().is_none(), "only a bare key is certified");
         let mut out = Vec::new();
@@ -100,7 +100,7 @@ impl Terms {
     }
 }
 
-/// The certificate, from what was signed of it and the signature.
+/// Appends a signature to the signed bytes, which completes the certificate.
 pub fn with_signature(mut signed: Vec<u8>, signature: &[u8]) -> Vec<u8> {
     signature.write(&mut signed);
     signed

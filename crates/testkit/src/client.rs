@@ -1,5 +1,5 @@
-//! The client's side of a test: a key, a known_hosts and an ssh_config in a folder of their own,
-//! so that nothing of the person's who runs the tests is read or written.
+//! Client side of a test: a key, known_hosts and ssh_config in a folder of their own, so that no
+//! files of the user who runs the tests are read or written.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use crate::keys::{KeyKind, KeyPair};
 use crate::peer::Peer;
 use crate::process::Run;
 
-/// A client's folder.
+/// Folder with the files of a test's client.
 #[derive(Debug)]
 pub struct ClientDir {
     folder: TempDir,
@@ -27,10 +27,10 @@ impl Default for ClientDir {
 }
 
 impl ClientDir {
-    /// A folder with a new ed25519 key and an empty known_hosts.
+    /// Creates a folder with a new Ed25519 key and an empty known_hosts.
     ///
     /// # Panics
-    /// If the folder or the key cannot be made.
+    /// Panics if the folder or the key cannot be created.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new()
             .prefix("longhaul-client-")
@@ -51,28 +51,28 @@ impl ClientDir {
         client
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The key that servers are told to accept.
+    /// Returns the key that servers are told to accept.
     pub fn key(&self) -> &KeyPair {
         &self.key
     }
 
-    /// Its known_hosts.
+    /// Returns the path of known_hosts.
     pub fn known_hosts(&self) -> PathBuf {
         self.path().join("known_hosts")
     }
 
-    /// Its ssh_config.
+    /// Returns the path of ssh_config.
     pub fn config(&self) -> PathBuf {
         self.path().join("ssh_config")
     }
 
-    /// A program that answers every prompt with `answer`, for SSH_ASKPASS. What it was asked is
-    /// appended to `askpass.log`.
+    /// Creates a program for SSH_ASKPASS that answers each prompt with `answer` and appends the
+    /// prompt to `askpass.log`.
     pub fn askpass(&self, answer: &str) -> PathBuf {
         let file = self.path().join("askpass");
         let log = self.path().join("askpass.log");
@@ -86,23 +86,23 @@ impl ClientDir {
         file
     }
 
-    /// What askpass was asked.
+    /// Returns the prompts that askpass has received.
     pub fn asked(&self) -> String {
         std::fs::read_to_string(self.path().join("askpass.log")).unwrap_or_default()
     }
 
-    /// Names a server in ssh_config (address, port, user), and trusts its host keys.
+    /// Adds a server to ssh_config (address, port, user), and its host keys to known_hosts.
     pub fn add_host(&mut self, name: &str, peer: &Peer) {
         self.add_host_at(name, peer, peer.port());
     }
 
-    /// The same where the server is reached through another port, such as a proxy's.
+    /// Adds a server that is reached through another port, such as that of a proxy.
     pub fn add_host_at(&mut self, name: &str, peer: &Peer, port: u16) {
         self.name_host(name, peer, port);
         self.trust(peer, port);
     }
 
-    /// Names a server in ssh_config without trusting it.
+    /// Adds a server to ssh_config without trusting its host keys.
     pub fn name_host(&mut self, name: &str, peer: &Peer, port: u16) {
         let options = [
             ("HostName", "127.0.0.1".to_owned()),
@@ -115,7 +115,7 @@ impl ClientDir {
         self.write_config();
     }
 
-    /// Adds the server's host keys, reached through `port`, to known_hosts.
+    /// Adds the server's host keys to known_hosts, for the address with `port`.
     pub fn trust(&self, peer: &Peer, port: u16) {
         let mut known = std::fs::read_to_string(self.known_hosts()).unwrap_or_default();
         for key in peer.host_keys() {
@@ -124,10 +124,10 @@ impl ClientDir {
         std::fs::write(self.known_hosts(), known).expect("a file of our own");
     }
 
-    /// Sets an option for one host.
+    /// Sets an ssh_config option for one host.
     ///
     /// # Panics
-    /// If the host has no name here yet.
+    /// Panics if the host was not added before.
     pub fn set(&mut self, host: &str, option: &str, value: impl Into<String>) {
         let (_, options) = self
             .hosts
@@ -138,7 +138,7 @@ impl ClientDir {
         self.write_config();
     }
 
-    /// Sets an option for every host.
+    /// Sets an ssh_config option for all hosts.
     pub fn set_for_all(&mut self, option: &str, value: impl Into<String>) {
         put(&mut self.common, option, value.into());
         self.write_config();
@@ -156,7 +156,7 @@ impl ClientDir {
         for (option, value) in &self.common {
             let _ = writeln!(text, "  {option} {value}");
         }
-        // The first value wins in ssh_config, so these are only defaults.
+        // The first value wins in ssh_config, so that these are only defaults.
         let defaults = [
             ("IdentityFile", self.key.private.display().to_string()),
             ("IdentitiesOnly", "yes".to_owned()),
@@ -177,8 +177,8 @@ impl ClientDir {
         std::fs::write(self.config(), text).expect("a file of our own");
     }
 
-    /// `program` with this folder as its home, cache and configuration, and without the agent,
-    /// askpass and terminal of the person who runs the tests.
+    /// Prepares `program` with its home, cache and configuration in this folder, and without the
+    /// agent, askpass and terminal of the user who runs the tests.
     pub fn run(&self, program: impl AsRef<std::ffi::OsStr>) -> Run {
         Run::new(program)
             .env("HOME", self.path().join("home"))

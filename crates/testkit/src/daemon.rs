@@ -1,4 +1,4 @@
-//! A server process with its log, ended with everything it started when dropped.
+//! Server process with a log file; the process and all its children end when dropped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A command that ends with the thread that starts it, even if that is killed (util-linux); the program is the first
-/// argument. Not for what other tests use too.
+/// Returns a command that runs a program, given as the first argument, which ends with the current
+/// thread, even if that is killed (util-linux `setpriv`). Not for servers that several tests share.
 pub fn ends_with_this_thread() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]);
     command
 }
 
-/// A process that runs until it is dropped.
+/// Process that runs until it is dropped.
 #[derive(Debug)]
 pub struct Daemon {
     name: String,
@@ -24,10 +24,10 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `command`; its standard output and error go to the file `log`.
+    /// Starts `command` with its standard output and error redirected to the file `log`.
     ///
     /// # Errors
-    /// If the program cannot be started or the log not be created.
+    /// Returns an error if the program cannot be started, or if the log cannot be created.
     pub fn start(name: &str, mut command: Command, log: &Path) -> std::io::Result<Self> {
         let file = File::create(log)?;
         let child = command
@@ -43,24 +43,24 @@ impl Daemon {
         })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Reports if the process still runs.
     pub fn alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM to the process.
     pub fn terminate(&self) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Its exit code, if it ends within `time`.
+    /// Waits at most `time` for the process to end, and returns its exit code.
     pub fn ends_within(&mut self, time: Duration) -> Option<i32> {
         let deadline = Instant::now() + time;
         loop {
@@ -72,18 +72,18 @@ impl Daemon {
         }
     }
 
-    /// All it has logged.
+    /// Returns the contents of the log.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until a line of the log starts with `prefix` and gives the rest of that line; None
-    /// once it has ended or `deadline` has passed.
+    /// Waits for a log line that starts with `prefix`, and returns the rest of that line; `None` if
+    /// the process ends or `deadline` passes before.
     pub fn line_after(&mut self, prefix: &str, deadline: Instant) -> Option<String> {
         loop {
             let alive = self.alive();
             let log = self.log();
-            // Only a whole line: the last one may still be written.
+            // The last line counts only once it is complete.
             let found = log
                 .split_inclusive('\n')
                 .filter_map(|line| line.strip_suffix('\n'))
@@ -98,24 +98,25 @@ impl Daemon {
         }
     }
 
-    /// The processes it has started and that still run.
+    /// Returns the running child processes, including their children.
     pub fn descendants(&self) -> Vec<u32> {
         descendants(self.child.id())
     }
 
-    /// Those of them that do not stand ready for whoever comes, as longhaul's server has some.
+    /// Returns the child processes that serve connections, without those that longhaul's server
+    /// keeps ready for the next client.
     pub fn serving(&self) -> Vec<u32> {
         let mut all = self.descendants();
         all.retain(|pid| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            // That of /proc/self/exe is what it has before it is said.
+            // A preforked process is named `exe` (after /proc/self/exe) until it sets its name.
             name.is_ok_and(|name| !["longhaul:ready", "exe"].contains(&name.trim_end()))
         });
         all
     }
 }
 
-/// The processes that a process, and those of them in turn, has started and that still run.
+/// Returns all running descendants of a process.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![pid];
@@ -128,7 +129,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
-    // Each thread has its own.
+    // Each thread has a list of children of its own.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = threads.into_iter().flatten().flatten();
     let lists = threads.map(|thread| {
@@ -153,7 +154,7 @@ impl Drop for Daemon {
                 .unwrap_or(0);
             eprintln!("--- log of {} ---\n{}--- end ---", self.name, &log[start..]);
         }
-        // Children first: once their parent is gone they cannot be told from anybody else's.
+        // Children first: once their parent is gone, they can no longer be found.
         for pid in self.descendants() {
             if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
                 let _ = kill_process(pid, Signal::KILL);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process::Run;
 
-/// What ssh-keygen can make and we can use.
+/// Key types that ssh-keygen can create and longhaul can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are SSH's own")]
 pub enum KeyKind {
@@ -17,7 +17,7 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// ssh-keygen's arguments for it.
+    /// Returns the arguments of ssh-keygen for the type.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Ed25519 => &["-t", "ed25519"],
@@ -29,7 +29,7 @@ impl KeyKind {
         }
     }
 
-    /// A name for its file.
+    /// Returns a file name for a key of the type.
     pub fn file_name(self) -> &'static str {
         match self {
             Self::Ed25519 => "ed25519",
@@ -41,7 +41,7 @@ impl KeyKind {
         }
     }
 
-    /// The signature algorithms a host key of this kind can be asked for.
+    /// Returns the host key algorithms that a key of this type supports.
     pub fn host_key_algorithms(self) -> &'static [&'static str] {
         match self {
             Self::Ed25519 => &["ssh-ed25519"],
@@ -53,36 +53,36 @@ impl KeyKind {
     }
 }
 
-/// How a private key is written down.
+/// File format of a private key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
-    /// OpenSSH's own.
+    /// OpenSSH's own format.
     OpenSsh,
-    /// PKCS#1 or SEC1 in PEM; ssh-keygen writes ed25519 in OpenSSH's format all the same.
+    /// PKCS#1 or SEC1 in PEM; ssh-keygen writes Ed25519 keys in OpenSSH's format nevertheless.
     Pem,
     /// PKCS#8 in PEM.
     Pkcs8,
 }
 
-/// A key pair in two files.
+/// Key pair in two files.
 #[derive(Debug, Clone)]
 pub struct KeyPair {
-    /// The private key's file; the public key's has `.pub` appended.
+    /// File of the private key; the public key's file has `.pub` appended.
     pub private: PathBuf,
-    /// What it is.
+    /// Type of the key.
     pub kind: KeyKind,
 }
 
 impl KeyPair {
-    /// A new key without a passphrase in OpenSSH's format, as the file `name` in `folder`.
+    /// Creates a key without a passphrase in OpenSSH's format, as the file `name` in `folder`.
     pub fn generate(folder: &Path, name: &str, kind: KeyKind) -> Self {
         Self::generate_with(folder, name, kind, KeyFormat::OpenSsh, "")
     }
 
-    /// A new key.
+    /// Creates a key.
     ///
     /// # Panics
-    /// If ssh-keygen fails.
+    /// Panics if ssh-keygen fails.
     pub fn generate_with(
         folder: &Path,
         name: &str,
@@ -107,33 +107,35 @@ impl KeyPair {
         Self { private, kind }
     }
 
-    /// The file with the public key.
+    /// Returns the file of the public key.
     pub fn public(&self) -> PathBuf {
         with_suffix(&self.private, ".pub")
     }
 
-    /// The certificate's file, once [`Self::certify_user`] or [`Self::certify_host`] made one.
+    /// Returns the file of the certificate that [`Self::certify_user`] or [`Self::certify_host`]
+    /// has created.
     pub fn certificate(&self) -> PathBuf {
         with_suffix(&self.private, "-cert.pub")
     }
 
-    /// The public key as `known_hosts` and `authorized_keys` have it, without line end.
+    /// Returns the public key as in `known_hosts` and `authorized_keys`, without a line end.
     pub fn public_line(&self) -> String {
         let text = std::fs::read_to_string(self.public()).expect("ssh-keygen wrote the public key");
         text.trim().to_owned()
     }
 
-    /// A user certificate for `principal`, signed by `self`.
+    /// Creates a user certificate for `principal`, signed by `self`.
     pub fn certify_user(&self, key: &Self, principal: &str) {
         self.certify(key, principal, &[]);
     }
 
-    /// A host certificate for the name `host`, signed by `self`.
+    /// Creates a host certificate for the name `host`, signed by `self`.
     pub fn certify_host(&self, key: &Self, host: &str) {
         self.certify(key, host, &["-h"]);
     }
 
-    /// A certificate with further arguments of ssh-keygen's, such as `-V` for its validity.
+    /// Creates a certificate with additional arguments of ssh-keygen, such as `-V` for its
+    /// validity.
     pub fn certify(&self, key: &Self, principal: &str, more: &[&str]) {
         Run::new("ssh-keygen")
             .args(["-q", "-I", "test", "-n", principal, "-s"])

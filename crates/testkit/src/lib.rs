@@ -1,7 +1,7 @@
-//! What the tests stand on: the seeded network in virtual time, real servers on loopback, a proxy
-//! that makes loopback long, seeded trees of files, and programs run under a deadline.
+//! Test infrastructure: a seeded network in virtual time, real servers on loopback, a proxy that
+//! emulates long paths, seeded file trees, and programs that run with a time limit.
 //!
-//! Everything binds 127.0.0.1 only, lives in a temporary folder, and is ended by process id when
+//! Everything binds to 127.0.0.1 only, lives in a temporary folder, and is ended by process id when
 //! its owner is dropped.
 
 pub mod agent;

@@ -1,19 +1,19 @@
-//! Peers and tools a machine may lack: the test says so where it cannot be overlooked, and fails
-//! in CI, where the setup should have installed them.
+//! Peers and tools that a machine may lack: the test reports a skip that cannot be overlooked, and
+//! fails in CI, where the setup should have installed them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Whether this run must not skip anything (`CI=true`).
+/// Reports if nothing may be skipped in this run (`CI=true`).
 pub fn must_have_everything() -> bool {
     std::env::var_os("CI").is_some_and(|value| value == "true" || value == "1")
 }
 
-/// Records that a test could not run. Writes past libtest's capture, and into the file named by
+/// Records that a test was skipped. Writes past libtest's capture, and into the file named by
 /// `LONGHAUL_SKIPPED`, from which `make test` prints its summary.
 ///
 /// # Panics
-/// In CI.
+/// Panics in CI.
 pub fn skip(what: &str, how_to_install: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
     assert!(
@@ -25,7 +25,7 @@ pub fn skip(what: &str, how_to_install: &str) {
     ));
 }
 
-/// Records that a test does not apply here for a reason no installation cures (not root, no
+/// Records that a test does not apply here for a reason that no installation changes (not root, no
 /// namespaces). Allowed in CI.
 pub fn not_here(reason: &str) {
     let test = std::thread::current().name().unwrap_or("?").to_owned();
@@ -46,7 +46,7 @@ fn note(line: &str) {
     }
 }
 
-/// Where a program is, in PATH or where daemons live, which is not in everybody's PATH.
+/// Searches a program in PATH and in the folders of system daemons, which are not in every PATH.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -55,7 +55,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The sftp-server program of the installed OpenSSH.
+/// Returns the sftp-server program of the installed OpenSSH.
 pub fn sftp_server() -> Option<PathBuf> {
     [
         "/usr/lib/openssh/sftp-server",
@@ -68,7 +68,7 @@ pub fn sftp_server() -> Option<PathBuf> {
     .find(|file| file.is_file())
 }
 
-/// The root of the checkout.
+/// Returns the root folder of the checkout.
 pub fn checkout() -> &'static Path {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -76,29 +76,29 @@ pub fn checkout() -> &'static Path {
     crates.parent().expect("the checkout")
 }
 
-/// Where scripts/setup-tests.sh puts the peers it builds.
+/// Returns the folder in which scripts/setup-tests.sh puts the peers that it builds.
 pub fn built_peers() -> PathBuf {
     checkout().join("target/peers")
 }
 
-/// A file of a peer that nobody's distribution has yet, built into the folder that
-/// `LONGHAUL_PEERS` names.
+/// Returns a file of a peer that no distribution ships yet, from the folder that `LONGHAUL_PEERS`
+/// names.
 pub fn newest_peer(file: &str) -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("LONGHAUL_PEERS")?);
     Some(folder.join(file)).filter(|path| path.is_file())
 }
 
-/// Whether the process has root's rights.
+/// Reports if the process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A script that runs its arguments without users, in a mount namespace of its own: neither the
-/// password file nor another source of names (nsswitch.conf(5)) knows any.
+/// Shell script that runs its arguments without user names, in a mount namespace of its own:
+/// neither the password file nor another source of names (nsswitch.conf(5)) has any.
 pub const NO_PASSWORD_FILE: &str = "for f in passwd nsswitch.conf; do [ ! -e /etc/$f ] || \
                                     mount --bind /dev/null /etc/$f || exit 99; done; exec \"$@\"";
 
-/// Whether this machine lets root make a mount namespace, for servers that read only the system's
+/// Reports if root may create a mount namespace here, for servers that read only the system's
 /// account files.
 pub fn can_unshare_mounts() -> bool {
     is_root()

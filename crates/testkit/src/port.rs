@@ -1,4 +1,4 @@
-//! Ports for servers that cannot choose one themselves and tell.
+//! Ports for servers that cannot choose one themselves and report it.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A free loopback port. Below Linux's ephemeral range (32768 and up), so that no outgoing
-/// connection takes it in between, and spread by process id, so that tests in several processes
-/// seldom meet.
+/// Returns a free loopback port. Ports are below Linux's ephemeral range (32768 and up), so that no
+/// outgoing connection takes one in between, and spread by process id, so that tests in several
+/// processes seldom collide.
 pub fn free() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
@@ -23,13 +23,13 @@ pub fn free() -> u16 {
     panic!("no free port between {FIRST} and {}", FIRST + COUNT);
 }
 
-/// The loopback address with `port`.
+/// Returns the loopback address with `port`.
 pub fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Waits until something accepts connections on `addr`; false once `deadline` has passed or
-/// `alive` says that the server has ended.
+/// Waits until a server accepts connections on `addr`; false if `deadline` passes, or if `alive`
+/// reports that the server has ended.
 pub fn wait_for(addr: SocketAddr, deadline: Instant, mut alive: impl FnMut() -> bool) -> bool {
     while alive() && Instant::now() < deadline {
         if TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_ok() {

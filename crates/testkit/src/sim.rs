@@ -1,20 +1,20 @@
-//! A seeded network between two ends, in virtual time: delay, Nagle's algorithm, fragmentation
-//! down to one byte, loss of the connection.
+//! Seeded network between two ends in virtual time: delay, Nagle's algorithm, fragmentation down to
+//! one byte, and loss of the connection.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A small seeded generator (xorshift64*), so that a failing run can be repeated.
+/// Small seeded generator (xorshift64*), so that a failing run can be repeated.
 #[derive(Clone, Debug)]
 pub struct Seeded(u64);
 
 impl Seeded {
-    /// From a seed; equal seeds give equal numbers.
+    /// Creates a generator; equal seeds give equal numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -22,7 +22,7 @@ impl Seeded {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `n` (0 for 0).
+    /// Returns a number below `n` (0 for 0).
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 {
             0
@@ -39,24 +39,24 @@ impl Seeded {
     }
 }
 
-/// How one direction of a path behaves.
+/// Properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
-    /// One way.
+    /// One-way delay.
     pub delay: Duration,
-    /// Bytes a second; 0 is without limit.
+    /// Rate in bytes per second; 0 is unlimited.
     pub rate: u64,
-    /// Largest segment; arrivals are split at it.
+    /// Maximum segment size in bytes; arrivals are split at it.
     pub mss: usize,
     /// Splits arrivals at random, down to one byte.
     pub fragment: bool,
-    /// Nagle's algorithm (RFC 896): a segment smaller than `mss` waits while data are
-    /// unacknowledged. sshd leaves it on.
+    /// Nagle's algorithm (RFC 896): a segment smaller than `mss` waits while data is
+    /// unacknowledged. sshd leaves it on at first.
     pub nagle: bool,
 }
 
 impl Path {
-    /// Half of `rtt` each way, no limit, Ethernet's segments.
+    /// Creates a path with half of `rtt` each way, no rate limit and Ethernet's segment size.
     pub fn rtt(rtt: Duration) -> Self {
         Self {
             delay: rtt / 2,
@@ -68,24 +68,24 @@ impl Path {
     }
 }
 
-/// One direction: bytes written on one side arrive on the other later, in order.
+/// One direction: bytes written on one side arrive on the other side later, in order.
 #[derive(Debug)]
 pub struct Wire {
     path: Path,
     rng: Seeded,
     held: Vec<u8>,
     flight: VecDeque<(Instant, Vec<u8>)>,
-    /// When the last segment sent will have been acknowledged.
+    /// Time at which the last segment sent will have been acknowledged.
     acked: Option<Instant>,
-    /// When the sender's link is free again.
+    /// Time at which the sender's link is free again.
     free: Option<Instant>,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     pub sent: u64,
     closed: bool,
 }
 
 impl Wire {
-    /// An idle direction.
+    /// Creates an idle direction.
     pub fn new(path: Path, seed: u64) -> Self {
         Self {
             path,
@@ -99,26 +99,26 @@ impl Wire {
         }
     }
 
-    /// Writes at `now`.
+    /// Writes bytes at `now`.
     pub fn write(&mut self, now: Instant, bytes: &[u8]) {
         self.sent += bytes.len() as u64;
         self.held.extend_from_slice(bytes);
         self.flush(now);
     }
 
-    /// Ends the connection: nothing that has not arrived arrives any more.
+    /// Cuts the connection: bytes that have not arrived are lost.
     pub fn cut(&mut self) {
         self.closed = true;
         self.held.clear();
         self.flight.clear();
     }
 
-    /// Whether it was cut.
+    /// Reports if the connection was cut.
     pub fn is_cut(&self) -> bool {
         self.closed
     }
 
-    /// Turns Nagle's algorithm off; what it held leaves at once (TCP_NODELAY).
+    /// Disables Nagle's algorithm (TCP_NODELAY); held bytes leave at once.
     pub fn set_nodelay(&mut self, now: Instant) {
         self.path.nagle = false;
         self.flush(now);
@@ -153,7 +153,7 @@ impl Wire {
         }
     }
 
-    /// What has arrived by `now`.
+    /// Returns the bytes that have arrived by `now`.
     pub fn read(&mut self, now: Instant) -> Vec<u8> {
         self.flush(now);
         let mut bytes = Vec::new();
@@ -168,7 +168,8 @@ impl Wire {
         bytes
     }
 
-    /// When something happens next: an arrival, or an acknowledgement that frees held bytes.
+    /// Returns the time of the next event: an arrival, or an acknowledgement that releases held
+    /// bytes.
     pub fn next(&self) -> Option<Instant> {
         let arrival = self.flight.front().map(|(at, _)| *at);
         let release = self.acked.filter(|_| !self.held.is_empty());

@@ -1,4 +1,5 @@
-//! Lanes against OpenSSH's own sftp-server over pipes: the model's oracle.
+//! Lanes against OpenSSH's own sftp-server over pipes; checks the SFTP model against the real
+//! server.
 
 #[path = "../../schedule/tests/lane/disk.rs"]
 #[allow(
@@ -28,7 +29,7 @@ use disk::{Disk, Source};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
 
-/// A lane on an sftp-server of its own, which ends with it.
+/// Lane on an sftp-server process, which ends with it.
 struct Session {
     child: Child,
     lane: Lane,
@@ -195,7 +196,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What the installed server says of itself.
+/// Returns what the installed server announces.
 fn greeting(dir: &Path) -> Option<ServerInfo> {
     let mut session = Session::new(dir, false, None)?;
     session.job(JobKind::RealPath { path: remote(".") });
@@ -337,7 +338,7 @@ fn listing_links_and_attributes() {
         _ => 0,
     };
     assert_eq!(session.events.iter().map(entries).sum::<usize>(), 300);
-    // The second symlink waited for nothing and replaced the first.
+    // The second MakeSymlink job waited for no other job and replaced the first symlink.
     assert!(fs::read_link(dir.path().join("link")).is_ok());
     let told = session
         .events

@@ -1,7 +1,7 @@
-//! A client against a server that sends well-formed messages whenever it likes: before, during
-//! and after key exchange, authentication, and on channels. The client may leave at any time, but
-//! it never panics, never sends anything of the user's before the host key is approved, never
-//! uses channels before it is let in, and never takes a success that answers no request of its.
+//! A client against a server that sends well-formed messages at any time: before, during and after
+//! key exchange, authentication, and on channels. The client may disconnect at any time, but never
+//! panics, sends no user data before the host key is approved, uses no channels before it is
+//! authenticated, and accepts no success that answers none of its requests.
 
 mod message;
 
@@ -29,7 +29,8 @@ enum Op {
         client: bool,
     },
     Say(Message),
-    /// A message of the phase, and one after it: they get the client further than chance.
+    /// A message that fits the phase, and the one after it, to get the client further than by
+    /// chance.
     Fitting {
         variant: u8,
     },
@@ -51,16 +52,16 @@ enum Owner {
     Forward { channel: u8 },
 }
 
-/// What the client has asked the server to let it in by, and may be answered with SUCCESS.
+/// Authentication request of the client that SUCCESS may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Nothing,
-    /// Whether a key would do: SUCCESS is no answer to that.
+    /// A query if a key would be accepted; SUCCESS is no valid answer to it.
     Query,
     Entry,
 }
 
-/// The server refuses a message of the connection layer.
+/// Reports if the server has rejected a message of the connection layer.
 fn is_of_channels(error: &Error) -> bool {
     matches!(
         error,
@@ -142,11 +143,12 @@ impl World {
         })
     }
 
-    /// Sends whatever it is, whether or not the server may.
+    /// Sends any message, allowed or not.
     fn say(&mut self, payload: &[u8]) {
-        // More does not fit a packet.
+        // A packet cannot carry more.
         let payload = payload.get(..250_000).unwrap_or(payload);
-        // What the client will make of it if it is still there.
+        // Track the state that the client reaches with this message, unless it has already
+        // disconnected.
         let packet = PacketBuf::from_payload(payload);
         if self.server.send(packet).is_err() {
             self.over = true;
@@ -195,7 +197,8 @@ impl World {
                 match self.server.next_payload(self.now, &mut self.to_server) {
                     Ok(Some(payload)) => self.hear(&payload),
                     Ok(None) => break,
-                    // It has said so much nonsense that it lost track of its own keys.
+                    // The server has lost track of its own keys because of earlier invalid
+                    // messages.
                     Err(error) => {
                         let early = self.early != Early::Nothing;
                         assert!(
@@ -223,7 +226,7 @@ impl World {
                     let sealed = output.seal().expect("seals");
                     let bytes = sealed.to_vec().expect("it is in memory");
                     if !self.approved && !bytes.starts_with(b"SSH-2.0-") {
-                        // Still in the clear: length, padding, number.
+                        // Still unencrypted: length, padding, message number.
                         let number = bytes.get(5).copied();
                         assert!(
                             matches!(number, Some(KexInit::NUMBER | KexEcdhInit::NUMBER)),
@@ -241,7 +244,7 @@ impl World {
         }
     }
 
-    /// The server reads what the client says.
+    /// Processes a message of the client at the server.
     fn hear(&mut self, payload: &[u8]) {
         assert!(self.approved);
         let number = payload.first().copied().unwrap_or_default();
@@ -380,7 +383,7 @@ impl World {
         }
     }
 
-    /// What an honest server might say next.
+    /// Returns a message that an honest server might send next.
     fn fitting(&mut self, variant: u8) -> Vec<u8> {
         let key = self.key.public_blob().to_vec();
         let channel = variant / 16;
@@ -470,7 +473,8 @@ fn a_client_is_not_led_astray() {
     let (mut let_in, mut opened) = (0, 0);
     operate(600, |u| {
         let mut world = World::new(u)?;
-        // Nonsense in the first key exchange ends most runs at once, so most come through it.
+        // Invalid messages in the first key exchange end most runs at once, so that most runs skip
+        // them.
         if u.ratio(7, 8)? {
             world.exchange();
         }

@@ -1,4 +1,4 @@
-//! With a longhaul at either end, behind an sshd that nobody changed.
+//! Scenarios with longhaul at both ends, behind an unmodified sshd.
 
 use measure::Measure;
 
@@ -10,7 +10,7 @@ const EXEC: &str = "longhaul exec";
 const AUTO: &str = "longhaul auto";
 const DIRECT: &str = "longhaul direct";
 
-/// What the server of the far end gives with its own means, beside what a longhaul there does.
+/// Compares the far end's own SFTP server with a longhaul there.
 const BOTH_ENDS: Scenario = Scenario {
     both_ends: true,
     among: &["longhaul", EXEC, AUTO],
@@ -18,7 +18,7 @@ const BOTH_ENDS: Scenario = Scenario {
     ..TRANSATLANTIC
 };
 
-/// The table goes on.
+/// Scenarios with longhaul at both ends.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "both-ends-100k",
@@ -84,12 +84,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
             places: 100,
         },
         ways: UP,
-        // Of a host that nobody has visited it is not known in time that it could.
+        // For a host without host memory, it is not known in time that delta is possible.
         held: &["--delta"],
         among: &["longhaul", EXEC, "rsync"],
         measure: Measure::Seconds,
         asked: &[
-            // 3 s were asked for after the far end has read its copy, which takes 0.3 s of memory.
+            // 3 s are required after the far end has read its copy, which takes 0.3 s from memory.
             Asked::Seconds(3.3),
             Asked::Wire(20.0),
             Asked::Times(1.0, "rsync"),

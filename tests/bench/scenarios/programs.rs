@@ -1,10 +1,10 @@
-//! Programs that stay as they are, and the ways around that.
+//! Scenarios with unmodified programs that use `longhaul dial` or `longhaul wrap`.
 
 use super::{BBR_PERMITTED, LOSSY, POLICED, Quick, Scenario, UP};
 use crate::bars::Asked;
 use crate::content::Content;
 
-/// The table goes on.
+/// Scenarios with unmodified programs.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "policed-uplink-dial",

@@ -1,10 +1,10 @@
-//! The command of each tool for a scenario, with placeholders.
+//! Commands of the tools with placeholders.
 
 use measure::Way;
 
 use super::{Ask, Words};
 
-/// Source and target, one of them on the far side.
+/// Returns source and target, one of them on the far side.
 pub(super) fn operands(ask: &Ask) -> [String; 2] {
     let name = ask.name;
     match ask.way {
@@ -74,15 +74,15 @@ pub(super) fn words_of(
     command
 }
 
-/// As `longhaul ssh-config` has it.
+/// ssh options as `longhaul ssh-config` prints them.
 pub(super) const HANDED: &[&str] = &[
     "-oProxyCommand=longhaul\tdial\t%h\t%p",
     "-oProxyUseFdpass=yes",
     "-oIPQoS=none",
 ];
-/// As who knows nothing of passing sockets has it.
+/// ssh options without ProxyUseFdpass, for programs that cannot pass sockets.
 pub(super) const CARRIED: &[&str] = &["-oProxyCommand=longhaul\tdial\t%h\t%p"];
-/// The same by a relay, which leaves no mark on what it passes on.
+/// ssh options with a relay, which does not mark the packets that it forwards.
 pub(super) const RELAYED: &[&str] = &["-oProxyCommand=longhaul\trelay\t-\t%h:%p"];
 
 pub(super) fn by_dial(
@@ -105,9 +105,9 @@ pub(super) fn wrapped(ask: &Ask) -> Words {
     Ok(command)
 }
 
-/// What ssh and its kin are told.
+/// Returns the options of ssh and programs that use it.
 pub(super) fn ssh_flags(ask: &Ask) -> Vec<String> {
-    // What is said first counts.
+    // The first value of an option counts.
     let mut flags = words(ask.through, ["-F", "$CONFIG"]);
     if ask.compress {
         flags.push("-C".to_owned());
@@ -198,7 +198,7 @@ pub(super) fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
         return Err("its ssh does not compress");
     }
     let name = ask.name;
-    // A file goes into a folder, a tree's contents into one of its name.
+    // A file goes into a folder; the contents of a tree go into a folder of its name.
     let inside = if ask.file { "" } else { name };
     let [from, to] = match ask.way {
         Way::Up => [format!("$SRC/{name}"), format!(":sftp:$DST/{inside}")],

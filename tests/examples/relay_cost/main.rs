@@ -1,13 +1,15 @@
-//! What a relay costs beside others that are installed (haproxy with splice, socat, realm, stunnel), in turns and
-//! on loopback; a machine that does something else makes the figures worthless.
+//! Cost of a relay beside other installed relays (haproxy with splice, socat, realm, stunnel),
+//! alternating, on loopback. On a busy machine the figures are worthless.
 //!
 //!     scripts/setup-bench.sh
 //!     cargo build --release -p longhaul && cargo build --release -p longhaul-tests --examples
 //!     target/release/examples/relay_cost one|many|tls|case5|small|idle|new [rounds]
 //!
-//! `one` and `many`: 4 GiB on one connection, on 64 at once. `tls`: 1 GiB to and from a TLS entrance.
-//! `case5`: 1.2 MB over two relays that face each other over TLS, with small buffers. `small`: 64 bytes there and back. `idle`: memory of 10,000 connections, or as many as the limit of descriptors lets. `new`: 1000 connections a
-//! second, the relay on one core. What is told of several rounds is the median, and the greater of two.
+//! `one` and `many`: 4 GiB on one connection, or on 64 at once. `tls`: 1 GiB to and from a TLS
+//! listener. `case5`: 1.2 MB over two relays with TLS between them and small buffers. `small`: 64
+//! bytes there and back. `idle`: memory of 10,000 connections, or as many as the descriptor limit
+//! permits. `new`: 1000 connections per second, with the relay on one core. Of several rounds the
+//! median is reported, and of two the greater one.
 
 mod measures;
 mod relays;
@@ -45,7 +47,8 @@ fn main() {
     }
 }
 
-/// Both ends of so many connections can be in this process, and two legs of each in the relay's.
+/// Returns the maximum number of connections: this process has both ends of each, and the relay two
+/// legs.
 fn most_connections() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX);
@@ -54,11 +57,11 @@ fn most_connections() -> usize {
         ..limit
     };
     setrlimit(Resource::Nofile, raised).expect("as many as we may");
-    // Others have a few besides.
+    // Other uses need a few more descriptors.
     (most.saturating_sub(1200) / 2).min(10_000) as usize
 }
 
-/// Figures of several rounds, by name in the order in which they came first.
+/// Figures of several rounds by name, in the order of their first occurrence.
 #[derive(Default)]
 struct Table(Vec<String>, BTreeMap<String, Vec<Vec<f64>>>);
 
@@ -186,7 +189,7 @@ fn idle() {
     }
     if let Some(relays) = tls() {
         for relay in &relays {
-            // Stunnel has a thread for each.
+            // Stunnel has a thread for each connection.
             let connections = if relay.name == "stunnel" { 400 } else { 4000 };
             let bytes = measures::idle(relay, connections);
             table.add(&format!("{} tls, {connections}", relay.name), &[bytes]);

@@ -1,4 +1,4 @@
-//! What is measured of a relay.
+//! Measurements of a relay.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use longhaul_tests::processes;
 
 use crate::relays::Relay;
 
-/// Which way bytes go.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// From the client to the server.
@@ -17,10 +17,10 @@ pub(crate) enum Way {
     Back,
 }
 
-/// Many bytes.
+/// Bulk transfer.
 pub(crate) struct Bulk {
     pub(crate) connections: usize,
-    /// Of all of them.
+    /// Total of all connections.
     pub(crate) bytes: usize,
     pub(crate) way: Way,
 }
@@ -28,11 +28,11 @@ pub(crate) struct Bulk {
 fn pair(relay: &Relay) -> (TcpStream, TcpStream) {
     let mut client = TcpStream::connect(("127.0.0.1", relay.port)).expect("it listens");
     client.set_nodelay(true).expect("TCP");
-    // One that says something first: handshakes are over then.
+    // The connection starts with one byte, so that handshakes are complete.
     client.write_all(b"!").expect("it takes bytes");
     loop {
         let (mut server, _) = relay.listener.accept().expect("somebody comes");
-        // Who only came to see whether somebody listens says nothing.
+        // A connection that was only a check sends nothing.
         if let Ok(1) = server.read(&mut [0]) {
             server.set_nodelay(true).expect("TCP");
             return (client, server);
@@ -41,7 +41,7 @@ fn pair(relay: &Relay) -> (TcpStream, TcpStream) {
 }
 
 impl Bulk {
-    /// (MB a second, seconds of processor time for a GB).
+    /// Returns the rate in MB per second, and processor seconds per GB.
     pub(crate) fn measure(&self, relay: &Relay) -> (f64, f64) {
         let each = self.bytes / self.connections;
         let pairs: Vec<_> = (0..self.connections).map(|_| pair(relay)).collect();
@@ -82,7 +82,7 @@ impl Bulk {
     }
 }
 
-/// 64 bytes there and back on a new connection, in microseconds.
+/// Measures 64 bytes there and back on a new connection, in microseconds.
 pub(crate) fn ping_pong(relay: &Relay, rounds: usize, times: &mut Vec<f64>) {
     let (mut client, mut server) = pair(relay);
     let echo = thread::spawn(move || {
@@ -96,7 +96,7 @@ pub(crate) fn ping_pong(relay: &Relay, rounds: usize, times: &mut Vec<f64>) {
         let mut part = [1; 64];
         client.write_all(&part).expect("it takes bytes");
         client.read_exact(&mut part).expect("it comes back");
-        // The first ones make a socket's memory.
+        // The first round trips allocate the memory of a socket.
         if nth >= 50 {
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
@@ -105,7 +105,7 @@ pub(crate) fn ping_pong(relay: &Relay, rounds: usize, times: &mut Vec<f64>) {
     echo.join().expect("it ends");
 }
 
-/// Bytes of memory for each connection on which nothing happens, after something has.
+/// Returns the memory in bytes of each idle connection after some traffic.
 pub(crate) fn idle(relay: &Relay, connections: usize) -> f64 {
     let talk = || {
         let (mut client, mut server) = pair(relay);
@@ -122,8 +122,8 @@ pub(crate) fn idle(relay: &Relay, connections: usize) -> f64 {
     memory().saturating_sub(before) as f64 / connections as f64
 }
 
-/// So many connections a second: how many there were, how many of them did not go well, the 99th of
-/// 100 in milliseconds from connect to the end, and processor time.
+/// Opens connections at this rate. Returns their number, the number of failures, the 99th
+/// percentile of the time from connect to the end in milliseconds, and the processor time.
 pub(crate) fn new_connections(relay: &Relay, rate: usize, seconds: usize) -> [f64; 4] {
     const THREADS: usize = 8;
     let listener = relay.listener.try_clone().expect("a descriptor");
@@ -141,7 +141,7 @@ pub(crate) fn new_connections(relay: &Relay, rate: usize, seconds: usize) -> [f6
                 for which in (nth..rate * seconds).step_by(THREADS) {
                     let due = Duration::from_secs_f64(which as f64 / rate as f64);
                     thread::sleep(due.saturating_sub(begun.elapsed()));
-                    // Late is slow too.
+                    // Starting late counts as slow.
                     let due = begun + due;
                     match one(port) {
                         Ok(()) => times.push(due.elapsed().as_secs_f64() * 1e3),
@@ -186,7 +186,7 @@ fn serve(listener: &TcpListener) {
     while let Ok((mut server, _)) = listener.accept() {
         let mut part = [0; 64];
         while let Ok(n @ 1..) = server.read(&mut part) {
-            // A client that is gone counts its error itself.
+            // The client itself counts an error.
             let _ = server.write_all(&part[..n]);
         }
     }

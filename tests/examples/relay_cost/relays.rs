@@ -1,4 +1,4 @@
-//! The relays that are measured, and how they are started.
+//! Relays to measure, and how they are started.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use testkit::missing::{built_peers, find_program};
 use testkit::process::cpu_time;
 
-/// Which relay.
+/// Implementation of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     None,
@@ -26,15 +26,15 @@ pub(crate) enum Kind {
     Stunnel,
 }
 
-/// A relay that runs, or none between the two ends.
+/// Running relay, or a direct connection.
 pub(crate) struct Relay {
     pub(crate) name: &'static str,
-    /// Where clients come in.
+    /// Port for clients.
     pub(crate) port: u16,
-    /// Where they get to.
+    /// Listener to which the relay connects.
     pub(crate) listener: TcpListener,
     child: Option<Child>,
-    /// What encrypts for it, which is not counted.
+    /// TLS client in front of the relay, which is not measured.
     front: Option<Child>,
     _folder: Option<TempDir>,
 }
@@ -53,7 +53,7 @@ impl Relay {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Processor time in seconds, of it and of all that it has started.
+    /// Returns the processor time of the relay and its processes, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         let Some(pid) = self.pid() else {
             return 0.0;
@@ -86,7 +86,7 @@ fn run(mut command: Command, port: u16) -> Child {
         .spawn()
         .expect("it starts");
     let until = Instant::now() + Duration::from_secs(10);
-    // Whoever connects only to see is closed again; none of that is measured.
+    // The connections of this check are closed again and not measured.
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < until, "it does not listen");
         thread::sleep(Duration::from_millis(20));
@@ -131,13 +131,13 @@ fn name(kind: Kind) -> &'static str {
 }
 
 fn relay_once(relay: &Relay) {
-    // Those who came only to see have come through.
+    // Accepts the connections of the check.
     relay.listener.set_nonblocking(true).expect("it listens");
     while relay.listener.accept().is_ok() {}
     relay.listener.set_nonblocking(false).expect("it listens");
 }
 
-/// Without TLS; `None` where it is not installed.
+/// Starts a relay without TLS; `None` if it is not installed.
 pub(crate) fn plain(kind: Kind) -> Option<Relay> {
     let (listener, to) = listener();
     let port = if kind == Kind::None { to } else { free() };
@@ -221,12 +221,13 @@ fn openssl(folder: &TempDir) -> Option<()> {
     Some(())
 }
 
-/// Those with a TLS entrance, each behind a longhaul that encrypts; `None` without openssl.
+/// Starts the relays with a TLS listener, each behind a longhaul that encrypts; `None` without
+/// openssl.
 pub(crate) fn tls() -> Option<Vec<Relay>> {
     behind_tls(&[Kind::Longhaul, Kind::Haproxy, Kind::Stunnel], &[])
 }
 
-/// Two of longhaul that face each other over TLS, with these flags; `None` without openssl.
+/// Starts two longhaul relays with TLS between them and these flags; `None` without openssl.
 pub(crate) fn facing(flags: &[&str]) -> Option<Relay> {
     behind_tls(&[Kind::Longhaul], flags)?.pop()
 }

@@ -1,4 +1,4 @@
-//! Looks at what stands under final names while copies run and die.
+//! Checks the files under final names while copies run and are interrupted.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -7,16 +7,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it looks while a copy runs.
+/// Interval between checks while a copy runs.
 const EACH: Duration = Duration::from_millis(20);
 
-/// A source, a target, and what was seen there.
+/// Source, target, and the findings so far.
 #[derive(Debug)]
 pub(super) struct Witness {
     source: PathBuf,
     target: PathBuf,
     looked: Instant,
-    /// Files that were found right, by what would change if they were written again.
+    /// Files that were found correct, with what would change if they were written again.
     right: BTreeMap<PathBuf, Identity>,
 }
 
@@ -38,7 +38,7 @@ impl Identity {
 }
 
 impl Witness {
-    /// Of the copy of `source` to `target`.
+    /// Creates a witness for the copy of `source` to `target`.
     pub(super) fn new(source: PathBuf, target: PathBuf) -> Self {
         Self {
             source,
@@ -48,10 +48,10 @@ impl Witness {
         }
     }
 
-    /// Looks, unless it has just looked.
+    /// Checks the target, unless the last check was just before.
     ///
     /// # Panics
-    /// If a final name has what is not its source's.
+    /// Panics if a final name has other content than its source.
     #[track_caller]
     pub(super) fn glance(&mut self) {
         if self.looked.elapsed() > EACH {
@@ -62,7 +62,7 @@ impl Witness {
     /// Compares each file that is new under a final name with its source, byte by byte.
     ///
     /// # Panics
-    /// If a final name has what is not its source's.
+    /// Panics if a final name has other content than its source.
     #[track_caller]
     pub(super) fn look(&mut self) {
         for (name, meta) in files_below(&self.target) {
@@ -81,10 +81,10 @@ impl Witness {
         self.looked = Instant::now();
     }
 
-    /// The target is the source, and nothing is left over.
+    /// Checks that the target equals the source, and nothing is left over.
     ///
     /// # Panics
-    /// If it is not.
+    /// Panics if they differ.
     #[track_caller]
     pub(super) fn whole(&mut self) {
         self.right.clear();
@@ -126,7 +126,7 @@ fn same(source: &Path, target: &Path) -> Result<(), String> {
     }
 }
 
-/// Files below `folder` by their path in it.
+/// Returns the files below `folder` by their relative path.
 pub(super) fn files_below(folder: &Path) -> BTreeMap<PathBuf, Metadata> {
     let mut found = BTreeMap::new();
     let mut folders = vec![PathBuf::new()];
@@ -136,7 +136,7 @@ pub(super) fn files_below(folder: &Path) -> BTreeMap<PathBuf, Metadata> {
         };
         for entry in entries.flatten() {
             let name = inner.join(entry.file_name());
-            // What is renamed meanwhile is not there any more.
+            // A file that was renamed meanwhile no longer exists.
             let Ok(meta) = entry.metadata() else { continue };
             match meta.is_dir() {
                 true => folders.push(name),

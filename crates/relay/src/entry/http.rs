@@ -1,27 +1,27 @@
-//! HTTP's CONNECT (RFC 9110 section 9.3.6) as an entrance.
+//! HTTP CONNECT (RFC 9110 section 9.3.6) as spoken by clients of the relay.
 
 use super::{Parsed, named};
 use crate::address::{Host, Target};
 
-/// The longest request, with its headers.
+/// Maximum length of a request with its headers, in bytes.
 pub const LONGEST: usize = 8 << 10;
 
-/// Answers.
+/// Status of the reply to a CONNECT request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Connected.
+    /// 200: the target is connected.
     Established,
-    /// Not a request that can be read.
+    /// 400: the request is malformed.
     BadRequest,
-    /// It is not among what may be connected to.
+    /// 403: no rule permits the target.
     Forbidden,
-    /// Another method than CONNECT.
+    /// 405: the method is not CONNECT.
     NoSuchMethod,
-    /// Nobody is there.
+    /// 502: the target cannot be reached.
     BadGateway,
 }
 
-/// Reads a request: where to connect, or how to answer.
+/// Parses a request into the target to connect to, or the status to reply with.
 pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Status>> {
     let within = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
     let Some(end) = within.windows(4).position(|end| end == b"\r\n\r\n") else {
@@ -61,10 +61,10 @@ fn target(authority: &str) -> Option<Target> {
     Some(named(host, port))
 }
 
-/// The answer to a request.
+/// Encodes the reply to a request.
 pub fn reply(status: Status) -> Vec<u8> {
     let line = match status {
-        // Section 9.3.6: nothing but the empty line follows.
+        // Section 9.3.6: a successful CONNECT has no headers and no body, only the empty line.
         Status::Established => return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
         Status::BadRequest => "400 Bad Request",
         Status::Forbidden => "403 Forbidden",

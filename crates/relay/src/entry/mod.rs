@@ -1,6 +1,6 @@
-//! What is said in front of the bytes: PROXY headers, and the requests of SOCKS and HTTP clients.
-//! Pure: bytes in, and what they mean; whoever calls bounds how many there are and how long it
-//! takes.
+//! Parsers for what precedes the payload of a connection: PROXY headers, and the requests of SOCKS
+//! and HTTP clients. Pure functions of the bytes received so far; the caller limits their number
+//! and the time that a client may take.
 
 pub mod http;
 pub mod permit;
@@ -9,18 +9,18 @@ pub mod socks;
 
 use crate::address::{Place, Target};
 
-/// What came of looking at the bytes that are there.
+/// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// It is not whole yet.
+    /// The message is incomplete.
     More,
-    /// It is whole, and so many bytes long.
+    /// The complete message, and its length in bytes.
     Done(T, usize),
-    /// It is none: why.
+    /// The bytes are not such a message; the reason.
     Wrong(&'static str),
 }
 
-/// A target that a client has named.
+/// Returns the target for a host and port that a client has named.
 pub(crate) fn named(host: crate::address::Host, port: u16) -> Target {
     Target {
         place: Place::Tcp { host, port },

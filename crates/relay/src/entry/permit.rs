@@ -1,4 +1,4 @@
-//! Where clients that say themselves where to go may go.
+//! Rules for the targets that SOCKS and HTTP clients may name.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -7,35 +7,35 @@ use crate::address::{Host, Place, Target};
 use crate::network::Network;
 use crate::own_addresses::is_special;
 
-/// `HOST:PORT`, of which HOST is a name, `*.example.com`, a network or `*`, and PORT a number or `*`.
+/// Rule `HOST:PORT`: HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetRule {
     host: Pattern,
-    /// Any, if there is none.
+    /// `None` permits every port.
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// All but what is this machine's own business.
+    /// Any host except this machine's own addresses.
     All,
     Name(String),
     Under(String),
     Net(Network),
 }
 
-/// What a target may be.
+/// Decision about a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be connected to.
+    /// The target may be connected to.
     Yes,
-    /// It may be, unless it turns out to be this machine or its link.
+    /// The target may be connected to unless it resolves to this machine or its link.
     Elsewhere,
-    /// It may not.
+    /// The target is refused.
     No,
 }
 
-/// Whether a target is among what may be connected to.
+/// Checks a target against the rules.
 pub fn verdict(permits: &[TargetRule], target: &Target) -> Verdict {
     let Place::Tcp { host, port } = &target.place else {
         return Verdict::No;
@@ -51,8 +51,8 @@ pub fn verdict(permits: &[TargetRule], target: &Target) -> Verdict {
     })
 }
 
-/// Whether a rule names this address and port, be it this machine's own: an address or a network does,
-/// a `*` and a network of all addresses do not.
+/// Reports if a rule names this address and port explicitly, even if it is one of this machine's
+/// own. An address or a network counts; `*` and a network that contains all addresses do not.
 pub(crate) fn names_address(permits: &[TargetRule], to: SocketAddr) -> bool {
     let named = |permit: &TargetRule| match &permit.host {
         Pattern::Net(network) => !network.has_all() && network.contains(to.ip()),
@@ -62,10 +62,10 @@ pub(crate) fn names_address(permits: &[TargetRule], to: SocketAddr) -> bool {
     permits.iter().filter(of_port).any(named)
 }
 
-/// Whether a name means this machine to whoever has written it in a rule.
+/// Reports if a name in a rule refers to this machine: `localhost` or its own host name.
 ///
-/// Another name that a rule has may be given the address of this machine by whoever runs its zone (DNS
-/// rebinding), and leads to other machines only.
+/// The owner of a DNS zone can point any other permitted name at an address of this machine (DNS
+/// rebinding), so that other names lead to other machines only.
 fn is_own_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     if name == "localhost" || name.ends_with(".localhost") || name == "ip6-localhost" {
@@ -81,7 +81,8 @@ fn is_own_name(name: &str) -> bool {
 }
 
 impl TargetRule {
-    /// The addresses and the port that it names, all where it names none; no addresses have names.
+    /// Returns the network and the port of the rule; `None` matches all of them. A rule with a name
+    /// has no network.
     pub(crate) fn addresses(&self) -> (Option<&Network>, Option<u16>) {
         match &self.host {
             Pattern::Net(network) => (Some(network), self.port),
@@ -89,7 +90,7 @@ impl TargetRule {
         }
     }
 
-    /// Whether it is about names.
+    /// Reports if the rule names hosts rather than addresses.
     pub fn is_of_names(&self) -> bool {
         matches!(self.host, Pattern::Name(_) | Pattern::Under(_))
     }
@@ -182,7 +183,7 @@ mod tests {
             (&["10.0.0.0/8:22"], "name:22", Verdict::No),
             (&["[2001:db8::]/32:22"], "[2001:db8::7]:22", Verdict::Yes),
             (&["*:22"], "name:22", Verdict::Elsewhere),
-            // Which machine that is the kernel says when it is connected to.
+            // The kernel decides at connect time if the address is this machine's own.
             (&["*:22"], "192.0.2.1:22", Verdict::Elsewhere),
             (&["0.0.0.0/0:22"], "192.0.2.1:22", Verdict::Elsewhere),
             (&["0.0.0.0/0:22"], "127.0.0.1:22", Verdict::No),

@@ -1,37 +1,37 @@
-//! The PROXY protocol of haproxy (proxy-protocol.txt, 2020/03/05): who a connection really comes
-//! from, in a header in front of its bytes.
+//! PROXY protocol of haproxy (proxy-protocol.txt, 2020/03/05): a header in front of the payload
+//! that names the original client and destination of a connection.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::Parsed;
 
-/// Section 2.2: what no line of text begins with.
+/// Section 2.2: signature of a binary header, which no text protocol begins with.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Section 2.1: the longest line, with its end.
+/// Section 2.1: maximum length of a version 1 line, including CRLF.
 const LONGEST_LINE: usize = 107;
-/// Additions (TLVs) may make a header longer than anybody needs.
+/// Maximum length of a version 2 header; its additions (TLVs) could make it up to 64 KiB long.
 pub const LONGEST: usize = 4096;
 
-/// Where a connection comes from, and where it went.
+/// Addresses of both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The client.
+    /// Address of the client.
     pub source: SocketAddr,
-    /// What it connected to.
+    /// Address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// Which form of the header.
+/// Version of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A line of text.
+    /// Version 1: a line of text.
     V1,
-    /// Binary.
+    /// Version 2: binary.
     V2,
 }
 
-/// Reads a header of either form; `None` where the sender speaks for itself (LOCAL, UNKNOWN).
+/// Parses a header of either version; `None` if it has no addresses (LOCAL, UNKNOWN).
 pub fn parse(bytes: &[u8]) -> Parsed<Option<Ends>> {
     let begin = bytes.len().min(SIGNATURE.len());
     if bytes.get(..begin) == SIGNATURE.get(..begin) && begin > 1 {
@@ -59,7 +59,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<Ends>> {
     }
 }
 
-/// `PROXY TCP4 192.0.2.1 198.51.100.1 56324 443`, without its end.
+/// Parses a version 1 line without its CRLF: `PROXY TCP4 192.0.2.1 198.51.100.1 56324 443`.
 fn parse_line(line: &[u8]) -> Option<Option<Ends>> {
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split(' ').skip(1);
@@ -75,7 +75,7 @@ fn parse_line(line: &[u8]) -> Option<Option<Ends>> {
             _ => None,
         }
     };
-    // Section 2.1: no leading zeroes, nothing but digits.
+    // Section 2.1: decimal digits only, without leading zeroes.
     let port = |text: &str| {
         let plain =
             text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
@@ -113,7 +113,7 @@ fn parse_binary(bytes: &[u8]) -> Parsed<Option<Ends>> {
     let ends = match family {
         0x11 => ends_of::<4>(body),
         0x21 => ends_of::<16>(body),
-        // Section 2.2: what is not understood is skipped, the connection stands.
+        // Section 2.2: address families that the receiver does not know are skipped.
         _ => return Parsed::Done(None, 16 + len),
     };
     match ends {
@@ -122,7 +122,7 @@ fn parse_binary(bytes: &[u8]) -> Parsed<Option<Ends>> {
     }
 }
 
-/// Two addresses of `N` bytes, and two ports.
+/// Parses two addresses of `N` bytes and two ports.
 fn ends_of<const N: usize>(body: &[u8]) -> Option<Ends> {
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes = body.get(at..at + N)?;
@@ -138,7 +138,7 @@ fn ends_of<const N: usize>(body: &[u8]) -> Option<Ends> {
     })
 }
 
-/// The header to send; one that says nothing of addresses where there are none.
+/// Encodes a header; `None` yields one without addresses (UNKNOWN, LOCAL).
 pub fn header(version: Version, ends: Option<Ends>) -> Vec<u8> {
     let ends = ends.map(same_family);
     match version {
@@ -191,7 +191,7 @@ pub fn header(version: Version, ends: Option<Ends>) -> Vec<u8> {
     }
 }
 
-/// A header has one family: IPv4 goes into IPv6 where the other end is there.
+/// Converts both addresses to one family: if only one is IPv4, it is mapped to IPv6.
 fn same_family(ends: Ends) -> Ends {
     let (source, destination) = (
         ends.source.ip().to_canonical(),
@@ -218,7 +218,7 @@ mod tests {
         let v6 = bool::arbitrary(u)?;
         let mut address = || -> arbitrary::Result<SocketAddr> {
             let ip: IpAddr = match v6 {
-                // Mapped addresses are told as what they stand for.
+                // IPv4-mapped addresses are decoded as IPv4, so that the generator avoids them.
                 true => Ipv6Addr::from(u.arbitrary::<u128>()? | 1 << 127).into(),
                 false => Ipv4Addr::from(u.arbitrary::<u32>()?).into(),
             };
@@ -231,7 +231,8 @@ mod tests {
         Ok(u.arbitrary::<bool>()?.then_some(ends))
     }
 
-    /// What is written is read, wherever it is cut, and no byte behind it is.
+    /// A header survives encoding and decoding: it is incomplete at every cut before its end, and
+    /// no byte behind it is consumed.
     #[test]
     fn headers_come_back_from_any_cut() {
         arbtest::arbtest(|u| {

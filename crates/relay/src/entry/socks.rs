@@ -1,29 +1,29 @@
-//! SOCKS version 5 (RFC 1928) as far as an entrance needs it: no authentication, CONNECT.
+//! Server side of SOCKS version 5 (RFC 1928), limited to CONNECT without authentication.
 
 use super::{Parsed, named};
 use crate::address::{Host, Target};
 
-/// The greeting is answered with this: version 5, no authentication.
+/// Answer to the greeting: version 5, no authentication.
 pub const WELCOME: &[u8] = &[5, 0];
-/// RFC 1928 section 3: no method that is offered is acceptable.
+/// RFC 1928 section 3: answer if none of the offered methods is acceptable.
 pub const NO_METHOD: &[u8] = &[5, 0xff];
 
-/// Replies of section 6.
+/// Reply codes of section 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Connected.
+    /// The target is connected.
     Succeeded = 0,
-    /// It failed, nothing else is known.
+    /// General failure.
     Failed = 1,
-    /// It is not among what may be connected to.
+    /// No rule permits the target.
     NotAllowed = 2,
-    /// Nobody is there.
+    /// The target cannot be reached.
     Unreachable = 4,
-    /// A command other than CONNECT.
+    /// The command is not CONNECT.
     NoSuchCommand = 7,
 }
 
-/// Reads the greeting; whether "no authentication" is among what is offered.
+/// Parses the greeting; true if the client offers "no authentication".
 pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
     let [version, rest @ ..] = bytes else {
         return Parsed::More;
@@ -40,7 +40,7 @@ pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
     }
 }
 
-/// Reads the request: where to connect, or how to answer.
+/// Parses the request into the target to connect to, or the reply to send.
 pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Reply>> {
     let (command, kind, rest) = match bytes {
         [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
@@ -76,7 +76,8 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Reply>> {
     }
 }
 
-/// The answer to a request. Where we connect from is nobody's business.
+/// Encodes the reply to a request. The bound address is sent as 0.0.0.0:0, so that clients do not
+/// learn the relay's own address.
 pub fn reply(reply: Reply) -> Vec<u8> {
     vec![5, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }

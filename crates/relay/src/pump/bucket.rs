@@ -1,19 +1,19 @@
-//! Rates: a bucket that fills with time, from which whoever sends takes.
+//! Token bucket that limits the rate of a flow.
 
 use std::time::{Duration, Instant};
 
-/// A rate, kept to over any span but for one burst.
+/// Token bucket: over any span of time at most the rate times the span, plus one burst, may pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
-    /// Bytes a second.
+    /// Rate in bytes per second.
     rate: u64,
-    /// Bytes that may go now.
+    /// Bytes that may be sent now.
     level: u64,
     filled: Instant,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Creates a full bucket.
     pub(crate) fn new(rate: u64, now: Instant) -> Self {
         let rate = rate.max(1);
         Self {
@@ -23,13 +23,13 @@ impl TokenBucket {
         }
     }
 
-    /// How many bytes may go now.
+    /// Adds the tokens since the last call and returns the bytes that may be sent now.
     pub(crate) fn level(&mut self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.filled);
         let filled = since.as_nanos().saturating_mul(self.rate.into()) / 1_000_000_000;
         let filled = u64::try_from(filled).unwrap_or(u64::MAX);
         if filled > 0 {
-            // The rest of a byte stays in the time that is not counted yet.
+            // The fraction of a byte remains as uncounted time.
             let counted = u128::from(filled) * 1_000_000_000 / u128::from(self.rate);
             self.filled += Duration::from_nanos(u64::try_from(counted).unwrap_or(u64::MAX));
             self.level = self.level.saturating_add(filled);
@@ -41,17 +41,17 @@ impl TokenBucket {
         self.level
     }
 
-    /// These have gone.
+    /// Removes bytes that were sent.
     pub(crate) fn take(&mut self, bytes: u64) {
         self.level = self.level.saturating_sub(bytes);
     }
 
-    /// These have not gone after all.
+    /// Returns bytes that were taken but not sent.
     pub(crate) fn refund(&mut self, bytes: u64) {
         self.level = self.level.saturating_add(bytes).min(burst(self.rate));
     }
 
-    /// When it is worth while to come again.
+    /// Returns the time at which the bucket will be half full.
     pub(crate) fn again(&self) -> Instant {
         let wanted = (burst(self.rate) / 2).max(1);
         let missing = wanted.saturating_sub(self.level);
@@ -60,7 +60,8 @@ impl TokenBucket {
     }
 }
 
-/// What 20 ms bring; below that timers and calls cost more than smoothness is worth.
+/// Returns the capacity for a rate in bytes: 20 ms worth of it. A smaller one costs more in timers
+/// and system calls than the smoother flow is worth.
 fn burst(rate: u64) -> u64 {
     (rate / 50).max(1)
 }
@@ -69,7 +70,8 @@ fn burst(rate: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Whatever is taken whenever, no span has more than its share and a burst.
+    /// No span of time passes more than its share of the rate plus one burst, for any pattern of
+    /// calls.
     #[test]
     fn a_rate_is_kept() {
         arbtest::arbtest(|u| {
@@ -95,7 +97,7 @@ mod tests {
         .budget_ms(300);
     }
 
-    /// Whoever takes all there is, each time it is worth while, gets what the rate says.
+    /// A sender that takes everything each time the bucket is half full gets the full rate.
     #[test]
     fn a_rate_is_reached() {
         for rate in [1, 7, 1000, 1_000_003, 5_000_000_000] {

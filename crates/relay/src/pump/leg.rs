@@ -1,4 +1,4 @@
-//! One end of a connection: what can be read from it and written to it right now.
+//! Leg of a connection: one socket, pair of streams or stripe set, and its non-blocking I/O.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,28 +15,29 @@ use super::stripe_set::StripeSet;
 use super::tls::{Plain, Tls};
 use crate::tls::{TlsClient, TlsServer};
 
-/// One end of a connection. Readiness is remembered, since the kernel tells only what has changed:
-/// it is set by events and cleared by a call that found nothing.
+/// One end of a relayed connection. Readiness is stored, since edge-triggered epoll reports only
+/// changes: events set it, and a call that returns EAGAIN clears it.
 #[derive(Debug)]
 pub(crate) struct Leg {
     channel: Channel,
     readable: bool,
     writable: bool,
-    /// The other end has said that nothing more comes: a short read does not mean that nothing is
-    /// left.
+    /// The peer has shut down its sending side, so that a short read does not mean that the socket
+    /// is empty.
     hung: bool,
-    /// Urgent data is about, which splice(2) does not pass and at which reads stop short.
+    /// Urgent data is pending, which splice(2) does not pass and at which reads stop short.
     urgent: bool,
-    /// The connection is broken; there may still be something to read.
+    /// Error of a broken connection; there may still be data to read.
     failed: Option<io::Error>,
-    /// A part of a segment may wait for more.
+    /// The kernel may hold a partial segment back until more data follows.
     corked: bool,
     /// splice(2) has refused this descriptor.
     unspliceable: bool,
-    /// It is a file, of which nothing is told: it is ready always.
+    /// The descriptor is a regular file, which epoll does not support; it is always ready.
     always: bool,
     tls: Option<Box<Tls>>,
-    /// What breaks it is told to the other end in an alert, which a reset would overtake.
+    /// Errors are reported to the peer in a TLS alert, so that no reset may be sent, which would
+    /// overtake the alert.
     alerts: bool,
 }
 
@@ -50,27 +51,27 @@ enum Channel {
         input: OwnedFd,
         output: Option<OwnedFd>,
     },
-    /// Connections to the other half of a pair.
+    /// Stripes to the peer relay of a pair.
     Pair(Box<StripeSet>),
 }
 
-/// What came of reading.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Bytes(usize),
-    /// The other end has finished.
+    /// The peer has ended its stream.
     End,
-    /// Nothing yet.
+    /// No data is available yet.
     Nothing,
 }
 
 impl Leg {
-    /// A connected socket that does not block.
+    /// Creates a leg from a connected non-blocking socket.
     pub(crate) fn socket(fd: OwnedFd, tcp: bool) -> Self {
         Self::new(Channel::Socket { fd, tcp })
     }
 
-    /// Two streams that do not block, pipes or a socket.
+    /// Creates a leg from two non-blocking streams, pipes or a socket.
     pub(crate) fn streams(input: OwnedFd, output: OwnedFd) -> Self {
         Self::new(Channel::Streams {
             input,
@@ -78,7 +79,7 @@ impl Leg {
         })
     }
 
-    /// The legs of a pair.
+    /// Creates a leg from the stripes of a pair.
     pub(crate) fn pair(bundle: StripeSet) -> Self {
         Self {
             unspliceable: true,
@@ -86,7 +87,7 @@ impl Leg {
         }
     }
 
-    /// The legs of a pair, if it is one.
+    /// Returns the stripes, if the leg is a pair.
     pub(crate) fn bundle(&mut self) -> Option<&mut StripeSet> {
         match &mut self.channel {
             Channel::Pair(bundle) => Some(bundle),
@@ -110,7 +111,7 @@ impl Leg {
         }
     }
 
-    /// Has events told: with `token`, of what is written with `token + 1`.
+    /// Registers the leg for events under `token`; a separate output stream gets `token + 1`.
     pub(crate) fn register(&mut self, registry: &Registry, token: usize) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY;
         let add = |fd: &OwnedFd, token, interest| {
@@ -125,33 +126,33 @@ impl Leg {
                 };
                 for added in [add(input, token, Interest::READABLE), told] {
                     match added {
-                        // epoll_ctl(2): files and directories.
+                        // epoll_ctl(2) returns EPERM for regular files and directories.
                         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.always = true,
                         added => added?,
                     }
                 }
                 Ok(())
             }
-            // Each of its legs is.
+            // Each stripe is registered by itself.
             Channel::Pair(_) => Ok(()),
         }
     }
 
-    /// Has nothing told any more, so that another loop may.
+    /// Removes the leg from this event loop, so that another loop can register it.
     pub(crate) fn deregister(&self, registry: &Registry) {
         if let Channel::Socket { fd, .. } = &self.channel {
-            // One that is not there needs no removal.
+            // An error means that the descriptor was not registered.
             let _ = registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
     }
 
-    /// What the kernel has told.
+    /// Updates the stored readiness from an event.
     pub(crate) fn told(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed();
         self.writable |= event.is_writable() || event.is_write_closed();
         self.hung |= event.is_read_closed();
         self.urgent |= event.is_priority();
-        // A pipe whose reader has gone has an error as well; writing tells.
+        // A pipe whose reader has closed reports an error too; the next write returns it.
         if event.is_error() && matches!(self.channel, Channel::Socket { .. }) {
             (self.readable, self.writable) = (true, true);
             if self.failed.is_none() {
@@ -160,23 +161,23 @@ impl Leg {
         }
     }
 
-    /// Why the connection is broken, if it is.
+    /// Returns the error of a broken connection.
     pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failed.as_ref()
     }
 
-    /// Notes that it is broken.
+    /// Marks the connection as broken.
     pub(crate) fn fail(&mut self, why: io::Error) {
         self.failed = Some(why);
     }
 
-    /// The address that the other end has come to.
+    /// Returns the local address, which is the one that the peer has connected to.
     pub(crate) fn local(&self) -> Option<std::net::SocketAddr> {
         let name = rustix::net::getsockname(self.tcp()?).ok()?;
         name.try_into().ok()
     }
 
-    /// The socket, where it is one of TCP.
+    /// Returns the socket, if it is TCP.
     pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
         match &self.channel {
             Channel::Socket { fd, tcp: true } => Some(fd.as_fd()),
@@ -203,13 +204,13 @@ impl Leg {
         }
     }
 
-    /// Whether bytes may pass from or to it without being looked at.
+    /// Reports if splice(2) can move bytes from or to this leg: no urgent data, no TLS, and not
+    /// refused before.
     pub(crate) fn splices(&self) -> bool {
         !self.urgent && !self.unspliceable && self.tls.is_none()
     }
 
-    /// What is held of it in any case, where it is held: what is decrypted is as large as the record
-    /// was.
+    /// Minimum buffer for reads from this leg, in bytes: a TLS record is decrypted as a whole.
     pub(super) fn holds_at_least(&self) -> usize {
         match self.tls {
             Some(_) => super::tls::RECORD,
@@ -217,7 +218,7 @@ impl Leg {
         }
     }
 
-    /// Whether there may be something to read.
+    /// Reports if a read may return data.
     pub(crate) fn is_readable(&self) -> bool {
         if let Channel::Pair(bundle) = &self.channel {
             return bundle.is_readable();
@@ -225,7 +226,7 @@ impl Leg {
         self.readable || self.tls.as_ref().is_some_and(|tls| tls.holds())
     }
 
-    /// Whether something may be written.
+    /// Reports if a write may succeed.
     pub(crate) fn is_writable(&self) -> bool {
         if let Channel::Pair(bundle) = &self.channel {
             return bundle.is_writable();
@@ -233,7 +234,7 @@ impl Leg {
         self.writable && self.tls.as_ref().is_none_or(|tls| tls.takes())
     }
 
-    /// Speaks TLS from here on, as the server; `begun` has come already.
+    /// Starts TLS as the server; `begun` holds bytes that were already received.
     pub(crate) fn serve_tls(&mut self, server: &TlsServer, begun: &[u8]) -> io::Result<()> {
         let mut tls = Tls::server(server)?;
         if !begun.is_empty() {
@@ -243,13 +244,13 @@ impl Leg {
         Ok(())
     }
 
-    /// Speaks TLS from here on, as the client of this host.
+    /// Starts TLS as a client of this host.
     pub(crate) fn ask_tls(&mut self, client: &TlsClient, host: &str) -> io::Result<()> {
         self.tls = Some(Box::new(Tls::client(client, host)?));
         Ok(())
     }
 
-    /// Goes on with a handshake; whether it is over.
+    /// Continues the TLS handshake; true once it is complete.
     pub(crate) fn shake(&mut self) -> io::Result<bool> {
         while self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
             self.flush()?;
@@ -260,16 +261,16 @@ impl Leg {
         self.flush()
     }
 
-    /// Tells the other end what it did wrong, as far as the kernel takes it now.
+    /// Sends the alert for a TLS error, as far as the socket accepts it now, and returns the error.
     fn alert(&mut self, why: io::Error) -> io::Error {
         self.alerts = true;
-        // What is wrong is what counts.
+        // The TLS error is reported; a write error adds nothing.
         let _ = self.flush();
         why
     }
 
-    /// Receives records and decrypts them, as far as there is room; how much of it there is, and `None`
-    /// where nothing has come.
+    /// Receives and decrypts TLS records, as far as there is room. Returns the number of plaintext
+    /// bytes, or `None` if nothing was received.
     fn receive_cipher(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let Some(mut tls) = self.tls.take() else {
             return Ok(None);
@@ -294,19 +295,19 @@ impl Leg {
         self.tls = Some(tls);
         match done {
             Ok((Received::Nothing, _)) => Ok(None),
-            // Without close_notify before it, reading will say so.
+            // If no close_notify has come before, the next read reports a truncated stream.
             Ok((Received::End, _)) => match is_handshaking {
                 true => Err(io::ErrorKind::UnexpectedEof.into()),
                 false => Ok(Some(0)),
             },
-            // Answers of a handshake, tickets and the like leave at once.
+            // Handshake messages, tickets and other replies are sent at once.
             Ok((Received::Bytes(_), there)) => self.flush().map(|_| Some(there)),
             Err(e) if broken => Err(e),
             Err(e) => Err(self.alert(e)),
         }
     }
 
-    /// Writes records that wait; whether all are gone.
+    /// Writes the pending TLS records; true if none are left.
     fn flush(&mut self) -> io::Result<bool> {
         let Some(mut tls) = self.tls.take() else {
             return Ok(true);
@@ -316,7 +317,7 @@ impl Leg {
         done
     }
 
-    /// Reads what is there.
+    /// Reads available bytes into the buffer, decrypted if the leg has TLS.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
         if let Channel::Pair(bundle) = &mut self.channel {
             return Ok(bundle.receive(into));
@@ -330,7 +331,7 @@ impl Leg {
                 Ok(Plain::End) => return Ok(Received::End),
                 Ok(Plain::Empty) => match self.receive_cipher(into)? {
                     None => return Ok(Received::Nothing),
-                    // Something that the two say to each other.
+                    // A record without payload, such as a session ticket or a key update.
                     Some(0) => {}
                     Some(n) => return Ok(Received::Bytes(n)),
                 },
@@ -352,8 +353,8 @@ impl Leg {
         match read {
             Ok(0) => self.end(),
             Ok(n) => {
-                // Nothing is left behind a short read, but for an end that was already told, and
-                // for urgent data, which reads stop at (tcp(7)).
+                // After a short read the socket is empty, except if the end of the stream was
+                // already reported, or at urgent data, where reads stop (tcp(7)).
                 if n < into.len() && !self.hung && !self.urgent && !self.always {
                     self.readable = false;
                 }
@@ -367,7 +368,8 @@ impl Leg {
         }
     }
 
-    /// A broken connection has no end of file: the error may have been told already.
+    /// Result of a read of 0 bytes: end of stream, or the error of a broken connection, which an
+    /// earlier call may have consumed.
     fn end(&self) -> io::Result<Received> {
         match &self.failed {
             None => Ok(Received::End),
@@ -375,7 +377,7 @@ impl Leg {
         }
     }
 
-    /// Moves what is there into an empty pipe, `most` bytes of it.
+    /// Splices at most `most` bytes from the socket into an empty pipe.
     pub(crate) fn splice_in(&mut self, pipe: &Pipe, most: usize) -> io::Result<Received> {
         if !self.readable {
             return Ok(Received::Nothing);
@@ -384,7 +386,7 @@ impl Leg {
         match retry(|| splice(self.input()?, None, pipe.writer(), None, most, flags)) {
             Ok(0) => self.end(),
             Ok(n) => Ok(Received::Bytes(n)),
-            // With an empty pipe it can only mean that there is nothing to read.
+            // The pipe is empty, so that EAGAIN can only mean that the socket has no data.
             Err(Errno::AGAIN) => {
                 self.readable = false;
                 Ok(Received::Nothing)
@@ -397,8 +399,8 @@ impl Leg {
         }
     }
 
-    /// Writes what can be written, and tells how much: less than all only where the kernel takes no
-    /// more now. `more` follows at once.
+    /// Writes bytes and returns how many were accepted: fewer than given only if the kernel's
+    /// buffer is full. `more` announces that further bytes follow at once.
     pub(crate) fn send(&mut self, bytes: &[u8], more: bool) -> io::Result<usize> {
         if let Channel::Pair(bundle) = &mut self.channel {
             return Ok(bundle.send(bytes));
@@ -441,7 +443,8 @@ impl Leg {
         Ok(sent)
     }
 
-    /// Moves what is in the pipe, `held` bytes, as far as the kernel takes it now.
+    /// Splices the `held` bytes of the pipe into the socket, as far as the kernel accepts them;
+    /// returns how many were moved.
     pub(crate) fn splice_out(&mut self, pipe: &Pipe, held: usize) -> io::Result<usize> {
         let mut sent = 0;
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
@@ -457,7 +460,7 @@ impl Leg {
                 )
             });
             match moved {
-                // A pipe with bytes in it has no end.
+                // 0 from a pipe that holds bytes is not an end of file.
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => sent += n,
                 Err(Errno::AGAIN) => self.writable = false,
@@ -471,7 +474,7 @@ impl Leg {
         Ok(sent)
     }
 
-    /// No segment and no record waits any more for what follows.
+    /// Sends the partial segment or TLS record that was held back for more data.
     pub(crate) fn push(&mut self) -> io::Result<()> {
         if let Channel::Pair(bundle) = &mut self.channel {
             bundle.flush();
@@ -485,14 +488,14 @@ impl Leg {
         if self.corked {
             self.corked = false;
             if let Some(tcp) = self.tcp() {
-                // Setting it again sends what waits (tcp(7), TCP_NODELAY).
+                // Setting TCP_NODELAY again sends the pending segment (tcp(7)).
                 let _ = rustix::net::sockopt::set_tcp_nodelay(tcp, true);
             }
         }
         Ok(())
     }
 
-    /// Tells the other end that nothing more comes; false if that has to wait.
+    /// Ends the outgoing stream; false if pending TLS records have to be written first.
     pub(crate) fn finish(&mut self) -> io::Result<bool> {
         if let Some(tls) = &mut self.tls {
             tls.close()?;
@@ -508,7 +511,7 @@ impl Leg {
         Ok(true)
     }
 
-    /// Which version of TLS is spoken, if it is.
+    /// Returns the TLS version, or a summary of the stripes, for the log.
     pub(crate) fn tls(&self) -> Option<String> {
         if let Channel::Pair(bundle) = &self.channel {
             return Some(bundle.shown());
@@ -516,18 +519,18 @@ impl Leg {
         self.tls.as_ref().map(|tls| tls.shown())
     }
 
-    /// What the other end has shown of itself, its certificate or its key.
+    /// Returns the certificate or raw public key that the peer has presented.
     pub(crate) fn peer(&self) -> Option<&[u8]> {
         self.tls.as_ref()?.peer()
     }
 
-    /// Whether the other end was told in an alert what it did wrong.
+    /// Reports if a TLS alert was sent because of an error of the peer.
     pub(crate) fn alerts(&self) -> bool {
         self.alerts
     }
 
-    /// Both directions have come to their end: the kernel sends what it still has, and the leg may
-    /// be dropped. Without this, a leg that is dropped is a reset.
+    /// Prepares an orderly close after both directions have ended: the kernel still sends its
+    /// buffer after the leg is dropped. Without this call, dropping a leg resets the connection.
     pub(crate) fn close_orderly(&mut self) {
         if let Channel::Pair(bundle) = &mut self.channel {
             bundle.close();

@@ -1,11 +1,11 @@
 //! One direction of a connection.
 //!
-//! Bytes go from leg to leg until nothing moves any more. What was read and could not be written
-//! is held, and nothing more is read until it is gone: so much is the most that a slow reader makes
-//! the relay hold. Small messages are copied through memory that the worker's connections share;
-//! what comes in bulk is spliced through a pipe, which is never filled before it is empty, so that
-//! EAGAIN of splice(2), which means either an empty socket or a pipe without a free slot, is never
-//! in doubt.
+//! A flow moves bytes from its source leg to its sink leg until one of them blocks. Bytes that were
+//! read and could not be written are held, and nothing more is read until they are gone; this
+//! bounds the memory that a slow reader takes. Small messages are copied through memory that the
+//! worker's connections share. Bulk data is spliced through a pipe, which is filled only when it is
+//! empty: EAGAIN of splice(2) means either an empty socket or a full pipe, and with an empty pipe
+//! it can only be the socket.
 
 mod bucket;
 mod leg;
@@ -25,18 +25,19 @@ pub(crate) use pipes::Pipes;
 
 use pipes::Pipe;
 
-/// What is read at once where bytes are copied.
+/// Size of one read where bytes are copied.
 pub(crate) const SCRATCH: usize = 64 << 10;
-/// So many bytes move in one turn, then it is another connection's.
+/// Bytes that a connection moves before it yields to the next one.
 const TURN: usize = 2 << 20;
-/// And so many times: a buffer may be as small as a byte.
+/// Reads that a connection makes before it yields; the buffer may be as small as one byte.
 const ROUNDS: usize = 4096;
-/// Below this, parts of segments wait for more to follow.
+/// A read limit below this size cuts the stream into short pieces; a piece that fills it may wait
+/// in a partial segment for the next one.
 const SMALL: usize = 1 << 10;
-/// A splice that moves less costs more than a copy.
+/// A read below this size costs more with splice(2) than with a copy.
 const WORTH_A_PIPE: usize = 16 << 10;
 
-/// What the connections of a worker share.
+/// Resources that the connections of a worker share.
 #[derive(Debug)]
 pub(crate) struct WorkerResources {
     pub(crate) scratch: Pages,
@@ -49,21 +50,21 @@ pub(crate) struct WorkerResources {
 pub(crate) struct Flow {
     held: Held,
     at: At,
-    /// Bytes that have left.
+    /// Bytes that were written to the sink.
     pub(crate) bytes: u64,
-    /// When its source ended.
+    /// Time at which the source ended.
     pub(crate) ended: Option<Instant>,
-    /// Bytes of the relay's own among those that have left.
+    /// Number of the relay's own bytes, such as a PROXY header, among the bytes written.
     foreign: u64,
-    /// What comes is more than a message.
+    /// The flow carries bulk data rather than single messages, and may be spliced.
     bulk: bool,
-    /// The rate of this direction alone.
+    /// Rate limit of this direction of this connection.
     bucket: Option<Box<TokenBucket>>,
-    /// Until then the rate says to wait.
+    /// Time until which the rate limit pauses the flow.
     pub(crate) paused: Option<Instant>,
 }
 
-/// What was read and is not written yet.
+/// Bytes that were read and are not written yet.
 #[derive(Debug, Default)]
 enum Held {
     #[default]
@@ -79,30 +80,30 @@ enum Held {
 enum At {
     #[default]
     Open,
-    /// The source has ended; what is held is still to go.
+    /// The source has ended; held bytes are still to be written.
     Ending,
-    /// The end was passed on.
+    /// The end of the stream was passed on to the sink.
     Finished,
 }
 
-/// What the relay says about all of its flows.
+/// Limits that hold for all flows of a listener.
 pub(crate) struct Rules<'a> {
-    /// The most that is held, in bytes.
+    /// Maximum number of held bytes.
     pub(crate) buffer: usize,
-    /// Of this direction of all connections.
+    /// Rate limit that all connections share for this direction.
     pub(crate) all: Option<&'a Mutex<TokenBucket>>,
 }
 
-/// What came of a turn.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnResult {
-    /// Nothing moves until something is told.
+    /// The flow is blocked until the next event.
     Still,
-    /// The turn is over and there may be more.
+    /// The turn has used its share, and more data may be available.
     More,
 }
 
-/// Which leg broke, seen from the flow.
+/// Leg that failed, seen from the flow.
 #[derive(Debug)]
 pub(crate) enum BrokenLeg {
     Source(io::Error),
@@ -117,12 +118,12 @@ impl Flow {
         }
     }
 
-    /// Bytes of the source's that have left.
+    /// Returns the bytes of the source that were written, without the relay's own.
     pub(crate) fn moved(&self) -> u64 {
         self.bytes.saturating_sub(self.foreign)
     }
 
-    /// Whether its end was passed on.
+    /// Reports if the end of the stream was passed on.
     pub(crate) fn is_finished(&self) -> bool {
         self.at == At::Finished
     }
@@ -132,7 +133,7 @@ impl Flow {
         self.ended = Some(now);
     }
 
-    /// Moves what can be moved now.
+    /// Moves bytes until a leg blocks or the turn has used its share.
     pub(crate) fn turn(
         &mut self,
         source: &mut Leg,
@@ -155,7 +156,8 @@ impl Flow {
                 }
                 At::Open => {}
             }
-            // What was read now could not be written: the kernel keeps it as well as we do.
+            // If the bytes just read cannot be written, the rest is left in the kernel's receive
+            // buffer.
             if !source.is_readable() || !sink.is_writable() {
                 break;
             }
@@ -182,7 +184,7 @@ impl Flow {
         })
     }
 
-    /// Puts this in front of what comes; the first `foreign` bytes of it are the relay's own.
+    /// Puts bytes in front of the flow; the first `foreign` of them are the relay's own.
     pub(crate) fn prepend(&mut self, bytes: &[u8], foreign: usize) {
         self.foreign = foreign.min(bytes.len()) as u64;
         if !bytes.is_empty() {
@@ -193,7 +195,7 @@ impl Flow {
         }
     }
 
-    /// Writes what is held; whether nothing is left.
+    /// Writes the held bytes; true if none are left.
     fn drain(&mut self, sink: &mut Leg, means: &mut WorkerResources) -> io::Result<bool> {
         match std::mem::take(&mut self.held) {
             Held::Nothing => {}
@@ -210,7 +212,8 @@ impl Flow {
             Held::Pipe(pipe, held) => {
                 let sent = sink.splice_out(&pipe, held)?;
                 if !sink.splices() {
-                    // What cannot be spliced is copied, from here on and what is in the pipe.
+                    // The sink does not support splice(2): the rest of the pipe is copied, as is
+                    // all that follows.
                     self.bytes += sent as u64;
                     let bytes = pipe.emptied(held - sent)?;
                     self.held = Held::Bytes { bytes, gone: 0 };
@@ -227,8 +230,8 @@ impl Flow {
         Ok(true)
     }
 
-    /// Reads once, and writes what was copied at once. How much was read; `None` if there was
-    /// nothing to read.
+    /// Reads once, and writes copied bytes immediately. Returns the bytes read, or `None` if no
+    /// data was available.
     fn fill(
         &mut self,
         source: &mut Leg,
@@ -282,7 +285,8 @@ impl Flow {
         }
     }
 
-    /// How much may be read now, taken out of the rates; `None` if nothing, and then until when.
+    /// Takes the bytes that may be read now from the rate limits. Returns `None` if the limits
+    /// allow none, and then sets the time to pause until.
     fn reserve(&mut self, rules: &Rules<'_>, buffer: usize, now: Instant) -> Option<usize> {
         self.paused = None;
         let mut most = buffer as u64;
@@ -308,7 +312,7 @@ impl Flow {
         Some(most as usize)
     }
 
-    /// Gives back what was taken for nothing.
+    /// Returns bytes to the rate limits that were reserved and not read.
     fn refund(&mut self, rules: &Rules<'_>, bytes: usize) {
         if let Some(bucket) = &mut self.bucket {
             bucket.refund(bytes as u64);

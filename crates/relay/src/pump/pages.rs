@@ -1,15 +1,15 @@
-//! Memory that begins at a page, in which the connections of a thread take turns.
+//! Page-aligned memory that the connections of a thread share.
 //!
-//! The kernel's copies and those of a cipher run at a fraction of their speed where source and
-//! destination are the same distance from a page's beginning but for a few bytes (`rep movsb`, 4 KiB
-//! aliasing); memory that begins at a page is not where that happens.
+//! Copies in the kernel and in ciphers are several times slower if source and destination have
+//! almost the same offset within a page (`rep movsb`, 4 KiB aliasing); page-aligned memory avoids
+//! that.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 const PAGE: usize = 4096;
 
-/// Memory that begins at a page.
+/// Page-aligned memory.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     memory: Box<[u8]>,
@@ -41,10 +41,10 @@ impl DerefMut for Pages {
     }
 }
 
-/// Pages that are made when they are needed first; of one thread.
+/// Memory of one thread, allocated at its first use.
 pub(crate) type Shared = RefCell<Pages>;
 
-/// Lends out `len` bytes of a thread's. Whoever comes while they are lent gets others.
+/// Lends `len` bytes of the thread's memory. A nested call gets a new allocation.
 pub(crate) fn lend<T>(shared: &Shared, len: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut own;
     let mut lent = shared.try_borrow_mut();

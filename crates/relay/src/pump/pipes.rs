@@ -1,4 +1,4 @@
-//! Pipes that bytes are spliced through, kept for the next that needs one.
+//! Pool of empty pipes for splice(2).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,25 +7,27 @@ use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with}
 
 use super::leg::retry;
 
-/// A pipe of a smaller size costs more calls than a copy does.
+/// Minimum size of a usable pipe in bytes; with a smaller one, splicing takes more calls than
+/// copying.
 const SMALLEST: usize = 64 << 10;
-/// What is asked for: pipe-max-size of an ordinary user.
+/// Requested size of a pipe in bytes: the default of pipe-max-size for unprivileged users.
 const SIZE: usize = 1 << 20;
-/// So many are kept by each worker.
+/// Maximum number of empty pipes in the pool of a worker.
 const KEPT: usize = 32;
 
-/// An empty pipe.
+/// Empty pipe.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
 }
 
-/// Those of one worker that nobody uses.
+/// Pool of unused pipes of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
     empty: Vec<Pipe>,
-    /// The kernel has no more to give: pipe-user-pages-soft makes new ones of one or two pages.
+    /// The last new pipe was too small: above pipe-user-pages-soft the kernel creates pipes of one
+    /// or two pages.
     exhausted: bool,
 }
 
@@ -38,7 +40,7 @@ impl Pipe {
         self.write.as_fd()
     }
 
-    /// Ends it, and hands out the bytes that were in it.
+    /// Consumes the pipe and returns the `held` bytes in it.
     pub(crate) fn emptied(self, held: usize) -> io::Result<Box<[u8]>> {
         let mut bytes = vec![0; held];
         let mut got = 0;
@@ -53,7 +55,7 @@ impl Pipe {
 }
 
 impl Pipes {
-    /// An empty one; `None` where there is none worth having.
+    /// Returns an empty pipe, or `None` if the kernel only creates pipes that are too small.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
         if let Some(pipe) = self.empty.pop() {
             return Some(pipe);
@@ -63,15 +65,15 @@ impl Pipes {
         }
         let flags = PipeFlags::CLOEXEC | PipeFlags::NONBLOCK;
         let (read, write) = pipe_with(flags).ok()?;
-        // Best effort: what came of it is read back.
+        // Best effort: the resulting size is read back below.
         let _ = fcntl_setpipe_size(&write, SIZE);
         let size = fcntl_getpipe_size(&write).unwrap_or(0);
         self.exhausted = size < SMALLEST;
         (!self.exhausted).then_some(Pipe { read, write })
     }
 
-    /// Keeps one for the next. It must be empty: whoever got it with bytes in it would pass on what
-    /// is somebody else's.
+    /// Returns a pipe to the pool. The pipe must be empty: remaining bytes would be sent to another
+    /// connection.
     pub(crate) fn give_back(&mut self, pipe: Pipe) {
         self.exhausted = false;
         if self.empty.len() < KEPT {

@@ -1,6 +1,6 @@
-//! The legs of a pair: several connections to the other half, which together are one leg of ours.
+//! Stripes of a pair: several TCP connections to the peer relay that together form one leg.
 //!
-//! What is sent when, and put together how, is `pair::StripedConnection`'s; here are its sockets.
+//! `pair::StripedConnection` implements the protocol; this module has the sockets.
 
 mod keeping;
 mod member;
@@ -26,80 +26,81 @@ use crate::server::connection_limiter::ConnectionPermit;
 use crate::strategy::{self, Learned};
 use crate::uplinks::Uplinks;
 
-/// So many legs a pair has at most.
+/// Maximum number of stripes.
 pub(crate) const MOST_LEGS: usize = 16;
-/// So much is read in one turn, then it is another connection's.
+/// Bytes that are read in one turn before other connections get theirs.
 const TURN: usize = 2 << 20;
-/// Without any leg a pair lives so long.
+/// Time after which a pair without stripes ends.
 const GRACE: Duration = Duration::from_secs(5);
-/// A leg that could not be made is tried again after this, and after twice as long each time.
+/// Delay before a failed stripe is opened again; it doubles with each failure.
 const RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// A way that no leg leaves by is tried again after this.
+/// Interval at which an uplink with too few stripes is tried again.
 const EVEN: Duration = Duration::from_secs(10);
-/// Nothing is looked at again sooner without an event.
+/// Minimum time between two turns without an event.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A leg on which the kernel waits for an answer so long is none: the other half reads always.
+/// TCP_USER_TIMEOUT of a stripe. The peer relay always reads, so that unacknowledged data means a
+/// dead path.
 const DEAD: Duration = Duration::from_secs(15);
 
-/// The legs of a pair.
+/// Stripes of a pair.
 #[derive(Debug)]
 pub(crate) struct StripeSet {
     session: StripedConnection,
     token: [u8; TOKEN],
     members: [Option<Box<Stripe>>; MOST_LEGS],
-    /// Legs there have been.
+    /// Number of stripes opened so far.
     count: u32,
     now: Instant,
     asks: Option<Asks>,
-    /// Since when there is no leg.
+    /// Time since which there is no stripe.
     alone: Option<Instant>,
-    /// Something has come from the other half.
+    /// A frame has come from the peer relay.
     heard: bool,
-    /// How long a handshake may take.
+    /// Time limit of a TLS handshake.
     timeout: Duration,
 }
 
-/// The half that opens legs.
+/// State of the relay that opens the stripes.
 #[derive(Debug)]
 struct Asks {
     to: SocketAddr,
-    /// The target, by which the path is known.
+    /// Operand of the target, the key under which the path is remembered.
     target: String,
-    /// The round trip in which the first leg was made, when nothing stood in queues.
+    /// Round-trip time of the first stripe's handshake, before any queue had filled.
     rtt: Duration,
     facing: PeerConfig,
     growth: StripeController,
     uplinks: Arc<Uplinks>,
-    /// Bytes on legs that are gone, by each way.
+    /// Bytes that closed stripes have carried, for each uplink.
     carried: Vec<u64>,
-    /// A way without a leg is tried again then.
+    /// Time at which an uplink with too few stripes is tried again.
     even: Instant,
     looked: Instant,
     retry: Duration,
-    /// No leg is opened before.
+    /// Earliest time to open another stripe.
     not_before: Instant,
 }
 
-/// What a bundle needs of its connection.
+/// Resources of the connection that a stripe set uses.
 pub(crate) struct StripeContext<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) means: &'a mut WorkerResources,
-    /// Of the first leg.
+    /// Event token of the first stripe.
     pub(crate) token: usize,
-    /// Begins to connect, by one of several ways.
+    /// Starts to connect to an address, optionally by one of several uplinks.
     pub(crate) connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
     pub(crate) timeout: Duration,
     pub(crate) tuning: &'a Tuning,
 }
 
 impl StripeSet {
-    /// Of the half that answers.
+    /// Creates the stripe set of the relay that accepts the stripes.
     pub(crate) fn answering(facing: &PeerConfig, token: [u8; TOKEN], now: Instant) -> Self {
         Self::new(facing, token, None, now)
     }
 
-    /// Of the half that asks.
+    /// Creates the stripe set of the relay that opens the stripes.
     pub(crate) fn asking(
         facing: &PeerConfig,
         (target, to): (String, SocketAddr),
@@ -145,8 +146,8 @@ impl StripeSet {
         }
     }
 
-    /// Takes a leg in, whose handshake is over (`open`) or still to be made; `begun` has come on
-    /// it. One that there is no room for is reset.
+    /// Adds a stripe whose handshake is complete (`open`) or still to be made; `begun` holds what
+    /// was already received on it. If all places are taken, the stripe is reset.
     pub(crate) fn add(
         &mut self,
         mut leg: Leg,
@@ -160,7 +161,7 @@ impl StripeSet {
         };
         leg.register(registry, token + nth)?;
         if let Some(tcp) = leg.tcp() {
-            // A leg that stands still is given up; without it, only later.
+            // A stalled stripe is closed after this timeout; the default of the kernel is minutes.
             #[cfg(target_os = "linux")]
             let _ = SockRef::from(&tcp).set_tcp_user_timeout(Some(DEAD));
             #[cfg(not(target_os = "linux"))]
@@ -188,14 +189,14 @@ impl StripeSet {
         Ok(())
     }
 
-    /// What the kernel has told about one leg.
+    /// Passes an event to a stripe.
     pub(crate) fn told(&mut self, nth: usize, event: &Event) {
         if let Some(Some(member)) = self.members.get_mut(nth) {
             member.leg.told(event);
         }
     }
 
-    /// Takes in what has come, opens and closes legs, and sends what there is.
+    /// Reads frames, opens and closes stripes, and sends pending frames.
     pub(crate) fn turn(&mut self, around: &mut StripeContext<'_>) -> io::Result<TurnResult> {
         self.now = around.means.now;
         self.timeout = around.timeout;
@@ -243,15 +244,15 @@ impl StripeSet {
         )
     }
 
-    /// A leg is gone; whether that is the end of the pair.
+    /// Handles the loss of a stripe. Returns an error if the pair cannot continue.
     fn lost(&mut self, nth: usize, why: io::Error) -> io::Result<()> {
         let was_open = matches!(self.members.get(nth), Some(Some(member)) if member.open);
         let gone = self.gone(nth);
-        // Whoever is told why need not guess.
+        // The session is over or aborted; the loss is expected.
         if self.session.is_over() || self.session.aborted().is_some() {
             return Ok(());
         }
-        // The protocol was broken, which another leg does not mend.
+        // The peer relay violated the protocol; another stripe would not help.
         if was_open && why.kind() == io::ErrorKind::InvalidData && self.heard {
             return Err(why);
         }
@@ -296,9 +297,9 @@ impl StripeSet {
         rtt.unwrap_or_default()
     }
 
-    /// Gives what is to be sent to the legs that take it, a frame to each in turn. What is little, an
-    /// acknowledgement above all, goes on the leg that something has come on last: one that has fallen
-    /// silent takes a while to be found out.
+    /// Sends pending frames on the stripes that can be written to, one frame to each in turn. The
+    /// first, which often is an acknowledgement alone, goes to the stripe that has received
+    /// something last: a stripe that has fallen silent may be dead, which takes a while to notice.
     pub(crate) fn flush(&mut self) {
         let last = self.session.heard_last(None);
         let is_last = |member: &Stripe| Some(member.id) == last;
@@ -319,13 +320,14 @@ impl StripeSet {
                     moved = true;
                     member.moved += bytes.len() as u64;
                     if let Err(e) = member.leg.send(&bytes, false) {
-                        // Reading tells when it is its turn.
+                        // The error is handled at the stripe's next read.
                         member.leg.fail(e);
                     }
                 }
             }
         }
-        // Whoever writes to us stops when no leg takes anything, so that nothing need be left here.
+        // While all stripes are full, `is_writable` is false and the other leg is not read. That
+        // counts as full even if nothing is pending here.
         let open = self.members.iter().flatten().filter(|member| member.open);
         let takes = open.map(|member| member.leg.is_writable());
         let all_full = takes.reduce(|one, other| one || other) == Some(false);
@@ -334,12 +336,12 @@ impl StripeSet {
         }
     }
 
-    /// Whether there is something to read.
+    /// Reports if there is something to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.session.is_readable()
     }
 
-    /// Whether something may be written.
+    /// Reports if bytes may be written.
     pub(crate) fn is_writable(&self) -> bool {
         self.session.room() > 0
             && self
@@ -349,7 +351,7 @@ impl StripeSet {
                 .any(|member| member.open && member.leg.is_writable())
     }
 
-    /// Reads what is there, in order.
+    /// Reads received bytes in order.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> Received {
         match self.session.read(into, self.now) {
             0 if self.session.is_ended() => Received::End,
@@ -358,7 +360,7 @@ impl StripeSet {
         }
     }
 
-    /// Takes what the legs take now.
+    /// Takes bytes as long as stripes accept them, and returns how many.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         while self.is_writable() && sent < bytes.len() {
@@ -370,25 +372,25 @@ impl StripeSet {
         sent
     }
 
-    /// Nothing more is sent; whether all has come, and its end was passed on there.
+    /// Ends the outgoing stream; true once the peer relay has all bytes and has passed on the end.
     pub(crate) fn finish(&mut self) -> bool {
         self.session.finish();
         self.flush();
         self.session.is_sent()
     }
 
-    /// The end that was read was passed on.
+    /// Records that the end of the incoming stream was passed on.
     pub(crate) fn pass_on_end(&mut self) {
         self.session.pass_on_end();
     }
 
-    /// All is over: says so on each leg, and closes them.
+    /// Ends the session in order: sends the last acknowledgement on each stripe, and closes them.
     pub(crate) fn close(&mut self) {
         let farewell = self.session.farewell(self.now);
         self.part(&farewell);
     }
 
-    /// It is cut off, and the other half is told so.
+    /// Aborts the session, and tells the peer relay why.
     pub(crate) fn abort(&mut self, why: Why) {
         if !self.session.is_over() && self.session.aborted().is_none() {
             self.part(&Frame::Abort(why).encode());
@@ -397,20 +399,21 @@ impl StripeSet {
 
     fn part(&mut self, last: &[u8]) {
         for member in self.members.iter_mut().flatten().filter(|m| m.open) {
-            // Legs that take it no more are not waited for: there are others, and a time limit.
+            // Stripes that cannot take the frame now are not waited for: there are others, and a
+            // time limit.
             let _ = member.leg.send(last, false);
             let _ = member.leg.finish();
             member.leg.close_orderly();
         }
     }
 
-    /// The first leg's socket.
+    /// Returns the socket of the first open stripe.
     pub(crate) fn tcp(&self) -> Option<BorrowedFd<'_>> {
         let mut open = self.members.iter().flatten().filter(|member| member.open);
         open.next().and_then(|member| member.leg.tcp())
     }
 
-    /// When it is to be looked at though nothing has happened.
+    /// Returns the time of the next turn if no event comes before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let mut times = vec![
             self.session.deadline(),
@@ -431,12 +434,13 @@ impl StripeSet {
             times.push(missing.then_some(asks.not_before.max(self.now)));
             times.push(self.uneven().map(|_| asks.even));
         }
-        // What is due and cannot be done, since no leg takes anything, is not asked for at once.
+        // Work that is due but blocked, because no stripe can be written to, does not cause a busy
+        // loop.
         let first = times.into_iter().flatten().min();
         first.map(|at| at.max(self.now + PAUSE))
     }
 
-    /// Keeps what it has found of the path.
+    /// Stores what was learned about the path.
     pub(crate) fn learn(&self) {
         let Some((asks, found)) = self
             .asks
@@ -456,7 +460,7 @@ impl StripeSet {
         }
     }
 
-    /// For the log.
+    /// Returns a summary for the log.
     pub(crate) fn shown(&self) -> String {
         let legs = self.members.iter().flatten().filter(|m| m.open).count();
         let (wire, bytes) = self.session.carried();
@@ -468,7 +472,7 @@ impl StripeSet {
     }
 }
 
-/// What was decided for a connection, where somebody wants to know.
+/// Logs a decision about a connection, at info level if the settings ask for it.
 fn explain(facing: &PeerConfig, target: &str, what: &str) {
     match facing.explain {
         true => tracing::info!("pair with {target}: {what}"),

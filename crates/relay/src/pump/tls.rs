@@ -1,9 +1,9 @@
 //! TLS on a leg.
 //!
-//! Records are received into memory that the connections of a worker share, decrypted there, and their
-//! plaintext goes to whoever reads. All that is whole is decrypted at once: what is left is the part of a
-//! record, and plaintext for which the reader had no room, a record of it at most. No event tells of that
-//! plaintext, so that whoever asks whether the leg is readable is told.
+//! Records are received into memory that the connections of a worker share and are decrypted there
+//! straight into the reader's buffer. All complete records are decrypted at once. What remains is a
+//! partial record, and plaintext that did not fit, at most one record of it. No event announces
+//! that plaintext, so that `holds` has to be asked before waiting for events.
 
 mod engine;
 
@@ -19,13 +19,13 @@ use engine::{Engine, Step, What, wrong};
 use super::pages::{Shared, lend};
 use crate::tls::{TlsClient, TlsServer, has_name};
 
-/// Plaintext of one record (RFC 8446 section 5.1).
+/// Maximum plaintext of one record in bytes (RFC 8446 section 5.1).
 pub(super) const RECORD: usize = 16 << 10;
-/// What a record has more than its plaintext, at most (RFC 5246 section 6.2.3).
+/// Maximum overhead of a record in bytes (RFC 5246 section 6.2.3).
 const AROUND: usize = 5 + 2048;
-/// What is received at once.
+/// Maximum ciphertext received at once, in bytes.
 const CIPHER: usize = 256 << 10;
-/// What is sealed at once.
+/// Size of the buffer for records that are sealed together, in bytes.
 const SEALED: usize = 256 << 10;
 
 thread_local! {
@@ -33,27 +33,27 @@ thread_local! {
     static SEALEDS: Shared = Shared::default();
 }
 
-/// TLS on a leg.
+/// TLS state of a leg.
 #[derive(Debug)]
 pub(super) struct Tls {
     engine: Engine,
-    /// Received, and not decrypted: it is no whole record.
+    /// Received bytes that are not decrypted: a partial record.
     part: Vec<u8>,
-    /// It may be one after all: it came before anybody thought of TLS.
+    /// `part` may hold complete records: its bytes were received before TLS started.
     begun: bool,
-    /// Decrypted, and not read.
+    /// Decrypted bytes.
     plain: Vec<u8>,
-    /// How much of it was.
+    /// Number of bytes of `plain` that were read.
     read: usize,
-    /// To be sent in the next record.
+    /// Plaintext for the next record.
     open: Vec<u8>,
-    /// Sealed, and not sent.
+    /// Sealed records.
     sealed: Vec<u8>,
-    /// How much of it was.
+    /// Number of bytes of `sealed` that were sent.
     sent: usize,
-    /// close_notify has come, or an end without it.
+    /// End of the incoming stream: by close_notify, or without it.
     end: Option<Ending>,
-    /// Names of which the other end's certificate has to have one.
+    /// Names of which the peer's certificate must contain one.
     names: Arc<[ServerName<'static>]>,
     checked: bool,
     closing: bool,
@@ -65,12 +65,12 @@ enum Ending {
     Unsaid,
 }
 
-/// What reading came to.
+/// Result of a read of decrypted bytes.
 pub(super) enum Plain {
     Bytes(usize),
-    /// close_notify.
+    /// close_notify has been received.
     End,
-    /// More has to be received.
+    /// More ciphertext has to be received.
     Empty,
 }
 
@@ -103,17 +103,17 @@ impl Tls {
             checked: false,
             closing: false,
         };
-        // A client begins.
+        // The client sends the first message.
         tls.decrypt(&mut [], &mut [])?;
         Ok(tls)
     }
 
-    /// Whether something may be read that no event tells of.
+    /// Reports if there is something to read that no event announces.
     pub(super) fn holds(&self) -> bool {
         self.begun || self.read < self.plain.len() || self.end.is_some()
     }
 
-    /// Whether more may be written: the handshake is over, and what was written is on its way.
+    /// Reports if more may be written: the handshake is complete and all sealed records were sent.
     pub(super) fn takes(&self) -> bool {
         !self.is_handshaking() && self.sealed.is_empty()
     }
@@ -122,12 +122,12 @@ impl Tls {
         self.engine.state().is_handshaking()
     }
 
-    /// These have come before anybody thought of TLS.
+    /// Takes bytes that were received before TLS started.
     pub(super) fn begin_with(&mut self, bytes: &[u8]) {
         (self.part, self.begun) = (bytes.to_vec(), true);
     }
 
-    /// Reads what is decrypted already.
+    /// Reads bytes that are already decrypted.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<Plain> {
         let rest = self.plain.get(self.read..).unwrap_or_default();
         if let (Some((to, _)), Some((from, _))) = {
@@ -139,7 +139,7 @@ impl Tls {
             let n = from.len();
             self.read += n;
             if self.read == self.plain.len() {
-                // An idle connection needs no memory for it.
+                // An idle connection keeps no memory for plaintext.
                 (self.plain, self.read) = (Vec::new(), 0);
             }
             return Ok(Plain::Bytes(n));
@@ -154,16 +154,16 @@ impl Tls {
         }
     }
 
-    /// Receives what `receive` has, and decrypts what is whole `into` there, or keeps it for
-    /// [`Self::read`]: a record at most where there is less room. What `receive` said, and how much
-    /// is in `into`.
+    /// Receives ciphertext by `receive` and decrypts complete records into `into`. Plaintext
+    /// without room, at most one record, is kept for [`Self::read`]. Returns the result of
+    /// `receive` and the number of bytes in `into`.
     pub(super) fn receive<T>(
         &mut self,
         into: &mut [u8],
         receive: impl FnOnce(&mut [u8]) -> io::Result<(T, usize)>,
     ) -> io::Result<(T, usize)> {
         let part = std::mem::take(&mut self.part);
-        // A handshake's message may be in several records, which stay until it is whole.
+        // A handshake message may span several records, which stay in memory until it is complete.
         let one = (RECORD + AROUND).max(part.len() + AROUND);
         let len = CIPHER.max(one);
         CIPHERS.with(|ciphers| {
@@ -186,12 +186,12 @@ impl Tls {
         })
     }
 
-    /// Whether something has come before anybody thought of TLS.
+    /// Reports if bytes were received before TLS started and are not processed yet.
     pub(super) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Goes on with what has.
+    /// Processes the bytes that were received before TLS started.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.begun) {
             let mut part = std::mem::take(&mut self.part);
@@ -200,8 +200,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Decrypts what is whole; the rest is kept. How many bytes are `into` there; what there was no
-    /// room for is kept as well.
+    /// Decrypts complete records and keeps the partial rest. Returns the number of bytes in `into`;
+    /// plaintext without room is kept as well.
     fn decrypt(&mut self, cipher: &mut [u8], into: &mut [u8]) -> io::Result<usize> {
         let mut there = 0;
         let mut at = 0;
@@ -224,7 +224,7 @@ impl Tls {
                 Ok(Step::Ended) => self.end = Some(Ending::Said),
                 Ok(Step::Still) => break,
                 Err(e) => {
-                    // What the other end is told of it.
+                    // Let the library queue the alert for the peer.
                     let rest = cipher.get_mut(at..).unwrap_or_default();
                     let _ = self.engine.step(rest, &mut self.sealed, &mut |_| {});
                     return Err(wrong(e));
@@ -259,13 +259,13 @@ impl Tls {
         }
     }
 
-    /// The other end has closed its socket.
+    /// Records that the peer has closed its socket.
     pub(super) fn hung_up(&mut self) {
         self.end.get_or_insert(Ending::Unsaid);
     }
 
-    /// Takes bytes to be sent, all of them; where no more follow at once, `send` is told records, and
-    /// tells how much of them is gone.
+    /// Takes all of the bytes for sending. Unless `more` follow at once, they are sealed and passed
+    /// to `send`, which returns how many bytes it accepted.
     pub(super) fn write(
         &mut self,
         bytes: &[u8],
@@ -282,7 +282,7 @@ impl Tls {
         }
     }
 
-    /// Makes records of what was written.
+    /// Seals the pending plaintext into records.
     pub(super) fn seal_open(
         &mut self,
         send: impl FnMut(&[u8]) -> io::Result<usize>,
@@ -310,7 +310,7 @@ impl Tls {
                     let is_full = memory.len() - end < RECORD + 2 * AROUND;
                     if is_full || records.peek().is_none() {
                         let all = memory.get(..end).unwrap_or_default();
-                        // What waits goes first.
+                        // Records that are already waiting go first.
                         let gone = match self.sealed.is_empty() {
                             true => send(all)?,
                             false => 0,
@@ -325,7 +325,7 @@ impl Tls {
         })
     }
 
-    /// Says that nothing more comes, behind all that was written.
+    /// Queues close_notify behind all that was written.
     pub(super) fn close(&mut self) -> io::Result<()> {
         self.seal_open(|_| Ok(0))?;
         if !self.closing {
@@ -339,7 +339,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Sends records that wait; whether all are gone.
+    /// Sends pending records; true if none are left.
     pub(super) fn flush(
         &mut self,
         send: impl FnOnce(&[u8]) -> io::Result<usize>,
@@ -355,13 +355,13 @@ impl Tls {
         Ok(is_gone)
     }
 
-    /// What the other end has shown of itself, its certificate or its key.
+    /// Returns the certificate or raw public key of the peer.
     pub(super) fn peer(&self) -> Option<&[u8]> {
         let shown = self.engine.state().peer_certificates()?;
         shown.first().map(AsRef::as_ref)
     }
 
-    /// What the two agreed upon, for the log.
+    /// Returns the TLS version, for the log.
     pub(super) fn shown(&self) -> String {
         let version = self.engine.state().protocol_version();
         version.map_or_else(String::new, |version| format!("{version:?}"))

@@ -1,5 +1,6 @@
-//! The thread that lets connections in: it accepts, checks who comes, and hands them to the worker
-//! that has the fewest. What is told to the relays as a whole is told to it.
+//! Acceptor thread: accepts connections, checks limits and the client's address, and hands each
+//! connection to the worker with the fewest. It also carries out orders to the relays as a whole,
+//! such as reload and drain.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -24,37 +25,37 @@ use crate::worker::connection::Client;
 use crate::worker::inbox::{Accepted, Inbox, Message};
 
 const WAKE: Token = Token(usize::MAX);
-/// So many are let in before another entrance is looked at.
+/// Connections accepted at one listener before the next one gets its turn.
 const AT_ONCE: usize = 256;
-/// When the process has no descriptor left for a connection, it looks again after so long.
+/// Delay after the process has run out of file descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// What the door is told.
+/// Order to the acceptor thread.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Close. A successor that listens at the same sockets keeps the paths of UNIX sockets.
+    /// Stop accepting. If a successor listens at the same sockets, UNIX socket paths are kept.
     Drain { succeeded: bool },
-    /// These relays, in place of those that run; all of them or none.
+    /// Replace the running relays with these; all of them or none.
     Replace(Vec<Relay>, Sender<Result<(), StartError>>),
-    /// The sockets that listen, for somebody else to listen at as well.
+    /// Send copies of the listening sockets, for another process to accept at.
     Share(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
-/// Where it is told.
+/// Sends orders to the acceptor thread.
 #[derive(Debug)]
 pub(super) struct AcceptorHandle {
-    /// None once the door is closed.
+    /// Pending orders; `None` once the acceptor has stopped.
     orders: Mutex<Option<Vec<Order>>>,
     waker: Waker,
 }
 
 impl AcceptorHandle {
-    /// A door that is closed drops it: whoever waits for an answer sees that.
+    /// Queues an order. A stopped acceptor drops it, which the sender sees as a closed channel.
     pub(super) fn give(&self, order: Order) {
         if let Some(orders) = &mut *self.lock() {
             orders.push(order);
         }
-        // A door that is closed needs no waking.
+        // A stopped acceptor needs no wake-up.
         let _ = self.waker.wake();
     }
 
@@ -67,7 +68,7 @@ impl AcceptorHandle {
     }
 }
 
-/// The thread that lets connections in.
+/// Acceptor thread.
 pub(super) struct Acceptor {
     pub(super) poll: Poll,
     orders: Arc<AcceptorHandle>,
@@ -76,7 +77,7 @@ pub(super) struct Acceptor {
     pub(super) listeners: Slab<Listener>,
     pub(super) listening: Listening,
     pub(super) roll: RunningRelays,
-    /// Whoever is turned away again and again is told of once a second.
+    /// Limits the log of rejected clients to one line per second.
     complaints: ErrorThrottle,
 }
 
@@ -87,7 +88,7 @@ struct ErrorThrottle {
 }
 
 impl Acceptor {
-    /// Listens at all entrances; at sockets that were handed on where there are any for them.
+    /// Opens the sockets of all relays, or uses inherited ones where they match.
     pub(super) fn open(
         relays: Vec<Relay>,
         workers: Vec<Arc<Inbox>>,
@@ -124,7 +125,7 @@ impl Acceptor {
         Ok((door, orders, roll))
     }
 
-    /// Has a socket told of; its place in the list.
+    /// Registers a listener for events, and returns its slot.
     pub(super) fn add(&mut self, mut listener: Listener) -> io::Result<usize> {
         let slot = self.listeners.vacant_key();
         let all = self.listeners.iter();
@@ -133,7 +134,7 @@ impl Acceptor {
         Ok(self.listeners.insert(listener))
     }
 
-    /// All sockets of a relay count together.
+    /// Makes all listeners of a relay share one connection limit.
     pub(super) fn share_crowd(&mut self, running: &Arc<Running>) {
         let own = |listener: &&mut Listener| Arc::ptr_eq(&listener.running, running);
         let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
@@ -143,7 +144,7 @@ impl Acceptor {
         }
     }
 
-    /// Tells the others which relays there are now.
+    /// Publishes the current relays and their addresses to the other threads.
     pub(super) fn enrol(&self) {
         let all = self.listeners.iter().map(|(_, listener)| listener);
         let addresses = all.clone().filter_map(|listener| listener.at.address());
@@ -157,14 +158,14 @@ impl Acceptor {
         *self.roll.write().unwrap_or_else(PoisonError::into_inner) = relays;
     }
 
-    /// Where connections come in.
+    /// Returns the addresses of all listeners that are not retiring.
     pub(super) fn listening(&self) -> Vec<String> {
         let all = self.listeners.iter().map(|(_, listener)| listener);
         let stay = all.filter(|listener| listener.retires.is_none());
         stay.map(|listener| listener.at.to_string()).collect()
     }
 
-    /// Until it is told to close.
+    /// Runs until the order to drain.
     pub(super) fn run(mut self) {
         let mut events = Events::with_capacity(64);
         loop {
@@ -183,7 +184,7 @@ impl Acceptor {
             for order in self.orders.take() {
                 match order {
                     Order::Drain { succeeded } => return self.close(succeeded),
-                    // Whoever has asked may not wait any more.
+                    // A send error means that the requester no longer waits.
                     Order::Replace(relays, told) => drop(told.send(self.replace(relays))),
                     Order::Share(told) => drop(told.send(self.sockets())),
                 }
@@ -197,7 +198,7 @@ impl Acceptor {
         }
     }
 
-    /// The sockets, each in its place among those at its address.
+    /// Copies the listening sockets, in the kernel's order of those that share an address.
     pub(super) fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
         let now = Instant::now();
         let mut all: Vec<&Listener> = self.listeners.iter().map(|(_, l)| l).collect();
@@ -211,7 +212,7 @@ impl Acceptor {
         copies.collect()
     }
 
-    /// How long nothing is to be done, if nobody comes.
+    /// Returns the time until the next timer, or `None` if there is none.
     fn timeout(&self) -> Option<Duration> {
         if self.listeners.iter().any(|(_, listener)| listener.ready) {
             return Some(Duration::ZERO);
@@ -228,7 +229,8 @@ impl Acceptor {
             if listener.running.health.is_due(now) {
                 let running = Arc::clone(&listener.running);
                 let thread = thread::Builder::new().name("health".to_owned());
-                // The next time comes.
+                // A failed thread start is not fatal: the next health check is due after the next
+                // interval.
                 let _ = thread.spawn(move || health::check(&running));
             }
         }
@@ -249,7 +251,7 @@ impl Acceptor {
         }
     }
 
-    /// Lets in those who wait at one socket.
+    /// Accepts the connections that wait at one listener.
     pub(super) fn accept(&mut self, slot: usize) {
         for _ in 0..AT_ONCE {
             let Some(listener) = self.listeners.get_mut(slot).filter(|l| l.ready) else {
@@ -268,7 +270,7 @@ impl Acceptor {
                     thread::sleep(EXHAUSTED);
                     return;
                 }
-                // Errors of one connection, which is gone then (accept(2)).
+                // Errors that concern a single connection, which is already gone (accept(2)).
                 Err(
                     Errno::INTR
                     | Errno::CONNABORTED
@@ -288,7 +290,7 @@ impl Acceptor {
         }
     }
 
-    /// Hands somebody to a worker, or closes the door: the socket is reset as it is dropped.
+    /// Hands a connection to a worker, or rejects it: dropping the socket resets the connection.
     fn admit(&mut self, slot: usize, socket: OwnedFd, from: Option<SocketAddr>) {
         let Some(listener) = self.listeners.get(slot) else {
             return;

@@ -1,4 +1,4 @@
-//! How many are there, and from where.
+//! Limits on the number of connections, in total and for each source.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::settings::Limits;
 
-/// Those who are there.
+/// Counter of the current connections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionLimiter(Arc<Mutex<Count>>);
 
@@ -16,17 +16,17 @@ struct Count {
     sources: HashMap<IpAddr, usize>,
 }
 
-/// One of them; dropped when it goes.
+/// Permit of one connection, which is returned when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     crowd: ConnectionLimiter,
     source: Option<IpAddr>,
-    /// Where else it counts.
+    /// Permit of a second limiter that counts this connection too.
     too: Option<Box<Self>>,
 }
 
 impl ConnectionPermit {
-    /// The same, which counts elsewhere too.
+    /// Adds the permit of another limiter, to be returned together with this one.
     pub(crate) fn with(mut self, too: Self) -> Self {
         self.too = Some(Box::new(too));
         self
@@ -34,8 +34,8 @@ impl ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Lets somebody in; else the reason why not. Whoever comes from this machine without an
-    /// address is counted with all, and not by source.
+    /// Grants a permit, or returns the reason for a refusal. A client without an IP address, on
+    /// this machine, counts toward the total only.
     pub(crate) fn enter(
         &self,
         from: Option<IpAddr>,
@@ -62,7 +62,7 @@ impl ConnectionLimiter {
         })
     }
 
-    /// How many are there.
+    /// Returns the number of current connections.
     pub(crate) fn len(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).all
     }

@@ -1,8 +1,8 @@
-//! What a relay has done since it was started.
+//! Counters of a relay since its start.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How a connection ended, as it is counted.
+/// End of a connection, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndKind {
     Closed,
@@ -13,12 +13,12 @@ pub(crate) enum EndKind {
     Slow,
     Idle,
     Failed,
-    /// It is a leg of another one now.
+    /// The connection was a further stripe of a pair, and was handed to it.
     Joined,
 }
 
 impl EndKind {
-    /// All, with the words by which figures name them.
+    /// All kinds of ends with their labels in the statistics.
     pub(crate) const ALL: [(Self, &'static str); 9] = [
         (Self::Closed, "closed"),
         (Self::ClientReset, "reset by the client"),
@@ -32,14 +32,14 @@ impl EndKind {
     ];
 }
 
-/// What a relay has done since it was started.
+/// Counters of a relay since its start.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     accepted: AtomicU64,
     turned_away: AtomicU64,
-    /// To the server, and back.
+    /// Bytes to the server, and to the client.
     bytes: [AtomicU64; 2],
-    /// To the client, and to the server.
+    /// Retransmitted segments to the client, and to the server.
     retransmissions: [AtomicU64; 2],
     ends: [AtomicU64; EndKind::ALL.len()],
 }
@@ -53,13 +53,12 @@ impl Figures {
         self.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many bytes more, to the server and back.
+    /// Adds bytes moved to the server and to the client.
     pub(crate) fn moved(&self, bytes: [u64; 2]) {
         add(&self.bytes, bytes);
     }
 
-    /// So many segments were sent again on a connection that has ended, to the client and to the
-    /// server.
+    /// Adds the retransmitted segments of a closed connection, to the client and to the server.
     pub(crate) fn sent_again(&self, segments: [u64; 2]) {
         add(&self.retransmissions, segments);
     }
@@ -70,22 +69,22 @@ impl Figures {
         }
     }
 
-    /// Connections taken, and turned away.
+    /// Returns the connections accepted and rejected.
     pub(crate) fn entries(&self) -> [u64; 2] {
         [&self.accepted, &self.turned_away].map(load)
     }
 
-    /// Bytes to the server, and back.
+    /// Returns the bytes moved to the server and to the client.
     pub(crate) fn bytes(&self) -> [u64; 2] {
         self.bytes.each_ref().map(load)
     }
 
-    /// Of connections that have ended: to the client, and to the server.
+    /// Returns the retransmitted segments of closed connections, to the client and to the server.
     pub(crate) fn retransmissions(&self) -> [u64; 2] {
         self.retransmissions.each_ref().map(load)
     }
 
-    /// How connections have ended, in the order of [`EndKind::ALL`].
+    /// Returns the number of ends of each kind, in the order of [`EndKind::ALL`].
     pub(crate) fn ends(&self) -> [u64; EndKind::ALL.len()] {
         self.ends.each_ref().map(load)
     }

@@ -1,4 +1,4 @@
-//! Which targets answer.
+//! Health of targets: which ones answer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,21 +12,21 @@ use sys::Tuning;
 use super::running::Running;
 use crate::address::{Host, Place, Target};
 
-/// So long a target that has not answered is tried last.
+/// Time for which a target that failed is tried last.
 const SHUNNED: Duration = Duration::from_secs(10);
 
-/// When each target has failed last, if it has not answered since.
+/// Time of the last failure of each target; cleared when the target answers.
 #[derive(Debug)]
 pub(crate) struct Health {
     state: Mutex<State>,
-    /// Targets are looked after so often, whether anybody comes or not.
+    /// Interval of active health checks, which run even without clients.
     every: Option<Duration>,
 }
 
 #[derive(Debug)]
 struct State {
     failed: Vec<Option<Instant>>,
-    /// When they were looked after last.
+    /// Time of the last health check.
     checked: Option<Instant>,
 }
 
@@ -40,8 +40,7 @@ impl Health {
         }
     }
 
-    /// In which order targets are tried: as they were given, but those that failed a moment ago
-    /// last.
+    /// Returns the order in which to try the targets: as given, but recently failed ones last.
     pub(crate) fn order(&self, now: Instant) -> VecDeque<usize> {
         let answers = self.answer(now);
         let (first, later): (Vec<_>, Vec<_>) = answers
@@ -52,9 +51,9 @@ impl Health {
         all.map(|(target, _)| target).collect()
     }
 
-    /// Whether each target answers, as far as is known.
+    /// Reports for each target if it answers, as far as is known.
     pub(crate) fn answer(&self, now: Instant) -> Vec<bool> {
-        // What is looked after stays as it was found until it is looked after again.
+        // A target with active checks keeps its state until it has been checked again.
         let shunned = SHUNNED.max(self.every.unwrap_or_default() * 2);
         let state = self.lock();
         let answers = |at: &Option<Instant>| at.is_none_or(|at| now >= at + shunned);
@@ -69,13 +68,13 @@ impl Health {
         self.set(target, None);
     }
 
-    /// When targets are to be looked after next, if at all.
+    /// Returns the time of the next health check, if there are checks.
     pub(super) fn next_check(&self, now: Instant) -> Option<Instant> {
         let every = self.every?;
         Some(self.lock().checked.map_or(now, |at| at + every))
     }
 
-    /// Whether they are to be looked after now; noted as done.
+    /// Reports if a health check is due, and records it as done.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let due = self.next_check(now).is_some_and(|at| at <= now);
         if due {
@@ -97,7 +96,7 @@ impl Health {
     }
 }
 
-/// Looks after the targets of a relay, one after the other, and says of each that has changed.
+/// Checks the targets of a relay one after another, and logs each change.
 pub(super) fn check(running: &Arc<Running>) {
     let before = running.health.answer(Instant::now());
     for (nth, target) in running.targets.iter().enumerate() {
@@ -119,7 +118,7 @@ pub(super) fn check(running: &Arc<Running>) {
     }
 }
 
-/// Connects, and goes again.
+/// Connects to the target and closes the connection again.
 fn knock(running: &Running, target: &Target) -> io::Result<()> {
     let relay = &running.relay;
     let addresses: Vec<SocketAddr> = match &target.place {

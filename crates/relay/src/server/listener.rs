@@ -1,4 +1,5 @@
-//! Sockets that listen: opened, handed on by somebody else, or opened beside one of ours.
+//! Listening sockets: newly opened, inherited from another process, or opened beside an existing
+//! one.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -20,32 +21,32 @@ use super::running::Running;
 use crate::address::{Host, Place};
 use crate::settings::{RedirectKind, Relay};
 
-/// As many as the kernel lets wait (net.core.somaxconn cuts it).
+/// Backlog of listen(2); net.core.somaxconn limits it.
 const BACKLOG: i32 = 4096;
 
-/// One of the sockets of an entrance.
+/// Listening socket of a relay.
 pub(super) struct Listener {
     pub(super) socket: Socket,
     pub(super) at: At,
     pub(super) running: Arc<Running>,
     pub(super) crowd: ConnectionLimiter,
     pub(super) ready: bool,
-    /// Which it is of ours that listen at its address, as the kernel counts them.
+    /// Index of the socket among ours at the same address, in the order of the kernel.
     pub(super) nth: u32,
-    /// Another listens in its place, and it is closed then.
+    /// Time at which the socket is closed after another one has replaced it.
     pub(super) retires: Option<Instant>,
 }
 
-/// A socket that listens, handed from one process to another.
+/// Listening socket that one process hands to another.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// It listens.
+    /// Socket in the listening state.
     pub socket: OwnedFd,
-    /// Another listens in its place, and it is closed after so long.
+    /// Remaining time until the socket is closed, if another one has replaced it.
     pub retires_in: Option<Duration>,
 }
 
-/// A socket that listens and is no relay's yet.
+/// Listening socket that belongs to no relay yet.
 pub(super) struct Opened {
     socket: Socket,
     at: At,
@@ -62,7 +63,7 @@ impl Opened {
     }
 }
 
-/// Where a socket listens.
+/// Address of a listening socket.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum At {
     Tcp(SocketAddr),
@@ -77,7 +78,7 @@ impl At {
         }
     }
 
-    /// Where a socket that was handed on listens.
+    /// Reads the address of an inherited socket.
     fn of(socket: &OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(socket);
         let name = socket.local_addr()?;
@@ -113,7 +114,7 @@ impl Listener {
         }
     }
 
-    /// Has it told when somebody comes.
+    /// Registers the socket for events.
     pub(super) fn register(&self, registry: &Registry, slot: usize) -> io::Result<()> {
         self.socket.set_nonblocking(true)?;
         let fd = self.socket.as_raw_fd();
@@ -121,20 +122,20 @@ impl Listener {
     }
 
     pub(super) fn unregister(&self, registry: &Registry) {
-        // What is closed next is told of no more in any case.
+        // Errors do not matter: the socket is closed next.
         let _ = registry.deregister(&mut SourceFd(&self.socket.as_raw_fd()));
     }
 
-    /// Nobody is to come here any more: the path of a UNIX socket goes too.
+    /// Closes the socket, and removes the path of a UNIX socket.
     pub(super) fn close(self) {
         if let At::Unix(path) = &self.at {
-            // Somebody else may have taken it away.
+            // The path may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Sockets that listen already, handed on by whoever started this process or by a predecessor.
+/// Listening sockets inherited from the process that started this one, or from a predecessor.
 #[derive(Default)]
 pub(super) struct Inherited(Vec<Opened>);
 
@@ -155,12 +156,12 @@ impl Inherited {
         named.collect::<Result<_, _>>().map(Self)
     }
 
-    /// One that no relay has taken.
+    /// Returns the address of a socket that no relay has taken.
     pub(super) fn left(&self) -> Option<&At> {
         self.0.first().map(|opened| &opened.at)
     }
 
-    /// Those at one of these places.
+    /// Takes the sockets at these addresses.
     fn take(&mut self, places: &[At]) -> Vec<Opened> {
         let all = std::mem::take(&mut self.0).into_iter();
         let (taken, left) = all.partition(|opened| places.contains(&opened.at));
@@ -169,7 +170,7 @@ impl Inherited {
     }
 }
 
-/// What the sockets of an entrance have, which what is accepted there inherits.
+/// Returns the socket options of a listener, which accepted sockets inherit.
 pub(super) fn tuning(relay: &Relay) -> Tuning {
     Tuning {
         buffers: match relay.sockopts.no_sizes() {
@@ -184,7 +185,7 @@ pub(super) fn tuning(relay: &Relay) -> Tuning {
     }
 }
 
-/// The sockets of an entrance, of those that were handed on if there are any for it.
+/// Returns the listening sockets of a relay: inherited ones if they match, otherwise new ones.
 pub(super) fn listen(
     running: &Running,
     inherited: &mut Inherited,
@@ -227,7 +228,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> 
     let mut sockets: Vec<Opened> = Vec::new();
     let mut port = None;
     for mut address in addresses {
-        // The system chooses one port for both families.
+        // The kernel chooses the port for the first family; the second one uses the same port.
         if let (0, Some(port)) = (address.port(), port) {
             address.set_port(port);
         }
@@ -236,7 +237,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> 
                 port = Some(at.port());
                 sockets.push(Opened::new(socket, At::Tcp(at)));
             }
-            // A machine without IPv6 has IPv4.
+            // On a machine without IPv6, the IPv4 socket is enough.
             Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
             Err(e) => return Err(e),
         }
@@ -252,8 +253,8 @@ fn is_missing(e: &io::Error) -> bool {
     matches!(errno, Some(Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT))
 }
 
-/// A byte out of band is a byte in its place; what is accepted has it too. Multipath TCP has no
-/// urgent data, and no option for it.
+/// Delivers urgent data in line (SO_OOBINLINE); accepted sockets inherit the option. Multipath TCP
+/// has neither urgent data nor this option, so that errors are ignored.
 fn in_line(socket: &Socket) {
     let _ = socket.set_out_of_band_inline(true);
 }
@@ -273,10 +274,12 @@ fn adopt(tuning: &Tuning, opened: Opened) -> io::Result<Opened> {
     Ok(opened)
 }
 
-/// A socket at the address of one of ours, for what cannot be changed on that.
+/// Opens a second socket at the address of a listener, for options that cannot be changed on a
+/// listening socket.
 pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<Opened> {
-    // Both need it when the second is bound; nobody else is to come in between afterwards. Those
-    // that retire keep it, since the kernel asks all of them.
+    // SO_REUSEPORT must be set on both sockets when the second is bound; afterwards it is cleared
+    // again to keep other processes out. Retiring sockets keep it, since the kernel checks all
+    // sockets at an address.
     old.socket.set_reuse_port(true)?;
     let opened = listen_tcp(&tuning(relay), at, true);
     if opened.is_err() {

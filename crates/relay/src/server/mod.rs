@@ -1,4 +1,4 @@
-//! What runs: a thread that lets connections in, and workers that move their bytes.
+//! Running relays: one thread accepts connections, and worker threads move their bytes.
 
 mod acceptor;
 pub(crate) mod connection_limiter;
@@ -28,10 +28,10 @@ pub use listener::ListeningSocket;
 use running::Listening;
 pub(crate) use running::Running;
 
-/// The relays that run now.
+/// List of the running relays.
 pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<Running>>>>;
 
-/// Relays that run.
+/// Running relays and their threads.
 #[derive(Debug)]
 pub struct Relays {
     door: JoinHandle<()>,
@@ -40,7 +40,7 @@ pub struct Relays {
     listening: Vec<String>,
 }
 
-/// What can be told to relays that run.
+/// Remote control of running relays; can be cloned and used from any thread.
 #[derive(Clone, Debug)]
 pub struct Handle {
     orders: Arc<acceptor::AcceptorHandle>,
@@ -48,16 +48,16 @@ pub struct Handle {
     roll: RunningRelays,
 }
 
-/// Sockets that listen already, for relays to listen at.
+/// Listening sockets that were inherited from another process.
 #[derive(Debug)]
 pub enum InheritedSockets {
-    /// By whoever started this process: each is for a relay.
+    /// From the process that started this one; each must belong to a relay.
     ByStarter(Vec<OwnedFd>),
-    /// By a predecessor, which may have had others.
+    /// From a predecessor, which may have had relays that no longer exist.
     ByPredecessor(Vec<ListeningSocket>),
 }
 
-/// Why relays do not run, with the entrance that it is about.
+/// Reason why relays cannot start, with the listening address concerned.
 #[derive(Debug)]
 pub struct StartError(String);
 
@@ -76,12 +76,12 @@ impl From<io::Error> for StartError {
 }
 
 impl Relays {
-    /// Lets connections in from now on, at sockets that were handed on where there are any for an
-    /// entrance, and moves their bytes on so many threads.
+    /// Starts accepting connections, at inherited sockets where they match, and moves bytes on
+    /// `workers` threads.
     ///
     /// # Errors
-    /// An entrance cannot be listened at, a socket that was handed on is no relay's, or the system
-    /// has no thread for us.
+    /// Returns an error if an address cannot be listened at, if an inherited socket belongs to no
+    /// relay, or if a thread cannot be started.
     pub fn start(
         relays: Vec<Relay>,
         workers: usize,
@@ -127,19 +127,19 @@ impl Relays {
         })
     }
 
-    /// Where connections come in, as addresses: port 0 is a number by now.
+    /// Returns the addresses that are listened at, with the port that the kernel chose for port 0.
     pub fn listening(&self) -> &[String] {
         &self.listening
     }
 
-    /// What can be told to them from elsewhere.
+    /// Returns a handle that controls the relays.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Until they have been told to end and the last connection has.
+    /// Waits until the relays were told to end and the last connection has ended.
     pub fn wait(self) {
-        // A thread that panicked has said so.
+        // A panic of the thread was already reported.
         let _ = self.door.join();
         for worker in self.workers {
             let _ = worker.join();
@@ -148,48 +148,50 @@ impl Relays {
 }
 
 impl Handle {
-    /// Nobody is let in any more; whoever is there is served to the end.
+    /// Stops accepting connections; existing ones run to their end.
     pub fn drain(&self) {
         self.orders.give(Order::Drain { succeeded: false });
     }
 
-    /// The same, where somebody else listens at the same sockets by now.
+    /// Stops accepting connections, and keeps the paths of UNIX sockets for a successor that
+    /// listens at the same sockets.
     pub fn drain_for_successor(&self) {
         self.orders.give(Order::Drain { succeeded: true });
     }
 
-    /// Whoever is still there is reset.
+    /// Resets all remaining connections.
     pub fn cut_off(&self) {
         for inbox in &self.workers {
             inbox.put(Message::CutOff);
         }
     }
 
-    /// Runs these relays in place of those that run: all of them, or none if one of them cannot
-    /// be. Who is connected stays so, with what was told before.
+    /// Replaces the running relays: with all of these, or with none if one of them cannot run.
+    /// Existing connections continue with their old settings.
     ///
     /// # Errors
-    /// An entrance cannot be listened at, or nobody is let in any more: nothing has changed.
+    /// Returns an error if an address cannot be listened at, or if the relays are shutting down;
+    /// nothing has changed then.
     pub fn replace(&self, relays: Vec<Relay>) -> Result<(), StartError> {
         let (told, hears) = mpsc::channel();
         self.orders.give(Order::Replace(relays, told));
         hears.recv().unwrap_or_else(|_| Err(closed()))
     }
 
-    /// The sockets that listen, for somebody else to listen at as well.
+    /// Copies the listening sockets, for another process to accept at.
     ///
     /// # Errors
-    /// There are no descriptors left, or nobody is let in any more.
+    /// Returns an error if there are no file descriptors left, or if the relays are shutting down.
     pub fn sockets(&self) -> Result<Vec<ListeningSocket>, StartError> {
         let (told, hears) = mpsc::channel();
         self.orders.give(Order::Share(told));
         Ok(hears.recv().map_err(|_| closed())??)
     }
 
-    /// Watches what goes on, from now on.
+    /// Starts to collect statistics of relays and connections.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// Returns an error if the thread cannot be started.
     pub fn watch(&self) -> io::Result<Watch> {
         Watch::start(self.workers.clone(), Arc::clone(&self.roll))
     }
@@ -199,15 +201,16 @@ fn closed() -> StartError {
     StartError("nobody is let in any more".to_owned())
 }
 
-/// The relays that run now.
+/// Returns the running relays.
 pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<Running>> {
     roll.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Relays one connection between standard streams and a target, until it ends.
+/// Relays one connection between standard streams and a target until it ends.
 ///
 /// # Errors
-/// The streams cannot be used, or the system has no thread for us.
+/// Returns an error if the streams cannot be used, if the connection fails, or if a thread cannot
+/// be started.
 pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {
     debug_assert_eq!(relay.entrance.place, Place::Streams);
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
@@ -224,7 +227,7 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
     };
     inbox.put(Message::Arrived(Box::new(arrival)));
     inbox.put(Message::Drain);
-    // A thread that panicked has said so.
+    // A panic of the thread was already reported.
     let _ = thread.join();
     match running.failure() {
         None => Ok(()),
@@ -232,6 +235,6 @@ pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), Star
     }
 }
 
-/// Those who move the bytes, each with what it has been given.
+/// Worker threads, by their inboxes.
 #[derive(Debug)]
 struct WorkerThreads(Vec<Arc<Inbox>>);

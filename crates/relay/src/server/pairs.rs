@@ -1,4 +1,4 @@
-//! Where the legs of pairs go: a leg that comes is of a connection that is elsewhere already.
+//! Registry of pairs: an accepted stripe may belong to a connection of another worker.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,25 +7,25 @@ use pair::TOKEN;
 
 use crate::worker::inbox::Inbox;
 
-/// Of the whole process: an entrance that is set up anew still has its pairs.
+/// Registry of the whole process, so that a reload of relays keeps existing pairs.
 static PAIRS: Mutex<BTreeMap<[u8; TOKEN], Place>> = Mutex::new(BTreeMap::new());
 
-/// Where a pair is.
+/// Location of a pair: its worker and its slot there.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) slot: usize,
     pub(crate) serial: u64,
-    /// The other half's, which all legs have to have.
+    /// Key of the peer relay, which every stripe must present.
     pub(crate) key: Vec<u8>,
 }
 
-/// A pair that can be joined; dropped with it.
+/// Registration of a pair that further stripes can join; removed on drop.
 #[derive(Debug)]
 pub(crate) struct RegisteredPair([u8; TOKEN]);
 
 impl RegisteredPair {
-    /// None if there is one with this name.
+    /// Registers a pair. Returns `None` if the token is in use.
     pub(crate) fn new(token: [u8; TOKEN], place: Place) -> Option<Self> {
         let mut pairs = lock();
         if pairs.contains_key(&token) {
@@ -42,7 +42,7 @@ impl Drop for RegisteredPair {
     }
 }
 
-/// Where the pair of this name is, for whoever has this key.
+/// Finds the pair with this token, if its peer relay has this key.
 pub(crate) fn find(token: [u8; TOKEN], key: &[u8]) -> Option<Place> {
     lock().get(&token).filter(|place| place.key == key).cloned()
 }

@@ -1,9 +1,9 @@
-//! Other relays in place of those that run. Who is connected stays so; sockets that can stay do, so
-//! that nobody who comes meanwhile is turned away.
+//! Replacement of running relays by others. Existing connections continue, and sockets are reused
+//! where possible, so that no client is rejected meanwhile.
 //!
-//! A socket that is closed resets whoever waits at it, and whoever is in the middle of a handshake
-//! with it. So one that is replaced retires first: newcomers come to the other one, and it goes on
-//! letting in who has begun before.
+//! Closing a listening socket resets all connections in its accept queue and unfinished handshakes.
+//! A replaced socket therefore retires first: new connections go to its successor, and it continues
+//! to accept those that began before.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,22 +16,23 @@ use super::listener::{At, Inherited, Listener, beside, listen, tuning};
 use super::running::Running;
 use crate::settings::Relay;
 
-/// Longer than the kernel waits for the end of a handshake: 63 s (ip-sysctl, tcp_synack_retries).
+/// Time until a retired socket is closed: longer than the kernel keeps an unfinished handshake, 63
+/// s (ip-sysctl, tcp_synack_retries).
 const RETIREMENT: Duration = Duration::from_secs(64);
 
-/// What becomes of a relay's sockets.
+/// Changes to the sockets of one relay.
 struct Change {
     running: Arc<Running>,
-    /// Stay, and are the new relay's.
+    /// Slots of listeners that stay and now belong to the new relay.
     kept: Vec<usize>,
-    /// Were opened for it.
+    /// Slots of listeners that were opened for the relay.
     added: Vec<usize>,
-    /// Are its own too, until all who come there were let in.
+    /// Slots of listeners that belong to the new relay too, and retire.
     replaced: Vec<usize>,
 }
 
 impl Acceptor {
-    /// Runs these relays in place of the others.
+    /// Replaces the running relays with these.
     pub(super) fn replace(&mut self, relays: Vec<Relay>) -> Result<(), StartError> {
         let mut changes = Vec::new();
         let mut opened = Vec::new();
@@ -46,7 +47,7 @@ impl Acceptor {
                 }
             }
         }
-        // Nothing fails from here on.
+        // No step fails from here on.
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         for change in &changes {
             for slots in [&change.added, &change.kept, &change.replaced] {
@@ -80,7 +81,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// What is to be done for a relay; sockets are opened, and nothing else is changed.
+    /// Plans the changes for one relay. Opens sockets, and changes nothing else.
     fn change(&mut self, relay: Relay, opened: &mut Vec<usize>) -> Result<Change, StartError> {
         let place = relay.entrance.place.clone();
         let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
@@ -107,7 +108,7 @@ impl Acceptor {
         let running = Arc::new(Running::after(relay, &before.running));
         let (new, told) = (&running.relay, &before.running.relay);
         let same = tuning(new) == tuning(told) && new.sockopts.share == told.sockopts.share;
-        // A UNIX socket has nothing of it.
+        // UNIX sockets have none of these options.
         if same || before.at.address().is_none() {
             return Ok(Change {
                 running,
@@ -127,7 +128,7 @@ impl Acceptor {
             let Some(old) = self.listeners.get(*slot) else {
                 continue;
             };
-            // A predecessor may have handed on one that has retired there.
+            // A predecessor may have handed over a socket at this address that has already retired.
             let is_there = |slot: &usize| self.listeners.get(*slot).is_some_and(|l| l.at == old.at);
             let Some(at) = old.at.address().filter(|_| !added.iter().any(is_there)) else {
                 continue;
@@ -147,8 +148,8 @@ impl Acceptor {
         })
     }
 
-    /// Another takes the place of this one, which lets in who has begun to come. Without another it
-    /// is closed.
+    /// Retires a listener in favor of another one at its address. It continues to accept
+    /// connections that began before. Without another one, it is closed at once.
     fn retire(&mut self, slot: usize) {
         let Some(listener) = self.listeners.get_mut(slot) else {
             return;
@@ -159,7 +160,7 @@ impl Acceptor {
             return self.take_off(slot).close();
         };
         let (running, crowd) = (Arc::clone(&current.running), current.crowd.clone());
-        // Best effort: without it, another that takes this address later finds it in use.
+        // Best effort: without it, a later bind to this address fails with "address in use".
         let _ = current.socket.set_reuse_port(running.relay.sockopts.share);
         if let Some(listener) = self.listeners.get_mut(slot) {
             let _ = listener.socket.set_reuse_port(true);
@@ -168,52 +169,55 @@ impl Acceptor {
         self.steer(&at);
     }
 
-    /// The one at this address that does not retire.
+    /// Returns the listener at this address that is not retiring.
     fn current(&self, at: &At) -> Option<&Listener> {
         let mut all = self.listeners.iter().map(|(_, listener)| listener);
         all.find(|listener| listener.at == *at && listener.retires.is_none())
     }
 
-    /// Has newcomers come to the one that does not retire.
+    /// Directs new connections to the listener that is not retiring.
     fn steer(&self, at: &At) {
         let Some(current) = self.current(at) else {
             return;
         };
         if current.running.relay.sockopts.share {
-            // Those of other processes are among them, and we do not know where.
+            // Sockets of other processes share the address, and their indexes are not known.
             return;
         }
         let all = self.listeners.iter().map(|(_, listener)| listener);
-        // A socket of Multipath TCP may not be asked; any other of them does.
+        // A Multipath TCP socket may not support this; any other socket at the address does.
         let mut same = all.filter(|listener| listener.at == *at);
         if !same.any(|listener| sys::steer_newcomers(&listener.socket, current.nth).is_ok()) {
             tracing::debug!("newcomers at {at} are spread over the old sockets too");
         }
     }
 
-    /// Closes sockets that have let in all who have begun to come before they were replaced.
+    /// Closes retired listeners after accepting the connections that began before they were
+    /// replaced.
     pub(super) fn close_retired(&mut self) {
         let now = Instant::now();
         let is_due = |(slot, l): (usize, &Listener)| (l.retires? <= now).then_some((l.nth, slot));
         let mut due: Vec<(u32, usize)> = self.listeners.iter().filter_map(is_due).collect();
-        // What takes the first place stays there.
+        // Sorted by index: closing a listener moves the last one into its place, and that one stays
+        // there.
         due.sort_unstable();
         for (_, slot) in due {
             if let Some(listener) = self.listeners.get_mut(slot) {
                 listener.ready = true;
             }
             self.accept(slot);
-            // There may be more of them than are let in at once.
+            // More connections may wait than are accepted in one turn.
             if self.listeners.get(slot).is_some_and(|l| !l.ready) {
                 self.close_in_order(slot);
             }
         }
     }
 
-    /// Closes a socket that has retired. The kernel puts the last one at its address in its place. If
-    /// that is the one that newcomers come to, they come to any of them until the kernel is told its new
-    /// place, and whoever begins to come to one that is closed next is reset. So another like it
-    /// is opened first, which takes the place and the newcomers.
+    /// Closes a retired listener. The kernel moves the last socket at the address into the freed
+    /// index. If that one is the current listener, new connections are spread over all sockets
+    /// until the kernel is told the new index, and those that begin at a socket closed next are
+    /// reset. Therefore a twin of the current listener is opened first, which takes the freed index
+    /// and the new connections.
     fn close_in_order(&mut self, slot: usize) {
         let Some((at, nth)) = self.listeners.get(slot).map(|l| (l.at.clone(), l.nth)) else {
             return;
@@ -225,7 +229,7 @@ impl Acceptor {
                 .get(*last)
                 .is_some_and(|l| l.retires.is_none())
         });
-        // With one that is left there is no other to come to.
+        // If only one other socket remains, new connections can come only to that one.
         let twin = current.filter(|_| same > 2).and_then(|c| self.twin(c).ok());
         drop(self.take_off(slot));
         if let Some(last) = twin.or(moves).and_then(|last| self.listeners.get_mut(last)) {
@@ -244,13 +248,13 @@ impl Acceptor {
         }
     }
 
-    /// The one at this address that the kernel has as its last.
+    /// Returns the slot of the listener that has the last index at this address in the kernel.
     fn last(&self, at: &At) -> Option<usize> {
         let same = self.listeners.iter().filter(|(_, l)| l.at == *at);
         same.max_by_key(|(_, l)| l.nth).map(|(slot, _)| slot)
     }
 
-    /// Opens a socket like this one beside it.
+    /// Opens a second socket beside a listener, with the same options.
     fn twin(&mut self, slot: usize) -> io::Result<usize> {
         let closed = || io::Error::from(io::ErrorKind::NotFound);
         let like = self.listeners.get(slot).ok_or_else(closed)?;
@@ -282,7 +286,8 @@ mod tests {
         listener.local_addr().expect("it listens")
     }
 
-    /// One that needs another socket than with another number.
+    /// Relay settings that differ by `nth` in a buffer size, so that each reload needs a new
+    /// socket.
     fn relays(at: SocketAddr, nth: usize) -> Vec<Relay> {
         let brief = Duration::from_secs(1);
         let mut sockopts = SockOpts::default();
@@ -316,7 +321,7 @@ mod tests {
         all.filter(|(_, l)| l.retires.is_some()).count()
     }
 
-    /// All that retire have been there for long enough.
+    /// Lets the retirement time of all listeners pass.
     fn time_goes_by(door: &mut Acceptor) {
         for (_, listener) in &mut door.listeners {
             listener.retires = listener.retires.map(|_| Instant::now());
@@ -324,7 +329,7 @@ mod tests {
         door.close_retired();
     }
 
-    /// Whoever comes now comes to the one socket that stays.
+    /// Asserts that new connections arrive at the one socket that stays.
     fn newcomers_come_to_the_current(door: &Acceptor, at: SocketAddr) {
         let current = door.current(&At::Tcp(at)).expect("one stays");
         for _ in 0..16 {
@@ -343,7 +348,7 @@ mod tests {
             door.replace(relays(at, nth)).expect("it is replaced");
             if nth % 4 == 0 {
                 time_goes_by(&mut door);
-                // The one that newcomers came to until then.
+                // The former current listener is retiring.
                 assert_eq!(retiring(&door), 1, "after {nth} changes");
                 newcomers_come_to_the_current(&door, at);
             }

@@ -1,4 +1,4 @@
-//! A relay that runs: what it was told, and what its connections share.
+//! Running relay: its settings, and the state that its connections share.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -18,26 +18,26 @@ use crate::uplinks::Uplinks;
 use crate::worker::connection::End;
 use crate::worker::dial::Goal;
 
-/// A relay that runs.
+/// Running relay.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) relay: Relay,
     pub(crate) targets: Vec<Arc<Target>>,
     pub(crate) health: Arc<Health>,
-    /// By which ways its connections leave.
+    /// Uplinks by which connections leave.
     pub(crate) uplinks: Arc<Uplinks>,
-    /// Of all connections together: to the server, and to the client.
+    /// Rate limits shared by all connections: to the server, and to the client.
     pub(crate) rates: Arc<[Option<Mutex<TokenBucket>>; 2]>,
     listening: Listening,
-    /// Connections of its own that a rule may lead back to it.
+    /// Connections of the relay itself, which a firewall rule may divert back to it.
     pub(crate) outgoing: Outgoing,
-    /// What it has done.
+    /// Counters since the start.
     pub(crate) figures: Arc<Figures>,
-    /// Why the last connection did not end well.
+    /// Reason why the last failed connection failed.
     failure: Mutex<Option<String>>,
 }
 
-/// Where all relays of this process listen.
+/// Addresses at which the relays of this process listen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listening(Arc<RwLock<Vec<SocketAddr>>>);
 
@@ -52,16 +52,17 @@ impl Listening {
     }
 }
 
-/// Connections that a relay has made, by where they come from and go to.
+/// Connections that a relay has opened, by source and destination address.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outgoing(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
 
-/// One of them, until this is dropped.
+/// Entry of one outgoing connection, removed on drop.
 #[derive(Debug)]
 pub(crate) struct OutgoingConnection(Outgoing, (SocketAddr, SocketAddr));
 
 impl Outgoing {
-    /// Connects, and knows of it before anybody else can: whoever asks waits for it.
+    /// Connects and records the connection under one lock, so that a query for it waits until it is
+    /// recorded.
     pub(crate) fn connect(
         &self,
         socket: &Socket,
@@ -70,20 +71,20 @@ impl Outgoing {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let done = socket.connect(&to.into());
         let from = socket.local_addr().ok().and_then(|from| from.as_socket());
-        // One that has no address has not gone.
+        // A socket without a local address was not connected.
         let both = (without_scope(from.unwrap_or(to)), to);
         all.insert(both);
         (done, OutgoingConnection(self.clone(), both))
     }
 
-    /// Whether the relay has made this one itself.
+    /// Reports if the relay has opened this connection itself.
     pub(crate) fn has(&self, from: SocketAddr, to: SocketAddr) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.contains(&(without_scope(from), to))
     }
 }
 
-/// Both ends of a connection name it alike.
+/// Removes the IPv6 scope and IPv4 mapping, so that both ends of a connection have equal addresses.
 fn without_scope(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(at.ip().to_canonical(), at.port())
 }
@@ -97,7 +98,7 @@ impl Drop for OutgoingConnection {
 
 impl Running {
     pub(crate) fn new(mut relay: Relay, listening: Listening) -> Self {
-        // A relay that dies must not look like an end of file.
+        // If the process dies, its sockets are reset: that must not look like an end of file.
         relay.tuning.abrupt = true;
         relay.tuning.mark = relay.speaks.diverted.map(|_| crate::rules::OWN_MARK);
         let now = Instant::now();
@@ -118,8 +119,8 @@ impl Running {
         }
     }
 
-    /// One that takes the place of another, whose connections go on: what both have in common
-    /// stays common.
+    /// Creates the successor of a running relay. Counters and outgoing connections are shared with
+    /// it, as are other parts whose settings are unchanged.
     pub(crate) fn after(relay: Relay, before: &Self) -> Self {
         let mut running = Self::new(relay, before.listening.clone());
         running.figures = Arc::clone(&before.figures);
@@ -137,7 +138,7 @@ impl Running {
         running
     }
 
-    /// Where connections go, in the order in which it is tried.
+    /// Returns the targets in the order in which to try them.
     pub(crate) fn goals(&self, now: Instant) -> VecDeque<Goal> {
         let order = self.health.order(now).into_iter();
         let goals = order.filter_map(|nth| {
@@ -149,7 +150,7 @@ impl Running {
         goals.collect()
     }
 
-    /// Whether a connection to there would come back to this process.
+    /// Reports if a connection to this address would come back to this process.
     pub(crate) fn would_be_a_loop(&self, to: SocketAddr) -> bool {
         let ip = to.ip().to_canonical();
         let leads_back = |at: SocketAddr| match at.ip().is_unspecified() {
@@ -160,7 +161,7 @@ impl Running {
             .has(|at| at.port() == to.port() && leads_back(at))
     }
 
-    /// Notes how a connection ended.
+    /// Counts the end of a connection, and keeps the reason of a failure.
     pub(crate) fn count(&self, end: &End) {
         self.figures.ended(end.kind());
         if !matches!(end, End::Closed(_)) {
@@ -168,7 +169,7 @@ impl Running {
         }
     }
 
-    /// How the last connection ended that did not end well.
+    /// Takes the reason why the last failed connection failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure
             .lock()

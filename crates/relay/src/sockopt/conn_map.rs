@@ -1,10 +1,11 @@
-//! DeleGate's connMap, `[Proto][:[dstHost][:srcHost]]`: for which connections an option is meant.
+//! DeleGate's connMap, `[Proto][:[dstHost][:srcHost]]`: selects the connections that a socket
+//! option applies to.
 
 use std::net::IpAddr;
 
 use crate::network::Network;
 
-/// For which connections an option is meant; for all if nothing is said.
+/// Selects the connections that a socket option applies to; an empty map selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnMap {
     proto: List,
@@ -12,8 +13,8 @@ pub struct ConnMap {
     src: List,
 }
 
-/// Items joined by commas; `!` in front of one takes out again what it names. An empty list is
-/// everything.
+/// Comma-separated patterns; a pattern with a leading `!` excludes its matches. An empty list
+/// matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct List(Vec<Item>);
 
@@ -26,21 +27,22 @@ struct Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Matches {
     All,
-    /// The name itself.
+    /// Exact host name.
     Name(String),
-    /// Names that end so: `.example.com`, `*.example.com`.
+    /// Suffix of host names: `.example.com`, `*.example.com`.
     Under(String),
     Net(Network),
 }
 
-/// What a plain relay is called in DeleGate, and what people write for it.
+/// Protocol names that DeleGate and its users write for a plain relay.
 const PROTOCOLS: &[&str] = &["tcprelay", "tcp", "ssh"];
 
 impl ConnMap {
-    /// Reads one.
+    /// Parses a connMap.
     ///
     /// # Errors
-    /// It has more parts than three, or one that can't be; in words that follow the value.
+    /// Describes a map with more than three parts or an invalid pattern, in words that follow the
+    /// value.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split(text).into_iter();
         let mut next = || List::parse(parts.next().unwrap_or_default());
@@ -59,12 +61,12 @@ impl ConnMap {
         Ok(map)
     }
 
-    /// Whether it is for every connection.
+    /// Reports if the map selects every connection.
     pub(super) fn is_for_all(&self) -> bool {
         [&self.dst, &self.src].iter().all(|list| list.is_for_all()) && self.is_for_us()
     }
 
-    /// Whether it is for a connection from `source` to `host`, whose address is `to`.
+    /// Reports if the map selects a connection from `source` to `host` with address `to`.
     pub(super) fn fits(&self, host: &str, to: Option<IpAddr>, source: Option<IpAddr>) -> bool {
         self.is_for_us() && self.dst.has(host, to) && self.src.has("", source)
     }
@@ -76,7 +78,7 @@ impl ConnMap {
     }
 }
 
-/// At colons, but not within brackets.
+/// Splits at colons, except within brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     text.split(|c| {
@@ -104,7 +106,7 @@ impl List {
     }
 
     fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
-        // A list of exceptions alone begins with everything.
+        // A list that begins with an exclusion starts with everything.
         let begin = self.0.first().is_none_or(|item| item.out);
         let fits = |item: &&Item| item.matches.fit(name, ip);
         self.0.iter().filter(fits).fold(begin, |_, item| !item.out)

@@ -1,6 +1,6 @@
-//! `--sockopt`, as DeleGate has it: `[no]name[:value][:connMap]`, several joined by `+`, of which
-//! `buffsize:size[kiosc]` is what people use. Names of DeleGate that are not understood, or that
-//! would make a relay unsafe, are refused rather than passed over.
+//! `--sockopt` in DeleGate's syntax: `[no]name[:value][:connMap]`, several joined by `+`. Mostly
+//! used is `buffsize:size[kiosc]`. Unknown names, and options that would make a relay unsafe, are
+//! rejected rather than ignored.
 
 mod conn_map;
 
@@ -11,18 +11,18 @@ use sys::Buffers;
 
 pub use conn_map::ConnMap;
 
-/// Everything that `--sockopt` said.
+/// All `--sockopt` settings of a relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SockOpts {
-    /// In the order in which they were given: where several fit, the later ones count.
+    /// Buffer sizes in the order given; a later one overrides an earlier one.
     sizes: Vec<BuffSize>,
-    /// `keepalive` and `nokeepalive`.
+    /// Set by `keepalive` and `nokeepalive`.
     pub keepalive: Option<bool>,
-    /// `share`: other processes may listen at the same port (SO_REUSEPORT).
+    /// Set by `share`: other processes may listen at the same port (SO_REUSEPORT).
     pub share: bool,
 }
 
-/// One `size[kiosc][:connMap]`.
+/// One buffer size: `size[kiosc][:connMap]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct BuffSize {
     bytes: usize,
@@ -33,23 +33,23 @@ struct BuffSize {
     map: ConnMap,
 }
 
-/// The buffers of both legs.
+/// Socket buffer sizes of both legs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegBuffers {
-    /// Of the leg to the client.
+    /// Buffers of the leg to the client.
     pub client: Buffers,
-    /// Of the leg to the server.
+    /// Buffers of the leg to the server.
     pub server: Buffers,
 }
 
-/// No kernel takes more (an int, doubled).
+/// Maximum buffer size in bytes: the kernel doubles it in an int.
 const LARGEST: usize = (i32::MAX / 2) as usize;
 
 impl SockOpts {
-    /// Adds what one `--sockopt` says.
+    /// Adds the settings of one `--sockopt` argument.
     ///
     /// # Errors
-    /// Something in it is not understood, or refused; why, in words that follow the value.
+    /// Describes an unknown or rejected setting, in words that follow the value.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
         for part in text.split('+') {
             self.add_part(part)?;
@@ -88,7 +88,7 @@ impl SockOpts {
                 self.share = name == "share";
                 Ok(())
             }
-            // As it is anyway.
+            // The relay's default behavior.
             "reuse" | "shut" | "connctrl" => Ok(()),
             "noshut" | "linger" | "nolinger" => Err(format!(
                 "has {name}: how a connection ends is the relay's to pass on, so that a broken \
@@ -104,17 +104,17 @@ impl SockOpts {
         }
     }
 
-    /// Whether no buffer is set.
+    /// Reports if no buffer size is set.
     pub fn no_sizes(&self) -> bool {
         self.sizes.is_empty()
     }
 
-    /// The buffers of connections of which nothing is known yet: what a listener has.
+    /// Returns the buffer sizes that apply to all connections, which the listener is given.
     pub fn for_all(&self) -> LegBuffers {
         self.chosen(|map| map.is_for_all())
     }
 
-    /// The buffers of a connection from `source` to `host`, whose address is `to`.
+    /// Returns the buffer sizes of a connection from `source` to `host` with address `to`.
     pub fn for_connection(
         &self,
         host: &str,
@@ -124,7 +124,7 @@ impl SockOpts {
         self.chosen(|map| map.fits(host, to, source))
     }
 
-    /// The largest that was asked for, of all connections: (to receive, to send).
+    /// Returns the largest sizes set for any connection, to receive and to send, in bytes.
     pub fn largest(&self) -> (Option<usize>, Option<usize>) {
         let of = |wanted: fn(&BuffSize) -> bool| {
             let sizes = self.sizes.iter().filter(|size| wanted(size));
@@ -185,7 +185,7 @@ impl BuffSize {
                 "has {digits}: a buffer is between 1 byte and 1 GiB"
             ));
         }
-        // What is not said means both.
+        // Without letters for a direction or a leg, the size applies to both.
         let both = |this, other| has(this) || !has(other);
         Ok(Self {
             bytes,
@@ -198,14 +198,13 @@ impl BuffSize {
     }
 }
 
-/// What the kernel would make of the buffers that were asked for, in sentences; nothing where it
-/// does as it was told.
+/// Returns warnings about sizes that the kernel would reduce; empty if there are none.
 pub fn clamped(sockopts: &SockOpts) -> Vec<String> {
     let core = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
         text.trim().parse::<usize>().ok()
     };
-    // The third number is how far autotuning goes.
+    // The third number is the maximum of autotuning.
     let tuned = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
         text.split_whitespace().nth(2)?.parse::<usize>().ok()
@@ -224,8 +223,8 @@ pub fn clamped(sockopts: &SockOpts) -> Vec<String> {
     warnings
 }
 
-/// The sentence of one direction. The kernel takes twice what it is given, at most twice `limit`,
-/// and stops tuning.
+/// Returns the warning for one direction. The kernel allocates twice the requested size, at most
+/// twice `limit`, and disables autotuning.
 fn warning(
     asked: usize,
     limit: usize,

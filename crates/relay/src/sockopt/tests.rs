@@ -20,7 +20,7 @@ fn buffers(receive: Option<usize>, send: Option<usize>) -> Buffers {
 fn sizes_are_for_the_directions_and_legs_that_are_named() {
     let mib = Some(1 << 20);
     for (text, client, server) in [
-        // What cured case 1.
+        // Setting that solved case 1.
         (
             "buffsize:1024kic+1024kos",
             buffers(mib, None),
@@ -152,7 +152,7 @@ fn what_is_not_understood_is_refused() {
     }
 }
 
-/// Every value that the grammar has means what its parts mean, in whatever order its letters come.
+/// Every value of the grammar has the meaning of its parts, in any order of its letters.
 #[test]
 fn letters_mean_the_same_in_any_order() {
     arbtest::arbtest(|u| {
@@ -179,7 +179,7 @@ fn letters_mean_the_same_in_any_order() {
     .budget_ms(300);
 }
 
-/// No text is too strange, and whatever is taken can be asked.
+/// Arbitrary text causes no panic, and every accepted value can be evaluated.
 #[test]
 fn strange_texts_do_no_harm() {
     fn text(u: &mut Unstructured<'_>) -> arbitrary::Result<String> {
@@ -227,7 +227,7 @@ fn strange_texts_do_no_harm() {
 #[test]
 fn buffers_that_do_harm_are_told() {
     let told = |asked, limit, auto| warning(asked, limit, auto, "rmem_max", "receive");
-    // Stock Linux.
+    // Defaults of stock Linux.
     let both = told(1 << 20, 212_992, Some(6 << 20)).unwrap();
     assert!(
         both.contains("cut to 208 KiB by net.core.rmem_max"),

@@ -1,13 +1,12 @@
-//! How fast things moved in the last minute. Pure: it is shown what has moved so far, once a
-//! second.
+//! Rates of the last minute, computed from byte counters that are sampled once per second. No I/O.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// So many seconds are remembered.
+/// Length of the history in seconds.
 pub const SECONDS: usize = 60;
 
-/// How fast each of many moved in the last minute.
+/// Rates of many counters in the last minute.
 #[derive(Debug)]
 pub(super) struct History<Key>(HashMap<Key, Track>);
 
@@ -20,13 +19,13 @@ impl<Key> Default for History<Key> {
 #[derive(Debug, Default)]
 struct Track {
     last: [u64; 2],
-    /// The latest at the end; empty for those that have not moved in all that time.
+    /// Rates in bytes per second, latest last; empty if nothing has moved in all that time.
     rates: VecDeque<[u64; 2]>,
     seen: bool,
 }
 
 impl<Key: Hash + Eq> History<Key> {
-    /// A second has gone by, and each has moved so much by now. Who is not named is forgotten.
+    /// Adds the samples of one second. Keys that are not listed are removed.
     pub(super) fn note(&mut self, all: impl IntoIterator<Item = (Key, [u64; 2])>) {
         for track in self.0.values_mut() {
             track.seen = false;
@@ -37,7 +36,7 @@ impl<Key: Hash + Eq> History<Key> {
         self.0.retain(|_, track| track.seen);
     }
 
-    /// Bytes a second in each direction, the latest last.
+    /// Returns the rates of each direction in bytes per second, latest last.
     pub(super) fn rates(&self, key: &Key) -> [Vec<u64>; 2] {
         let rates = self.0.get(key).map(|track| &track.rates);
         [0, 1].map(|way| {
@@ -46,7 +45,7 @@ impl<Key: Hash + Eq> History<Key> {
         })
     }
 
-    /// Bytes in both directions of the last second.
+    /// Returns the bytes of the last second, both directions together.
     pub(super) fn busy(&self, key: &Key) -> u64 {
         let last = self.0.get(key).and_then(|track| track.rates.back());
         last.map_or(0, |[up, down]| up.saturating_add(*down))
@@ -65,7 +64,7 @@ impl Track {
         }
         self.rates.push_back(more);
         if self.rates.iter().all(|rates| *rates == [0, 0]) {
-            // An idle connection needs no memory for it.
+            // An idle connection keeps no memory for its history.
             self.rates = VecDeque::new();
         }
     }

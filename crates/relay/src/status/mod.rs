@@ -1,4 +1,4 @@
-//! How relays and their connections are, as data: for a page, for figures, for a terminal.
+//! Status of relays and connections as data, for the web page, the metrics and the terminal.
 
 mod history;
 mod watch;
@@ -11,106 +11,107 @@ use sys::TcpInfo;
 pub use history::SECONDS;
 pub use watch::Watch;
 
-/// How everything is.
+/// Status of all relays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Since it is watched.
+    /// Seconds since monitoring began.
     pub seconds: f64,
-    /// In the order in which they were told.
+    /// Relays in the order of the configuration.
     pub relays: Vec<RelayStatus>,
-    /// Of this many connections...
+    /// Total number of connections.
     pub connections: usize,
-    /// ...those that move most, at most [`LISTED`].
+    /// Connections with the highest rates, at most [`LISTED`].
     pub listed: Vec<ConnectionStatus>,
 }
 
-/// So many connections are listed.
+/// Maximum number of listed connections.
 pub const LISTED: usize = 256;
 
-/// How a relay is.
+/// Status of a relay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RelayStatus {
-    /// Where connections come in.
+    /// Listening address.
     pub relay: String,
-    /// Where they go.
+    /// Targets.
     pub targets: Vec<TargetStatus>,
-    /// Connections taken so far.
+    /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections turned away so far.
+    /// Connections rejected so far.
     pub turned_away: u64,
-    /// Connections that are there now.
+    /// Current number of connections.
     pub connections: u64,
-    /// How connections have ended.
+    /// Number of ended connections by kind of end.
     pub ends: BTreeMap<String, u64>,
-    /// Bytes to the server, and back.
+    /// Bytes to the server, and to the client.
     pub bytes: [u64; 2],
-    /// Segments sent again to clients and to servers, of connections that have ended.
+    /// Retransmitted segments to clients and to servers, of connections that have ended.
     pub retransmissions: [u64; 2],
-    /// Bytes a second to the server and back, the last [`SECONDS`].
+    /// Rates to the server and to the client in bytes per second, for the last [`SECONDS`].
     pub rates: [Vec<u64>; 2],
 }
 
-/// How a target is.
+/// Status of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetStatus {
-    /// Its name.
+    /// Name of the target.
     pub target: String,
-    /// It answered when it was asked last.
+    /// The target answered the last attempt.
     pub answers: bool,
 }
 
-/// How a connection is.
+/// Status of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// Its number.
+    /// Serial number.
     pub connection: u64,
-    /// Where it came in.
+    /// Listening address of its relay.
     pub relay: String,
     /// `entering`, `connecting` or `relaying`.
     pub stage: String,
-    /// Who has come.
+    /// Leg to the client.
     pub client: LegStatus,
-    /// Where the client is from, as its PROXY header has it.
+    /// Address of the original client, from its PROXY header.
     pub source: Option<String>,
-    /// Where it leads, once it is connected.
+    /// Leg to the server, once it is connected.
     pub server: Option<LegStatus>,
-    /// Since it came.
+    /// Seconds since the connection was accepted.
     pub seconds: f64,
-    /// Since something has moved.
+    /// Seconds since bytes last moved.
     pub idle_seconds: f64,
-    /// Bytes to the server, and back.
+    /// Bytes to the server, and to the client.
     pub bytes: [u64; 2],
-    /// Bytes a second to the server and back, the last [`SECONDS`]; empty where nothing moved.
+    /// Rates to the server and to the client in bytes per second, for the last [`SECONDS`]; empty
+    /// if nothing moved.
     pub rates: [Vec<u64>; 2],
 }
 
-/// How a leg is.
+/// Status of a leg.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LegStatus {
-    /// The other end.
+    /// Address of the other end.
     pub peer: String,
-    /// Which version of TLS is spoken, if it is.
+    /// TLS version, if the leg uses TLS.
     pub tls: Option<String>,
-    /// What the kernel says, where it is TCP.
+    /// TCP statistics of the kernel.
     pub tcp: Option<TcpStatus>,
 }
 
-/// What the kernel says of a leg.
+/// TCP statistics of a leg.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpStatus {
-    /// Smoothed round trip, in milliseconds.
+    /// Smoothed round-trip time, in milliseconds.
     pub rtt_ms: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmissions: u32,
     /// Bytes acknowledged by the other end.
     pub bytes_acked: u64,
-    /// Bytes received from it.
+    /// Bytes received from the other end.
     pub bytes_received: u64,
     /// Congestion window, in segments.
     pub congestion_window: u32,
 }
 
-/// What a connection has moved, to the server and back.
+/// Byte counters of a connection, to the server and to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub(crate) connection: u64,

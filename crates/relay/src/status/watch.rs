@@ -1,4 +1,4 @@
-//! A thread that asks the workers once a second what has moved.
+//! Monitoring thread that asks the workers once per second how many bytes have moved.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,10 +14,10 @@ use crate::server::{Running, RunningRelays, enrolled};
 use crate::worker::inbox::{Inbox, Message, Question};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// A worker that has not answered by then is busy, and is left out.
+/// Time limit for the workers' answers; a worker that is too busy is left out.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Watches what goes on, as long as it lives.
+/// Handle of the monitoring thread, which ends with the last handle.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<Watching>);
 
@@ -27,7 +27,7 @@ struct Watching {
     roll: RunningRelays,
     since: Instant,
     seen: Mutex<Seen>,
-    /// Its end is seen by the thread.
+    /// Closing this channel ends the thread.
     _ends: Sender<()>,
 }
 
@@ -60,7 +60,7 @@ impl Watch {
         Ok(Self(watching))
     }
 
-    /// How everything is now.
+    /// Returns the current status.
     pub fn status(&self) -> Status {
         let watching = &self.0;
         let moved = watching.moved();
@@ -108,7 +108,7 @@ impl Watching {
         self.ask(Question::Moved)
     }
 
-    /// What all workers answer.
+    /// Asks all workers, and collects their answers.
     fn ask<T>(&self, question: impl Fn(Sender<Vec<T>>) -> Question) -> Vec<T> {
         let (to, answers) = mpsc::channel();
         for inbox in &self.workers {

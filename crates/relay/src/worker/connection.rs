@@ -1,4 +1,4 @@
-//! One connection, from its arrival to its end.
+//! State of one connection from accept to close.
 
 mod pairs;
 
@@ -31,8 +31,8 @@ use crate::server::pairs::{Place, RegisteredPair};
 use crate::server::running::OutgoingConnection;
 use crate::status::{ConnectionStatus, LegStatus, Moved};
 
-/// Tokens of one connection: the client's leg, its output, the server's leg, attempts, and the
-/// legs of pairs on either side.
+/// Number of event tokens of a connection: the client's leg, its output, the server's leg,
+/// connection attempts, and the stripes of pairs on either side.
 pub(crate) const TOKENS: usize = FAR_LEGS + MOST_LEGS;
 const NEAR: usize = 0;
 const FAR: usize = 2;
@@ -40,7 +40,7 @@ const ATTEMPT: usize = 4;
 const NEAR_LEGS: usize = 8;
 const FAR_LEGS: usize = NEAR_LEGS + MOST_LEGS;
 
-/// Who has come.
+/// Kind and address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     Tcp(SocketAddr),
@@ -48,7 +48,7 @@ pub(crate) enum Client {
     Streams,
 }
 
-/// One connection.
+/// One relayed connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     running: Arc<Running>,
@@ -56,28 +56,28 @@ pub(crate) struct Connection {
     serial: u64,
     near: Leg,
     stage: Stage,
-    /// From the client to the server.
+    /// Flow from the client to the server.
     up: Flow,
-    /// And back.
+    /// Flow from the server to the client.
     down: Flow,
-    /// Where the client comes from and went, as a PROXY header has it.
+    /// Addresses of the client and its destination, from its PROXY header.
     ends: Option<Ends>,
-    /// What came with what the client said in front of its bytes.
+    /// Payload that was received together with the client's request.
     rest: Vec<u8>,
     begun: Instant,
-    /// When something moved last, here or in the kernel.
+    /// Time of the last progress, here or in the kernel's counters.
     progress: Instant,
-    /// What the kernel had moved by then.
+    /// Kernel counter at the time of the last progress.
     moved: u64,
-    /// When it will be looked at.
+    /// Time of the next timer.
     pub(crate) wake: Option<Instant>,
-    /// It stands on the run queue.
+    /// The connection is in the run queue.
     pub(crate) queued: bool,
-    /// Legs find it by this, where clients come over a pair.
+    /// Registration under which further stripes of the client's pair find the connection.
     registered: Option<RegisteredPair>,
-    /// The connection to the server is known as the relay's own.
+    /// Entry of the server connection among the relay's own.
     on_its_way: Option<OutgoingConnection>,
-    /// Its place among those who are let in at once, until it has left.
+    /// Permit of the connection limiter, until the connection has ended.
     guest: Option<ConnectionPermit>,
 }
 
@@ -92,7 +92,7 @@ enum Stage {
     },
 }
 
-/// What a connection needs of its worker.
+/// Resources of the worker that a connection uses.
 pub(crate) struct ConnectionContext<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) inbox: &'a Arc<Inbox>,
@@ -101,31 +101,31 @@ pub(crate) struct ConnectionContext<'a> {
     pub(crate) slot: usize,
 }
 
-/// Why a connection has ended.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Both directions came to their end; who was first.
+    /// Both directions have ended; the side that ended first.
     Closed(Side),
-    /// One side broke it.
+    /// One side reset the connection or failed.
     Reset(Side, io::Error),
-    /// There is nobody to connect to.
+    /// No target can be reached.
     NoTarget(String),
-    /// It is not let in.
+    /// The connection was refused.
     Refused(String),
-    /// It is a leg of a pair that is elsewhere; this has come on it already.
+    /// The connection is a stripe of an existing pair; what was received on it so far.
     Joins(Box<(Place, Parser)>),
-    /// What it says in front of its bytes takes too long.
+    /// The client took too long before its payload.
     Slow,
-    /// Nothing has moved for so long.
+    /// Nothing has moved for this time.
     Idle(Duration),
-    /// The relay itself could not go on.
+    /// Error of the relay itself.
     Failed(io::Error),
-    /// The relay ends, and has waited for long enough.
+    /// The relay shuts down and no longer waits.
     CutOff,
 }
 
 impl End {
-    /// As what it is counted.
+    /// Returns the kind by which the end is counted.
     pub(crate) fn kind(&self) -> EndKind {
         match self {
             Self::Closed(_) => EndKind::Closed,
@@ -149,7 +149,7 @@ pub(crate) enum Side {
 }
 
 impl Connection {
-    /// Takes somebody in.
+    /// Takes over an accepted connection.
     pub(crate) fn new(
         arrival: Accepted,
         serial: u64,
@@ -186,12 +186,12 @@ impl Connection {
         })
     }
 
-    /// Which connection it is, where its place in the list may be another's by now.
+    /// Returns the serial number, which tells it from a later connection in the same slot.
     pub(crate) fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// What the kernel has told about one of its descriptors.
+    /// Passes an event to the leg that it concerns.
     pub(crate) fn told(&mut self, which: usize, event: &Event) {
         match (&mut self.stage, which) {
             (_, NEAR..FAR) => self.near.told(event),
@@ -206,12 +206,12 @@ impl Connection {
                     bundle.told(which - FAR_LEGS, event);
                 }
             }
-            // Attempts are asked themselves.
+            // Connection attempts are queried directly.
             _ => {}
         }
     }
 
-    /// What a name stands for.
+    /// Handles the answer of the resolver.
     pub(crate) fn resolved(&mut self, answer: &Answer, around: &ConnectionContext<'_>) {
         let source = self.client.ip();
         if let Stage::Dial(dial) = &mut self.stage {
@@ -223,7 +223,7 @@ impl Connection {
         }
     }
 
-    /// Goes as far as it can. Whether there is more to do at once; its end, if it has come.
+    /// Proceeds as far as possible. Reports if there is more to do at once, or returns the end.
     pub(crate) fn turn(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
         let more = self.turn_pairs(around);
         let turn = self.go_on(around)?;
@@ -283,7 +283,7 @@ impl Connection {
         self.relay(around)
     }
 
-    /// Hears what the client says before its bytes; whether that is over.
+    /// Processes what the client sends before its payload; true once that is complete.
     fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, End> {
         let Stage::Enter(entering) = &mut self.stage else {
             return Ok(true);
@@ -335,20 +335,22 @@ impl Connection {
         }
     }
 
-    /// Says so to a client that has asked, and ends; nothing that was passed on is cut off.
+    /// Sends a refusal to a client that has made a request or gets a TLS alert, and closes its leg
+    /// in order, so that the reply is not lost in a reset.
     fn refuse(&mut self, reply: &[u8]) {
         if self.running.relay.speaks.asks.is_none() && !self.near.alerts() {
             return;
         }
         if !self.near.alerts() {
-            // Whoever is gone by now needs no answer.
+            // An error means that the client is gone.
             let _ = enter::answer(&mut self.near, reply);
             let _ = self.near.finish();
         }
         self.near.close_orderly();
     }
 
-    /// What goes to both ends in front of the bytes of the other.
+    /// Queues what precedes the payload: replies to the client, and PROXY and TLS data to the
+    /// server.
     fn introduce(&mut self, far: &mut Leg, target: &Target) -> io::Result<()> {
         let relay = &self.running.relay;
         self.down
@@ -366,7 +368,8 @@ impl Connection {
         });
         let header = header.unwrap_or_default();
         if far.bundle().is_some() {
-            // It goes to whoever is behind the other half, with what the client says.
+            // The PROXY header is meant for the target behind the peer relay, and goes with the
+            // payload.
             self.up
                 .prepend(&[&header, &rest[..]].concat(), header.len());
             return Ok(());
@@ -394,7 +397,7 @@ impl Connection {
         let token = around.slot * TOKENS + FAR;
         if to.is_some() {
             self.running.relay.tuning.connected(&socket);
-            // It was registered as an attempt.
+            // The socket was registered as a connection attempt.
             let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
             let _ = around.registry.deregister(&mut mio::unix::SourceFd(&fd));
         }
@@ -410,7 +413,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Buffers that are meant for some connections only are set when it is known for which.
+    /// Sets socket buffer sizes that depend on the target, once the target is known.
     fn set_client_buffers(&self, target: &Target, to: Option<SocketAddr>) {
         let sockopts = &self.running.relay.sockopts;
         let (false, Some(tcp)) = (sockopts.no_sizes(), self.near.tcp()) else {
@@ -420,7 +423,7 @@ impl Connection {
         let to = to.map(|to| to.ip());
         let buffers = sockopts.for_connection(host, to, self.client.ip()).client;
         if buffers != sockopts.for_all().client {
-            // A socket that is gone tells when it is read.
+            // The next read reports an error of the socket.
             let _ = buffers.set(tcp);
         }
     }
@@ -437,8 +440,8 @@ impl Connection {
         let rules = |all| Rules { buffer, all };
         let mut more = TurnResult::Still;
         let (mut up_broken, mut down_broken) = (false, false);
-        // A direction that breaks does not keep the other from what is still to be read: a server
-        // may have said why it goes.
+        // If one direction fails, the other one is still read: a server may have sent the reason
+        // before it closed.
         match self
             .up
             .turn(&mut self.near, far, &rules(up_all.as_ref()), around.means)
@@ -509,7 +512,7 @@ impl Connection {
         }
     }
 
-    /// Ends what has not moved for too long, neither here nor in the kernel.
+    /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
     fn check_progress(&mut self, now: Instant) -> Result<(), End> {
         let relay = &self.running.relay;
         let half = self.up.ended.is_some() || self.down.ended.is_some();
@@ -538,7 +541,7 @@ impl Connection {
         Ok(())
     }
 
-    /// It is to be looked at then, or before.
+    /// Sets the timer to this time, unless it is due before.
     fn wake_by(&mut self, until: Instant) {
         self.wake = Some(self.wake.map_or(until, |wake| wake.min(until)));
     }
@@ -550,7 +553,7 @@ impl Connection {
         }
     }
 
-    /// What the kernel says of both legs.
+    /// Returns the kernel's TCP statistics of both legs.
     fn figures(&self) -> [Option<TcpInfo>; 2] {
         let far = match &self.stage {
             Stage::Relay { far, .. } => far.tcp(),
@@ -559,12 +562,12 @@ impl Connection {
         [self.near.tcp(), far].map(|tcp| tcp.and_then(sys::tcp_info))
     }
 
-    /// Where it leads.
+    /// Returns the name of the target, with its address.
     fn server(&self) -> Option<String> {
         match &self.stage {
             Stage::Relay { target, to, .. } => {
                 let name = target.to_string();
-                // One that is an address says it already.
+                // A target given as an address already contains it.
                 let unsaid = to.filter(|to| !name.starts_with(&to.to_string()));
                 Some(match unsaid {
                     Some(to) => format!("{name} ({to})"),
@@ -575,7 +578,7 @@ impl Connection {
         }
     }
 
-    /// What it has moved.
+    /// Returns the byte counters.
     pub(crate) fn moved(&self) -> Moved {
         Moved {
             connection: self.serial,
@@ -583,7 +586,7 @@ impl Connection {
         }
     }
 
-    /// All about it.
+    /// Returns the full status.
     pub(crate) fn status(&self, now: Instant) -> ConnectionStatus {
         let [near, far] = self.figures();
         let stage = match &self.stage {
@@ -607,11 +610,12 @@ impl Connection {
         }
     }
 
-    /// One line for the log.
+    /// Logs the end of the connection in one line.
     pub(crate) fn tell(&self, end: &End, now: Instant) {
         let [near, far] = self.figures();
         let target = self.server().unwrap_or_else(|| "none".to_owned());
-        // What the kernel no longer tells is left out: legs of a striped connection are closed by now.
+        // Statistics that the kernel no longer has are omitted: the stripes of a pair are closed by
+        // now.
         let rtt = |tcp: Option<TcpInfo>| {
             let rtt = tcp.map(|tcp| format!("{:.3}", tcp.rtt.as_secs_f64() * 1e3));
             rtt.map(tracing::field::display)
@@ -637,12 +641,13 @@ impl Connection {
         );
     }
 
-    /// Its place is free: before anybody is told that it has ended, who may come in its stead then.
+    /// Returns the permit before the peers learn of the end, so that a client can reconnect at
+    /// once.
     pub(crate) fn leave(&mut self) {
         self.guest = None;
     }
 
-    /// Whether it came through this relay's entrance.
+    /// Returns the relay that accepted the connection.
     pub(crate) fn guest_of(&self) -> &Arc<Running> {
         &self.running
     }
@@ -672,8 +677,8 @@ fn way<'a>(
     }
 }
 
-/// Whether the client has said something already. The kernel tells of a reset once, so that whoever
-/// is told here must not forget it: the next read would find an end of file.
+/// Reports if the client has sent data already. The kernel reports a reset only once: the caller
+/// must keep an error from here, as the next read would return an end of file.
 fn has_data(near: &Leg) -> io::Result<bool> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let peeked = near.tcp().map(|tcp| recv(tcp, &mut [0_u8; 1][..], flags));

@@ -1,5 +1,5 @@
-//! Connecting: the targets in turn, the addresses of each a quarter of a second apart, and the
-//! first connection wins (RFC 8305).
+//! Connecting to a target: targets are tried in turn, the addresses of each start 250 ms apart, and
+//! the first connection wins (RFC 8305).
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -23,43 +23,43 @@ use crate::server::running::OutgoingConnection;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
-/// Tokens there are for attempts that run at once.
+/// Maximum number of simultaneous attempts.
 pub(crate) const ATTEMPTS: usize = 4;
 
-/// Why a client does not come to an address of this machine.
+/// Reason for refusing a connection to an address of this machine.
 const OWN: &str = "an address of this machine or its link, which only a --to that names it lets in";
 
-/// On the way to a target.
+/// Progress of connecting to a target.
 #[derive(Debug)]
 pub(crate) struct Dial {
-    /// Those still to be tried.
+    /// Targets not yet tried.
     goals: VecDeque<Goal>,
-    /// Only to other machines than this.
+    /// Addresses of this machine are refused, unless a rule names them.
     elsewhere: bool,
-    /// The one that is being tried.
+    /// Target that is being tried.
     goal: Option<Goal>,
     addresses: VecDeque<Attempted>,
     attempts: [Option<Attempt>; ATTEMPTS],
-    /// When the next address is tried too.
+    /// Time at which the next address is tried too.
     next: Instant,
-    /// When this target is given up.
+    /// Time at which the current target is given up.
     deadline: Instant,
     resolving: bool,
-    /// Why those that were tried did not answer.
+    /// Error texts of the failed attempts.
     failures: String,
-    /// One of them was an address of this machine.
+    /// An address of this machine was refused.
     forbidden: bool,
 }
 
-/// Where a connection may go.
+/// Target of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Goal {
     pub(crate) target: Arc<Target>,
-    /// Its place among the relay's; whoever says himself where to go has none.
+    /// Index among the relay's targets; `None` if the client has named the target.
     pub(crate) nth: Option<usize>,
 }
 
-/// An address, and by which of several ways it is tried.
+/// Address, and the uplink by which it is tried, if there are several.
 type Attempted = (SocketAddr, Option<usize>);
 
 #[derive(Debug)]
@@ -69,41 +69,41 @@ struct Attempt {
     on_its_way: Option<OutgoingConnection>,
 }
 
-/// How far it is.
+/// State of connecting.
 #[derive(Debug)]
 pub(crate) enum Dialled {
-    /// Look again at an event, or then.
+    /// Nothing to do until an event or this time.
     Waiting(Instant),
-    /// The addresses of this name are needed.
+    /// The addresses of this name have to be resolved.
     Ask(String),
     Connected {
         socket: OwnedFd,
         goal: Goal,
         to: Option<SocketAddr>,
-        /// By which of several ways.
+        /// Uplink of the connection, if there are several.
         uplink: Option<usize>,
         on_its_way: Option<OutgoingConnection>,
     },
     Failed(String),
-    /// As [`Self::Failed`], and addresses of this machine were among those that it named.
+    /// Failed, and addresses of this machine were refused.
     Forbidden(String),
 }
 
-/// What connecting needs from the connection that it is for.
+/// Context of the connection that connecting needs.
 pub(crate) struct Way<'a> {
     pub(crate) running: &'a Running,
     pub(crate) registry: &'a Registry,
-    /// Of the first attempt.
+    /// Event token of the first attempt.
     pub(crate) token: usize,
-    /// Where the client comes from.
+    /// Address of the client.
     pub(crate) source: Option<IpAddr>,
-    /// The client has spoken already.
+    /// The client has already sent data.
     pub(crate) has_data: bool,
     pub(crate) now: Instant,
 }
 
 impl Dial {
-    /// To the first of these targets that answers.
+    /// Starts to connect to the first of these targets that answers.
     pub(crate) fn new(goals: VecDeque<Goal>, elsewhere: bool, now: Instant) -> Self {
         Self {
             goals,
@@ -119,7 +119,7 @@ impl Dial {
         }
     }
 
-    /// What a name stands for.
+    /// Takes the addresses of a name.
     pub(crate) fn resolved(&mut self, way: &Way<'_>, ips: &[IpAddr]) {
         self.resolving = false;
         let place = self.goal.as_ref().map(|goal| &goal.target.place);
@@ -132,13 +132,13 @@ impl Dial {
         self.next = way.now;
     }
 
-    /// A name stands for nothing.
+    /// Handles a name that could not be resolved.
     pub(crate) fn unresolved(&mut self, way: &Way<'_>, why: &str) {
         self.resolving = false;
         self.fail(way, why);
     }
 
-    /// Goes as far as it can.
+    /// Proceeds as far as possible.
     pub(crate) fn turn(&mut self, way: &Way<'_>) -> Dialled {
         loop {
             if let Some(connected) = self.look(way) {
@@ -200,12 +200,12 @@ impl Dial {
         }
     }
 
-    /// Something is tried, or there is something to try.
+    /// Reports if attempts are running or addresses are left to try.
     fn is_busy(&self) -> bool {
         !self.addresses.is_empty() || self.attempts.iter().any(Option::is_some)
     }
 
-    /// Whether one has connected, and which have failed.
+    /// Checks the running attempts: returns the connected one, and records failed ones.
     fn look(&mut self, way: &Way<'_>) -> Option<Dialled> {
         for slot in 0..ATTEMPTS {
             let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
@@ -214,7 +214,7 @@ impl Dial {
             let error = attempt.socket.take_error().unwrap_or_else(Some);
             match (error, attempt.socket.peer_addr()) {
                 (Some(e), _) => self.failed(way, attempt.to, &e),
-                // An address that has become this machine's since it was looked at.
+                // The address has become one of this machine since it was checked.
                 (None, Ok(_))
                     if self.elsewhere
                         && is_this_machine(&attempt.socket)
@@ -250,7 +250,7 @@ impl Dial {
     }
 
     fn failed(&mut self, way: &Way<'_>, (to, uplink): Attempted, e: &io::Error) {
-        // The next one need not wait for its turn.
+        // The next attempt starts without the head start.
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
         let to = way.running.uplinks.named(uplink, &to);
@@ -266,7 +266,7 @@ impl Dial {
         let _ = write!(self.failures, "{joint}{why}");
     }
 
-    /// The target that is being tried is not to be had.
+    /// Gives up the current target.
     fn fail(&mut self, way: &Way<'_>, why: &str) {
         if let Some(goal) = self.goal.take() {
             self.note(&format!("{}: {why}", goal.target));
@@ -277,7 +277,7 @@ impl Dial {
         self.attempts = Default::default();
     }
 
-    /// Begins with the next address.
+    /// Starts an attempt to the next address.
     fn start(&mut self, way: &Way<'_>, slot: usize) {
         let Some(attempted) = self.addresses.pop_front() else {
             return;
@@ -308,7 +308,7 @@ impl Dial {
         }
     }
 
-    /// Whether an address is this machine's, and no rule names it.
+    /// Reports if an address belongs to this machine and no rule names it.
     fn is_forbidden(&self, way: &Way<'_>, to: SocketAddr) -> bool {
         self.elsewhere && is_own(to.ip()) && !names_address(&way.running.relay.permits, to)
     }
@@ -329,8 +329,8 @@ impl Dial {
     }
 }
 
-/// Each of these addresses by each way that leads there; neither an address nor a way that is dead
-/// is to be tried twice in a row.
+/// Combines each address with each uplink that can reach it, ordered so that neither a dead address
+/// nor a dead uplink is tried twice in a row.
 fn ways(all: &[SocketAddr], way: &Way<'_>) -> VecDeque<Attempted> {
     let uplinks = &way.running.uplinks;
     let turn = uplinks.turn();
@@ -351,7 +351,7 @@ fn ways(all: &[SocketAddr], way: &Way<'_>) -> VecDeque<Attempted> {
     ways
 }
 
-/// Begins to connect to an address of this host, by one of the ways that lead there.
+/// Starts to connect to an address of this host, by one of the uplinks.
 pub(crate) fn begin(
     way: &Way<'_>,
     host: &str,
@@ -386,7 +386,7 @@ pub(crate) fn begin(
     };
     let socket = tuning.socket(&to)?;
     socket.set_nonblocking(true)?;
-    // Multipath TCP has no urgent data, and no option for it.
+    // Multipath TCP has neither urgent data nor this option.
     let _ = socket.set_out_of_band_inline(true);
     if relay.fastopen && way.has_data {
         sys::connect_with_data(&socket);
@@ -406,14 +406,15 @@ pub(crate) fn begin(
     Ok((socket, on_its_way))
 }
 
-/// A socket that connects to a port from which the system lets connections come can meet itself.
+/// Reports a TCP self-connect: a socket that connects to a local port in the ephemeral range can
+/// get that port as its own.
 fn is_itself(socket: &Socket) -> bool {
     let ends = (socket.local_addr(), socket.peer_addr());
     matches!(ends, (Ok(here), Ok(there)) if here.as_socket() == there.as_socket())
 }
 
-/// Both ends of a connection have one address where they are one machine, unless a rule of the
-/// machine says otherwise.
+/// Reports if both ends of a connection have the same IP address, which means this machine unless a
+/// firewall rule rewrites addresses.
 fn is_this_machine(socket: &Socket) -> bool {
     let ends = (socket.local_addr(), socket.peer_addr());
     let (Ok(here), Ok(there)) = ends else {

@@ -1,4 +1,4 @@
-//! What a client says before its bytes, and how it is answered.
+//! Protocols that a client speaks before its payload, and the replies to it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,18 +17,18 @@ use crate::pump::{Leg, Received};
 use crate::server::Running;
 use crate::settings::{Asks, ClientProtocols, RedirectKind};
 
-/// What is read at once; more than it has room for is left to the kernel.
+/// Maximum bytes read at once; the rest stays in the kernel.
 const PIECE: usize = 4096;
 
-/// A client that says something before its bytes.
+/// State of a client before its payload.
 #[derive(Debug)]
 pub(crate) struct Entering {
     at: At,
-    /// What has come and is not understood yet.
+    /// Received bytes that are not parsed yet.
     input: Vec<u8>,
-    /// Until then it has to be whole.
+    /// Time limit for everything before the payload.
     pub(crate) deadline: Instant,
-    /// Where the client comes from, as its PROXY header has it.
+    /// Addresses from the client's PROXY header.
     pub(crate) ends: Option<Ends>,
 }
 
@@ -40,34 +40,34 @@ enum At {
     Hello,
     Greeting,
     Request,
-    /// It was on its way elsewhere.
+    /// The connection was diverted here, and has a destination of its own.
     Diverted,
     Inside,
 }
 
-/// How far a client is.
+/// Progress of a client.
 #[derive(Debug)]
 pub(crate) enum Entered {
-    /// More has to come.
+    /// More bytes are needed.
     Waiting,
-    /// It is in.
+    /// The payload begins.
     Inside {
-        /// Where it goes; where the relay says, if it has not said.
+        /// Target named by the client; `None` uses the relay's targets.
         goals: Option<VecDeque<Goal>>,
-        /// Only to other machines.
+        /// Addresses of this machine are refused.
         elsewhere: bool,
-        /// What came behind.
+        /// Payload that was received with the request.
         rest: Vec<u8>,
     },
-    /// It is a leg of a pair.
+    /// The connection is a stripe of a pair.
     Leg {
         token: [u8; TOKEN],
-        /// Of one that is there already.
+        /// The stripe joins an existing pair.
         joins: bool,
-        /// What came behind.
+        /// Frames that were received already.
         begun: Parser,
     },
-    /// It is not let in, and was told so if it asked.
+    /// The client is refused; if it made a request, a reply was sent.
     Refused(String),
 }
 
@@ -85,7 +85,7 @@ impl Entering {
         entering
     }
 
-    /// Goes as far as it can.
+    /// Proceeds as far as possible.
     pub(crate) fn turn(
         &mut self,
         near: &mut Leg,
@@ -216,7 +216,7 @@ impl Entering {
     }
 }
 
-/// To where a client wants, if it may.
+/// Returns the target that a client has named, if a rule permits it.
 fn permitted(running: &Running, target: Target, rest: Vec<u8>) -> Step {
     let verdict = verdict(&running.relay.permits, &target);
     if verdict == Verdict::No {
@@ -229,7 +229,7 @@ fn permitted(running: &Running, target: Target, rest: Vec<u8>) -> Step {
     })
 }
 
-/// To where a client was on its way that a rule has led here.
+/// Returns the original destination of a diverted connection, if a rule permits it.
 fn diverted(near: &Leg, running: &Running) -> Step {
     let to = match (running.relay.speaks.diverted, near.tcp()) {
         (Some(RedirectKind::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
@@ -281,7 +281,8 @@ fn after_tls(speaks: &ClientProtocols) -> At {
     }
 }
 
-/// A client that has said so little has room for so little.
+/// Sends a reply at once. The send buffer of a client that has sent only a request is empty; if it
+/// does not take the reply, that is an error.
 pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
     match near.send(reply, false)? == reply.len() {
         true => Ok(()),
@@ -289,7 +290,7 @@ pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
     }
 }
 
-/// What a client that has asked is told when it is connected.
+/// Returns the reply to a client's request when the target is connected.
 pub(crate) fn connected(asks: Option<Asks>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
@@ -298,7 +299,7 @@ pub(crate) fn connected(asks: Option<Asks>) -> Vec<u8> {
     }
 }
 
-/// What it is told when nobody answers.
+/// Returns the reply to a client's request when the target cannot be reached.
 pub(crate) fn unreachable(asks: Option<Asks>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
@@ -307,7 +308,7 @@ pub(crate) fn unreachable(asks: Option<Asks>) -> Vec<u8> {
     }
 }
 
-/// What it is told when it may not go there.
+/// Returns the reply to a client's request when no rule permits the target.
 pub(crate) fn not_allowed(asks: Option<Asks>) -> Vec<u8> {
     match asks {
         None => Vec::new(),

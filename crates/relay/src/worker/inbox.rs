@@ -1,4 +1,4 @@
-//! What other threads tell a worker.
+//! Inbox of a worker: messages from other threads.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,18 +16,18 @@ use crate::server::Running;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::status::{ConnectionStatus, Moved};
 
-/// What a worker is told.
+/// Message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Somebody has come.
+    /// New connection.
     Arrived(Box<Accepted>),
-    /// A name was looked up.
+    /// Result of a DNS lookup.
     Resolved {
         slot: usize,
         serial: u64,
         answer: Answer,
     },
-    /// One more leg of a pair has come, and this on it.
+    /// Further stripe of a pair, with what was received on it.
     Joined {
         slot: usize,
         serial: u64,
@@ -35,35 +35,35 @@ pub(crate) enum Message {
         begun: Parser,
         guest: Option<ConnectionPermit>,
     },
-    /// End when the last connection has.
+    /// Exit after the last connection has ended.
     Drain,
-    /// Reset those who are still there.
+    /// Reset all remaining connections.
     CutOff,
-    /// Somebody wants to know how connections are.
+    /// Request for the state of connections.
     Asked(Question),
 }
 
-/// What is asked about connections; an answer that nobody waits for any more is dropped.
+/// Request for the state of connections; an answer that is no longer wanted is dropped.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// What each has moved.
+    /// Byte counters of all connections.
     Moved(Sender<Vec<Moved>>),
-    /// All about these.
+    /// Full status of these connections.
     About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
 
-/// Somebody who has come.
+/// Accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) relay: Arc<Running>,
     pub(crate) client: Client,
-    /// Two for standard streams.
+    /// Input descriptor; the output is separate for standard streams only.
     pub(crate) input: OwnedFd,
     pub(crate) output: Option<OwnedFd>,
     pub(crate) guest: ConnectionPermit,
 }
 
-/// Where it is put.
+/// Inbox of a worker.
 pub(crate) struct Inbox {
     messages: Mutex<Vec<Message>>,
     waker: Waker,
@@ -83,19 +83,19 @@ impl Inbox {
         }
     }
 
-    /// Puts it there, and wakes the worker unless somebody did already.
+    /// Queues a message, and wakes the worker if the inbox was empty.
     pub(crate) fn put(&self, message: Message) {
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         messages.push(message);
         let first = messages.len() == 1;
         drop(messages);
         if first {
-            // A worker that is gone needs no waking.
+            // A worker that has ended needs no wake-up.
             let _ = self.waker.wake();
         }
     }
 
-    /// All that is there.
+    /// Takes all messages.
     pub(crate) fn take(&self) -> Vec<Message> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }

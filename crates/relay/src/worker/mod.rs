@@ -1,4 +1,4 @@
-//! A thread with a loop that moves the bytes of its connections.
+//! Worker thread with an event loop that moves the bytes of its connections.
 
 pub(crate) mod connection;
 pub(crate) mod dial;
@@ -25,19 +25,19 @@ use inbox::{Accepted, Inbox, Message, Question};
 use resolve::Resolver;
 use timers::Timers;
 
-/// Of the waker: no connection has it.
+/// Token of the waker, which no connection has.
 const WAKE: Token = Token(usize::MAX);
 
-/// The number of the next connection, of all workers.
+/// Serial number of the next connection, across all workers.
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// A thread with a loop.
+/// Worker thread with an event loop.
 struct Worker {
     poll: Poll,
     inbox: Arc<Inbox>,
     resolver: Resolver,
     connections: Slab<Box<Connection>>,
-    /// Those that have more to do than one turn.
+    /// Run queue: connections that have more to do than one turn.
     queue: VecDeque<usize>,
     timers: Timers,
     means: WorkerResources,
@@ -47,7 +47,7 @@ struct Worker {
 /// Starts a worker.
 ///
 /// # Errors
-/// The system has no thread or no descriptors for it.
+/// Returns an error if the system has no thread or no file descriptors left.
 pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<()>)> {
     const { assert!(ATTEMPTS + 4 <= TOKENS) };
     let poll = Poll::new()?;
@@ -100,7 +100,8 @@ impl Worker {
                     self.enqueue(slot);
                 }
             }
-            // Whoever comes only now gets no event of somebody who had the same place.
+            // New connections are added only after the events, so that none gets an event of an
+            // earlier connection in the same slot.
             self.read_inbox();
             while let Some(slot) = self.timers.due(self.means.now) {
                 if let Some(connection) = self.connections.get_mut(slot) {
@@ -142,7 +143,7 @@ impl Worker {
                     begun,
                     guest,
                 } => self.tell(slot, serial, |connection, around| {
-                    // One that cannot be used is reset, and another comes.
+                    // A stripe that cannot be used is reset; the peer relay opens another.
                     let _ = connection.add_leg(*leg, begun, guest, around);
                 }),
                 Message::Drain => self.draining = true,
@@ -158,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Tells a connection something, if it is still the one that was meant.
+    /// Passes something to a connection, if the slot still has the one with this serial number.
     fn tell(
         &mut self,
         slot: usize,
@@ -181,7 +182,7 @@ impl Worker {
 
     fn answer(&self, question: Question) {
         let all = self.connections.iter().map(|(_, connection)| connection);
-        // Whoever has asked may not wait any more.
+        // A send error means that the requester no longer waits.
         match question {
             Question::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
             Question::About(which, to) => {
@@ -238,7 +239,7 @@ impl Worker {
         }
     }
 
-    /// A leg that was not prepared for its end is reset as it is dropped.
+    /// Ends a connection. A leg that was not closed in order is reset when it is dropped.
     fn end(&mut self, slot: usize, wake: Option<Instant>, end: End) {
         self.timers.set(slot, wake, None);
         let mut connection = self.connections.remove(slot);

@@ -1,5 +1,5 @@
-//! Names to addresses, on threads of their own: getaddrinfo(3) blocks, and a name server that is
-//! slow must not hold up anybody but those who ask for it.
+//! DNS resolver on threads of its own: getaddrinfo(3) blocks, and a slow name server must delay
+//! only the connections that need its answer.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs as _};
@@ -9,44 +9,43 @@ use std::time::{Duration, Instant};
 
 use super::inbox::{Inbox, Message};
 
-/// So many names are asked for at once.
+/// Maximum number of simultaneous lookups.
 const THREADS: usize = 16;
-/// So long an answer stands in for one that does not come.
+/// Age up to which an earlier answer is used if a lookup fails.
 const STALE: Duration = Duration::from_secs(3600);
-/// So many answers are kept.
+/// Maximum number of remembered answers.
 const KEPT: usize = 1024;
 
-/// What a name stands for, or why it does not.
+/// Addresses of a name, or the reason of a failure.
 pub(crate) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// Who waits for an answer.
+/// Connection that waits for an answer.
 #[derive(Debug)]
 pub(crate) struct Asker {
     pub(crate) inbox: Arc<Inbox>,
-    /// Of the connection, in the worker's list.
+    /// Slot of the connection in the worker's list.
     pub(crate) slot: usize,
-    /// Which connection that was.
+    /// Serial number of the connection.
     pub(crate) serial: u64,
 }
 
-/// Asks for names.
+/// DNS resolver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those who wait, by name; whoever asks for a name that is being asked for already gets the
-    /// same answer.
+    /// Waiting connections by name; several that ask for one name share a lookup.
     waiting: BTreeMap<String, Vec<Asker>>,
     /// Names that no thread has taken yet.
     queue: Vec<String>,
     threads: usize,
-    /// The last good answers.
+    /// Last successful answers.
     known: BTreeMap<String, (Instant, Arc<[IpAddr]>)>,
 }
 
 impl Resolver {
-    /// Has the answer told to whoever asks.
+    /// Starts a lookup; the answer goes to the asker's inbox.
     pub(crate) fn ask(&self, name: &str, asker: Asker) {
         let mut state = self.lock();
         let waiting = state.waiting.entry(name.to_owned()).or_default();
@@ -73,7 +72,7 @@ impl Resolver {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until nothing is asked.
+    /// Runs lookups until none are queued.
     fn work(&self) {
         loop {
             let name = {
@@ -93,7 +92,7 @@ impl Resolver {
 }
 
 impl State {
-    /// Remembers a good answer, and remembers one where there is none now.
+    /// Stores a successful answer; replaces a failure by a stored answer that is not too old.
     fn keep(&mut self, name: &str, found: Answer) -> Answer {
         let now = Instant::now();
         match found {
@@ -145,7 +144,8 @@ fn look_up(name: &str) -> Answer {
     }
 }
 
-/// The families in turn, beginning with the one that the system prefers (RFC 8305 section 4).
+/// Interleaves the address families, beginning with the one that the system prefers (RFC 8305
+/// section 4).
 fn alternate(ips: Vec<IpAddr>) -> Vec<IpAddr> {
     let first_is_v6 = ips.first().is_some_and(IpAddr::is_ipv6);
     let (one, other): (Vec<_>, Vec<_>) =

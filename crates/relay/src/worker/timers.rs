@@ -1,14 +1,14 @@
-//! When connections want to be looked at.
+//! Timers of a worker's connections.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// When connections want to be looked at, each at one time at most.
+/// Timers of connections, at most one for each.
 #[derive(Debug, Default)]
 pub(crate) struct Timers(BTreeSet<(Instant, usize)>);
 
 impl Timers {
-    /// Has the connection in `slot` looked at then rather than at `old`.
+    /// Moves the timer of the connection in `slot` from `old` to `new`.
     pub(crate) fn set(&mut self, slot: usize, old: Option<Instant>, new: Option<Instant>) {
         if let Some(old) = old {
             self.0.remove(&(old, slot));
@@ -18,12 +18,12 @@ impl Timers {
         }
     }
 
-    /// When the first is due.
+    /// Returns the time of the first timer.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// One that is due.
+    /// Removes a timer that is due, and returns its slot.
     pub(crate) fn due(&mut self, now: Instant) -> Option<usize> {
         let first = *self.0.first()?;
         if first.0 > now {

@@ -1,5 +1,5 @@
-//! One connection through the proxy: two ways, each with a thread that takes in and one that
-//! delivers when it is due.
+//! One connection through the proxy: for each direction, one thread reads and another delivers when
+//! the delay has passed.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{Fate, Shared, Way, locked};
 
-/// One that waits for its way to the server.
+/// Accepted connection that is on its way to the server.
 struct Accepted {
     client: TcpStream,
     at: Instant,
@@ -18,8 +18,8 @@ struct Accepted {
 }
 
 pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
-    // No connection overtakes another: a server that lets one in at a time (MaxStartups) would turn
-    // away the one that came first, which no path does.
+    // Connections arrive in their order: a server that admits one at a time (MaxStartups) would
+    // otherwise reject the one that came first, which does not happen on a real path.
     let (arrives, arriving) = mpsc::channel();
     std::thread::spawn({
         let shared = Arc::clone(shared);
@@ -40,7 +40,7 @@ pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Sh
     }
 }
 
-/// Each is half a round trip on its way.
+/// Connects to the server in order, half a round trip after each accept.
 fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, shared: &Arc<Shared>) {
     while let Ok(Accepted { client, at, fate }) = arriving.recv() {
         std::thread::sleep((at + shared.rtt / 2).saturating_duration_since(Instant::now()));
@@ -53,11 +53,11 @@ fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, sha
     }
 }
 
-/// One connection, until both ways have ended or one is cut.
+/// Carries one connection until both directions have ended or it is reset.
 fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<Shared>) {
     for socket in [&client, &server] {
         let _ = socket.set_nodelay(true);
-        // So that a write to an end that does not read notices a reset of the other.
+        // A write to an end that does not read has to notice that the other end was reset.
         let _ = socket.set_write_timeout(Some(Duration::from_millis(50)));
     }
     let connection = Arc::new(Connection {
@@ -97,7 +97,7 @@ pub(super) struct Connection {
     dead: AtomicBool,
     stalled: AtomicBool,
     fate: Option<Fate>,
-    /// Up and down.
+    /// Bytes carried up and down.
     carried: [AtomicU64; 2],
 }
 
@@ -109,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// Both ends see a reset, not an end of file: with a linger time of zero the last close()
-    /// sends RST. Ending the read sides and the queues makes all four threads let go.
+    /// Resets both ends instead of closing them: with a linger time of zero, the last close() sends
+    /// RST. Shutting down the read sides and the queues ends all four threads.
     pub(super) fn reset(&self) {
         self.dead.store(true, Ordering::SeqCst);
         for socket in [&self.client, &self.server] {
@@ -121,7 +121,7 @@ impl Connection {
         self.down.stop();
     }
 
-    /// Bytes were delivered this way: what it is fated to may be due.
+    /// Counts delivered bytes, and applies the fate of the connection if it is due.
     fn delivered(&self, way: Way, bytes: usize) {
         let carried = &self.carried[way as usize];
         let sum = carried.fetch_add(bytes as u64, Ordering::SeqCst) + bytes as u64;
@@ -139,7 +139,7 @@ impl Connection {
     }
 }
 
-/// What is under way.
+/// Pieces under way in one direction.
 #[derive(Debug, Default)]
 struct Queue {
     inner: Mutex<Inner>,
@@ -160,14 +160,15 @@ enum Piece {
     Reset,
 }
 
-/// What one way may hold: the product of delay and bandwidth of the longest, fastest path a test
-/// emulates. Beyond it the sender is held back, as a full path would.
+/// Maximum bytes under way in one direction: the product of delay and bandwidth of the longest,
+/// fastest path that a test emulates. Beyond it the sender is blocked, as by a full path.
 const CAPACITY: usize = 64 << 20;
 
-/// Ethernet's TCP payload: what is shorter is a small segment to Nagle's algorithm.
+/// TCP payload of an Ethernet packet; anything shorter is a small segment to Nagle's algorithm.
 const SEGMENT: usize = 1448;
 
-/// By then sshd has sent banner and KEXINIT and has had an answer to both.
+/// Bytes after which Nagle's algorithm no longer applies: sshd has sent its banner and KEXINIT, and
+/// both were acknowledged.
 const NAGLE_BYTES: usize = 1300;
 
 fn take_in(way: Way, connection: &Connection, shared: &Shared) {
@@ -217,7 +218,7 @@ fn deliver(way: Way, connection: &Connection, shared: &Shared) {
         }
         match piece {
             Piece::Data(mut bytes) => {
-                // What is behind a cut must not arrive: what answers it could overtake the reset.
+                // Bytes behind a cut must not arrive: the answer to them could overtake the reset.
                 let cut = shared.cut_in(way, bytes.len());
                 bytes.truncate(cut.unwrap_or(bytes.len()));
                 let written = write(to, &bytes, connection);
@@ -229,7 +230,8 @@ fn deliver(way: Way, connection: &Connection, shared: &Shared) {
                 }
                 connection.delivered(way, bytes.len());
             }
-            // What a reset ends on the other side is no end of file.
+            // An end that follows from a reset of the other side is not passed on as an end of
+            // file.
             Piece::End if connection.dead() => return,
             Piece::End => {
                 let _ = to.shutdown(Shutdown::Write);
@@ -254,7 +256,7 @@ fn write(mut to: &TcpStream, mut bytes: &[u8], connection: &Connection) -> bool 
 }
 
 impl Queue {
-    /// False once nobody takes from it any more.
+    /// Queues a piece; false if the queue was stopped.
     fn push(&self, due: Instant, piece: Piece) -> bool {
         let mut inner = locked(&self.inner);
         while inner.bytes > CAPACITY && !inner.stopped {
@@ -271,7 +273,7 @@ impl Queue {
         !inner.stopped
     }
 
-    /// Waits until the next piece is due; None once the queue was stopped.
+    /// Waits until the next piece is due; `None` if the queue was stopped.
     fn pop(&self, dark_until: &Mutex<Instant>) -> Option<Piece> {
         let mut inner = locked(&self.inner);
         loop {

@@ -1,15 +1,16 @@
-//! A TCP proxy on loopback that makes the way long: every byte arrives half a round trip after it
+//! TCP proxy on loopback that emulates a long path: every byte arrives half a round trip after it
 //! was sent, at no more than the path's rate.
 //!
-//! What it models: propagation each way, the rate of the path, a connection that is reset, and a
-//! path that carries nothing for a while. With [`Builder::server_nagle`] also the one effect of
-//! Nagle's algorithm that OpenSSH's start has: sshd sends its banner and then its KEXINIT before it
-//! sets TCP_NODELAY, so the KEXINIT waits for the acknowledgement of the banner.
+//! The proxy models propagation each way, the rate of the path, a connection that is reset, and a
+//! path that carries nothing for a while. With [`Builder::server_nagle`] it also models the one
+//! effect of Nagle's algorithm on the start of an OpenSSH connection: sshd sends its banner and
+//! then its KEXINIT before it sets TCP_NODELAY, so that the KEXINIT waits for the acknowledgement
+//! of the banner.
 //!
-//! What it cannot model: the handshake of TCP itself, since the kernel answers connect() at once.
-//! The proxy connects to the server half a round trip after it accepted, as the server's accept()
-//! would see it; the round trip that connect() takes on a real path has to be added to what is
-//! measured: [`DelayProxy::with_connect`].
+//! The proxy cannot model the TCP handshake, since the kernel answers connect() at once. It
+//! connects to the server half a round trip after it accepted, as the server's accept() would see
+//! it; the round trip that connect() takes on a real path has to be added to the measured time with
+//! [`DelayProxy::with_connect`].
 
 mod connection;
 
@@ -22,7 +23,7 @@ use connection::{Connection, accept};
 
 use crate::port;
 
-/// One way through the proxy.
+/// Direction through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server.
@@ -31,18 +32,19 @@ pub enum Way {
     Down,
 }
 
-/// What becomes of a connection.
+/// Failure of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is accepted and closed at once.
+    /// The connection is accepted and closed at once.
     Refused,
-    /// It is reset once so many bytes went this way.
+    /// The connection is reset after this many bytes in this direction.
     Reset(Way, u64),
-    /// Nothing passes any more, either way, once so many bytes went this way; nobody is told.
+    /// Nothing passes any more in either direction after this many bytes in this direction; neither
+    /// end is notified.
     Stalls(Way, u64),
 }
 
-/// A proxy about to start.
+/// Settings of a proxy.
 #[derive(Debug, Clone)]
 pub struct Builder {
     server: SocketAddr,
@@ -55,32 +57,32 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The round trip; half of it each way.
+    /// Sets the round-trip time; half of it is added each way.
     pub fn rtt(mut self, rtt: Duration) -> Self {
         self.rtt = rtt;
         self
     }
 
-    /// Bytes per second, each way and for each connection.
+    /// Sets the rate in bytes per second, each way and for each connection.
     pub fn rate(mut self, bytes_per_second: u64) -> Self {
         self.rate = Some(bytes_per_second);
         self
     }
 
-    /// Resets the first connection once so many bytes went this way, and none behind them. Later
-    /// connections pass.
+    /// Resets the first connection after this many bytes in this direction; none behind them
+    /// arrive. Later connections pass.
     pub fn cut_after(mut self, way: Way, bytes: u64) -> Self {
         self.cut = Some((way, bytes));
         self
     }
 
-    /// What becomes of the `nth` connection, counted from 1.
+    /// Sets the failure of the `nth` connection, counted from 1.
     pub fn fate(mut self, nth: u64, fate: Fate) -> Self {
         self.fates.push((nth, fate));
         self
     }
 
-    /// What becomes of each `nth` connection: of 3, 6, 9 and so on for 3.
+    /// Sets the failure of each `nth` connection: of 3, 6, 9 and so on for 3.
     pub fn fate_of_each(mut self, nth: u64, fate: Fate) -> Self {
         self.every = Some((nth.max(1), fate));
         self
@@ -95,7 +97,7 @@ impl Builder {
     /// Starts to listen.
     ///
     /// # Panics
-    /// If loopback gives no port.
+    /// Panics if no loopback port is available.
     pub fn start(self) -> DelayProxy {
         let listener = TcpListener::bind(port::loopback(0)).expect("a loopback port");
         let addr = listener
@@ -123,7 +125,7 @@ impl Builder {
     }
 }
 
-/// A proxy that runs until it is dropped.
+/// Proxy that runs until it is dropped.
 #[derive(Debug)]
 pub struct DelayProxy {
     addr: SocketAddr,
@@ -148,7 +150,7 @@ struct Shared {
 }
 
 impl DelayProxy {
-    /// A proxy to `server`, without delay or limit until told.
+    /// Creates the settings of a proxy to `server`, without delay or limit.
     pub fn to(server: SocketAddr) -> Builder {
         Builder {
             server,
@@ -161,45 +163,45 @@ impl DelayProxy {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address at which the proxy listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns the port of the proxy on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.addr.port()
     }
 
-    /// A measured time with what the connect() of `connections` connections one after the other
-    /// would have added on a real path.
+    /// Adds to a measured time the connect() times of `connections` consecutive connections on a
+    /// real path.
     pub fn with_connect(&self, measured: Duration, connections: u32) -> Duration {
         measured + self.shared.rtt * connections
     }
 
-    /// Bytes it has delivered this way.
+    /// Returns the bytes delivered in this direction.
     pub fn carried(&self, way: Way) -> u64 {
         self.shared.counter(way).load(Ordering::Relaxed)
     }
 
-    /// Connections it has accepted.
+    /// Returns the number of connections accepted.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// When it accepted its first connection.
+    /// Returns the time at which the first connection was accepted.
     pub fn first_accept(&self) -> Option<Instant> {
         *locked(&self.shared.first_accept)
     }
 
-    /// Resets every connection that is open now; later ones pass.
+    /// Resets all open connections; later ones pass.
     pub fn cut_now(&self) {
         for connection in locked(&self.shared.open).drain(..) {
             connection.reset();
         }
     }
 
-    /// Delivers nothing for so long; what was sent meanwhile arrives afterwards.
+    /// Delivers nothing for this time; data sent meanwhile arrives afterwards.
     pub fn blackout(&self, duration: Duration) {
         *locked(&self.shared.dark_until) = Instant::now() + duration;
     }
@@ -209,7 +211,7 @@ impl Drop for DelayProxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
         self.cut_now();
-        // Wakes the accepting thread, which then sees that it is over.
+        // Wakes the accepting thread, which then sees that the proxy was dropped.
         let _ = TcpStream::connect(self.addr);
     }
 }
@@ -232,7 +234,8 @@ impl Shared {
         self.counter(way).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How many of these bytes, which are about to be delivered, come before the cut, if it is in them.
+    /// Returns how many of these bytes, which are about to be delivered, come before the cut;
+    /// `None` if the cut is not among them.
     fn cut_in(&self, way: Way, bytes: usize) -> Option<usize> {
         let mut cut = locked(&self.cut);
         let (_, left) = cut.as_mut().filter(|(at, _)| *at == way)?;

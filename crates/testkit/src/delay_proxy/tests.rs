@@ -3,7 +3,7 @@ use std::net::Shutdown;
 
 use super::*;
 
-/// A server that gives back what it gets, for one connection.
+/// Starts an echo server for one connection.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind(port::loopback(0)).expect("a port");
     let addr = listener.local_addr().expect("an address");
@@ -19,7 +19,7 @@ fn echo() -> SocketAddr {
     addr
 }
 
-/// Never less than it should be; a busy machine makes it more at times, but not each time.
+/// A round trip never takes less than the delay. A busy machine may add to it, but not every time.
 #[test]
 fn every_round_trip_takes_its_time() {
     let rtt = Duration::from_millis(40);
@@ -52,7 +52,7 @@ fn the_rate_is_kept_both_ways_at_once() {
     );
 }
 
-/// Seconds that 0.4 MB take at 2 MB/s each way.
+/// Measures the seconds that 0.4 MB take at 2 MB/s each way.
 fn there_and_back() -> f64 {
     let proxy = DelayProxy::to(echo()).rate(2_000_000).start();
     let mut socket = TcpStream::connect(proxy.addr()).expect("connects");
@@ -81,8 +81,8 @@ fn a_cut_is_a_reset_for_both_ends() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
-/// A server that was slow to be told of the reset answered what came behind the cut, and the login that
-/// was to fail went on.
+/// Bytes behind a cut do not arrive. A server that learned of the reset late answered them, and the
+/// login that was to fail succeeded.
 #[test]
 fn what_is_behind_a_cut_does_not_arrive() {
     let listener = TcpListener::bind(port::loopback(0)).expect("a port");
@@ -111,8 +111,8 @@ fn nothing_passes_in_a_blackout() {
     assert!(begun.elapsed() >= Duration::from_millis(150));
 }
 
-/// A login behind a proxy was turned away by a server that lets in one at a time, since a later
-/// connection had reached it first.
+/// Connections arrive in order. A server that admits one at a time had rejected a login, because a
+/// later connection had reached it first.
 #[test]
 fn connections_arrive_in_the_order_in_which_they_were_made() {
     const COUNT: u8 = 64;

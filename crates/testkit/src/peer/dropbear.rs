@@ -1,4 +1,4 @@
-//! Dropbear, with OpenSSH's sftp-server behind it.
+//! Dropbear with OpenSSH's sftp-server.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,8 +25,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
         return None;
     }
     if !missing::can_unshare_mounts() {
-        // It reads ~/.ssh/authorized_keys of the account and nothing else; only a mount namespace
-        // gives it another home without touching the person's own.
+        // Dropbear reads ~/.ssh/authorized_keys of the account and nothing else. Only a mount
+        // namespace gives the account another home without touching the real one.
         missing::not_here("dropbear reads only the account's own authorized_keys; needs root");
         return None;
     }
@@ -42,8 +42,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
             .arg(folder)
             .arg(&dropbear)
             .args(["-F", "-E", "-m", "-s", "-j", "-k"])
-            // It removes it when it is told to end: /dev/null was gone after `make test` as root
-            // had been stopped.
+            // Dropbear removes its pid file when it ends: with /dev/null as the pid file, `make
+            // test` as root lost /dev/null when it was interrupted.
             .arg("-P")
             .arg(folder.join("dropbear.pid"))
             .arg("-p")
@@ -66,7 +66,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     panic!("dropbear found no port");
 }
 
-/// An account file in which the user's home is the server's, with its authorized_keys.
+/// Writes an account file in which the user's home is the server's folder, with its
+/// authorized_keys.
 fn lend_home(folder: &Path, user: &str) {
     let home = folder.join("home");
     let ssh = home.join(".ssh");
@@ -93,8 +94,8 @@ fn lend_home(folder: &Path, user: &str) {
     std::fs::write(folder.join("passwd"), text).expect("a file of our own");
 }
 
-/// The key in dropbear's own format. Its converter reads PEM for all but ed25519, and OpenSSH's
-/// format for that.
+/// Converts a key to dropbear's format. The converter reads PEM for all types but Ed25519, and
+/// OpenSSH's format for that one.
 fn converted(key: &KeyPair, convert: &Path) -> std::path::PathBuf {
     let source = key.private.with_extension("pem");
     std::fs::copy(&key.private, &source).expect("a file of our own");

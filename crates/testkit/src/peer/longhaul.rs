@@ -1,4 +1,4 @@
-//! `longhaul serve --listen`.
+//! Test server `longhaul serve --listen`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     let program = builder.program.as_ref();
     let mut command = Command::new(program.expect("PeerBuilder::longhaul names it"));
     let authorized = folder.join("authorized_keys");
-    // A umask of 002 would keep everybody out.
+    // With a umask of 002 the file would be group-writable, and the server would refuse it.
     let owners = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(&authorized, owners).expect("a file of our own");
     command.args(["serve", "--listen", "127.0.0.1:0", "-v"]);

@@ -1,4 +1,4 @@
-//! Real SSH servers on loopback, one builder for all of them.
+//! Real SSH servers on loopback, with one builder for all of them.
 
 mod dropbear;
 mod longhaul;
@@ -17,15 +17,15 @@ use crate::daemon::Daemon;
 use crate::keys::{KeyKind, KeyPair};
 use crate::{missing, port};
 
-/// Which implementation serves.
+/// Implementation of a test server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerKind {
     /// The system's sshd.
     OpenSsh,
-    /// An sshd built from its newest source, where `LONGHAUL_PEERS` names a folder that has it as
-    /// `openssh/sbin/sshd`.
+    /// sshd built from OpenSSH's newest source: `openssh/sbin/sshd` in the folder that
+    /// `LONGHAUL_PEERS` names.
     NewestOpenSsh,
-    /// HPN-SSH's server, where that folder has it as `hpn-ssh/sbin/hpnsshd`.
+    /// HPN-SSH's server: `hpn-ssh/sbin/hpnsshd` in the folder that `LONGHAUL_PEERS` names.
     Hpn,
     /// Dropbear with OpenSSH's sftp-server.
     Dropbear,
@@ -37,12 +37,12 @@ pub enum PeerKind {
     Go,
     /// The C library libssh with OpenSSH's sftp-server.
     Libssh,
-    /// Our own.
+    /// The longhaul under test.
     Longhaul,
 }
 
 impl PeerKind {
-    /// Its name in messages.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenSsh => "openssh",
@@ -58,7 +58,7 @@ impl PeerKind {
     }
 }
 
-/// How the server lets users in.
+/// Authentication that the server requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
     /// The client's key.
@@ -72,7 +72,7 @@ pub enum Auth {
 }
 
 impl Auth {
-    /// As the scripted servers' `--auth` names it.
+    /// Returns the name in the `--auth` flag of the scripted servers.
     fn name(self) -> &'static str {
         match self {
             Self::PublicKey => "publickey",
@@ -83,10 +83,10 @@ impl Auth {
     }
 }
 
-/// The throwaway password of every server that asks for one.
+/// Password of every test server that asks for one.
 pub const PASSWORD: &str = "correct horse battery staple";
 
-/// A server about to start.
+/// Settings of a test server.
 #[derive(Debug)]
 pub struct PeerBuilder {
     kind: PeerKind,
@@ -106,8 +106,8 @@ pub struct PeerBuilder {
 }
 
 impl PeerBuilder {
-    /// A server of this kind with an ed25519 and an ecdsa host key, which lets in whoever is
-    /// authorized.
+    /// Creates the settings of a server with an Ed25519 and an ECDSA host key, which accepts
+    /// authorized keys.
     pub fn new(kind: PeerKind) -> Self {
         Self {
             kind,
@@ -127,7 +127,7 @@ impl PeerBuilder {
         }
     }
 
-    /// `longhaul serve --listen` of this program, with further flags.
+    /// Creates the settings of `longhaul serve --listen` of this program, with additional flags.
     pub fn longhaul<F: Into<OsString>>(
         program: PathBuf,
         flags: impl IntoIterator<Item = F>,
@@ -139,18 +139,19 @@ impl PeerBuilder {
         }
     }
 
-    /// OpenSSH's sshd.
+    /// Creates the settings of OpenSSH's sshd.
     pub fn openssh() -> Self {
         Self::new(PeerKind::OpenSsh)
     }
 
-    /// The host keys, the preferred first.
+    /// Sets the host keys, the preferred one first.
     pub fn host_keys(mut self, kinds: &[KeyKind]) -> Self {
         self.host_keys = kinds.to_vec();
         self
     }
 
-    /// A line of sshd_config; OpenSSH only. These come first, so they win over the testkit's own.
+    /// Adds a line to sshd_config; OpenSSH only. These lines come first, so that they win over the
+    /// testkit's own.
     pub fn option(mut self, name: &str, value: impl Into<String>) -> Self {
         assert!(
             matches!(
@@ -164,49 +165,50 @@ impl PeerBuilder {
         self
     }
 
-    /// How users are let in.
+    /// Sets the authentication that the server requires.
     pub fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
         self
     }
 
-    /// Lets the client's key in.
+    /// Authorizes the client's key.
     pub fn authorize(self, client: &ClientDir) -> Self {
         let line = client.key().public_line();
         self.authorize_line(line)
     }
 
-    /// A line of authorized_keys.
+    /// Adds a line to authorized_keys.
     pub fn authorize_line(mut self, line: impl Into<String>) -> Self {
         self.authorized.push(line.into());
         self
     }
 
-    /// The only ciphers it offers.
+    /// Sets the ciphers that the server offers.
     pub fn ciphers(mut self, names: &[&str]) -> Self {
         self.ciphers = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    /// The only key exchanges it offers.
+    /// Sets the key exchange methods that the server offers.
     pub fn kex(mut self, names: &[&str]) -> Self {
         self.kex = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    /// The only MACs it offers.
+    /// Sets the MACs that the server offers.
     pub fn macs(mut self, names: &[&str]) -> Self {
         self.macs = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    /// The server starts a new key exchange after so many bytes, where it can be told to.
+    /// Makes the server start a key exchange after this many bytes, if the implementation has such
+    /// a setting.
     pub fn rekey_after(mut self, bytes: u64) -> Self {
         self.rekey_bytes = Some(bytes);
         self
     }
 
-    /// Presents certificates for its host keys for `127.0.0.1`, signed by `authority`.
+    /// Presents host certificates for `127.0.0.1`, signed by `authority`.
     pub fn host_certificates(mut self, authority: &KeyPair) -> Self {
         self.host_certificates_by = Some(authority.clone());
         self
@@ -218,16 +220,16 @@ impl PeerBuilder {
         self
     }
 
-    /// The server ends with the thread that starts it, even if that is killed; OpenSSH only.
+    /// Ends the server with the thread that starts it, even if that is killed; OpenSSH only.
     pub fn ends_with_this_thread(mut self) -> Self {
         self.with_this_thread = true;
         self
     }
 
-    /// Starts it; None, after saying what is missing, where it is not installed.
+    /// Starts the server. Returns `None`, after reporting the skip, if the server is not installed.
     ///
     /// # Panics
-    /// If it is installed and does not come up, and in CI if it is missing.
+    /// Panics if the server is installed and does not start, and in CI if it is missing.
     pub fn start(self) -> Option<Peer> {
         let folder = tempfile::Builder::new()
             .prefix(&format!("longhaul-{}-", self.kind.name()))
@@ -274,17 +276,17 @@ impl PeerBuilder {
     }
 }
 
-/// What the starting of a server gives.
+/// Result of starting a server.
 struct Started {
     daemon: Daemon,
     port: u16,
     user: String,
 }
 
-/// A server that runs until it is dropped.
+/// Server that runs until it is dropped.
 #[derive(Debug)]
 pub struct Peer {
-    // Before `folder`, so that the server ends before its files go.
+    // Declared before `folder`, so that the server ends before its files are removed.
     daemon: Daemon,
     kind: PeerKind,
     port: u16,
@@ -295,74 +297,74 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its implementation.
+    /// Returns the implementation.
     pub fn kind(&self) -> PeerKind {
         self.kind
     }
 
-    /// Its port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its address.
+    /// Returns the address.
     pub fn addr(&self) -> SocketAddr {
         port::loopback(self.port)
     }
 
-    /// The user to log in as.
+    /// Returns the user to log in as.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// Where relative remote paths start, if the server can be told so; all of them serve the
-    /// whole file system by absolute path.
+    /// Returns the folder in which relative remote paths start, if the server can be configured so.
+    /// All servers serve the whole file system by absolute paths.
     pub fn home(&self) -> &Path {
         &self.home
     }
 
-    /// A folder that goes with the server.
+    /// Returns a folder that is removed together with the server.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its host keys.
+    /// Returns the host keys.
     pub fn host_keys(&self) -> &[KeyPair] {
         &self.host_keys
     }
 
-    /// What it has logged so far.
+    /// Returns the log so far.
     pub fn log(&self) -> String {
         self.daemon.log()
     }
 
-    /// The process that listens.
+    /// Returns the id of the listening process.
     pub fn pid(&self) -> u32 {
         self.daemon.pid()
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM to the server.
     pub fn terminate(&self) {
         self.daemon.terminate();
     }
 
-    /// Its exit code, if it ends within `time`.
+    /// Waits at most `time` for the server to end, and returns its exit code.
     pub fn ends_within(&mut self, time: Duration) -> Option<i32> {
         self.daemon.ends_within(time)
     }
 
-    /// The processes that serve connections now.
+    /// Returns the processes that serve connections now.
     pub fn sessions(&self) -> Vec<u32> {
         self.daemon.serving()
     }
 
-    /// All that the server has started and that have not ended.
+    /// Returns all running descendants of the server.
     pub fn processes(&self) -> Vec<u32> {
         self.daemon.descendants()
     }
 }
 
-/// The name of the user who runs the tests.
+/// Returns the name of the user who runs the tests.
 fn this_user() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -375,7 +377,7 @@ fn this_user() -> String {
         .expect("the user who runs the tests has a name")
 }
 
-/// Says that `kind` is missing.
+/// Reports that `kind` is missing.
 fn skip(kind: PeerKind, package: &str) {
     missing::skip(
         kind.name(),

@@ -1,4 +1,4 @@
-//! The system's sshd with a configuration of its own.
+//! OpenSSH's sshd with a configuration of its own.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,14 +12,14 @@ use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::{missing, port};
 
-/// The account that exists only inside the server's mount namespace. Its uid is nobody's on any
-/// distribution we know, and lies below 65534.
+/// Account that exists only inside the server's mount namespace. No distribution that we know uses
+/// its uid, which is below 65534.
 const ACCOUNT: &str = "longhaul-test";
 const ACCOUNT_UID: u32 = 64_321;
 
 pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {
     let sshd = program(builder.kind)?;
-    // As root HPN-SSH's wants an account of its own for the time before authentication.
+    // HPN-SSH's server as root needs an account of its own for the time before authentication.
     let for_itself = builder.kind == PeerKind::Hpn && missing::is_root();
     let with_password = builder.auth == Auth::Password;
     let needs_account = with_password || for_itself;
@@ -28,13 +28,13 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
         return None;
     }
     if missing::is_root() {
-        // sshd's own privilege separation folder, which service managers make.
+        // Privilege separation folder of sshd, which service managers usually create.
         std::fs::create_dir_all("/run/sshd").expect("/run/sshd");
         std::fs::set_permissions("/run/sshd", std::fs::Permissions::from_mode(0o755))
             .expect("/run/sshd");
     }
     let config = folder.join("sshd_config");
-    // A port can be taken between the look and the bind; sshd then ends at once.
+    // The port can be taken between the check and the bind; sshd then ends at once.
     for _ in 0..5 {
         let port = port::free();
         std::fs::write(&config, configuration(builder, folder, keys, (&sshd, port)))
@@ -79,7 +79,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     panic!("sshd found no port");
 }
 
-/// The sshd to run; `None`, after saying so, where it is missing.
+/// Returns the sshd to run; `None`, after reporting the skip, if it is missing.
 fn program(kind: PeerKind) -> Option<PathBuf> {
     let installed = "Debian: openssh-server openssh-client";
     let keygen = missing::find_program("ssh-keygen");
@@ -104,7 +104,7 @@ fn program(kind: PeerKind) -> Option<PathBuf> {
     sshd.filter(|_| keygen.is_some())
 }
 
-/// The sftp-server that belongs to it.
+/// Returns the sftp-server that belongs to the sshd.
 fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
     match kind {
         PeerKind::NewestOpenSsh => missing::newest_peer("openssh/libexec/sftp-server"),
@@ -113,7 +113,7 @@ fn sftp_server(kind: PeerKind) -> Option<PathBuf> {
     }
 }
 
-/// Whether every account may run it.
+/// Reports if every account may run the program.
 fn open_to_all(program: &Path) -> bool {
     let open = |path: &Path| {
         let meta = std::fs::metadata(path);
@@ -122,10 +122,10 @@ fn open_to_all(program: &Path) -> bool {
     std::fs::canonicalize(program).is_ok_and(|real| real.ancestors().all(open))
 }
 
-/// Whether it punishes failed logins by address (PerSourcePenalties, since 9.8), which are what
-/// some tests are about.
+/// Reports if sshd penalizes addresses for failed logins (PerSourcePenalties, since 9.8), which
+/// some tests cause on purpose.
 fn punishes(sshd: &Path) -> bool {
-    // Older ones have no -V, and tell their version with the usage.
+    // Older versions have no -V; they print the version with the usage.
     let outcome = Run::new(sshd).arg("-V").run();
     let said = outcome.out() + &outcome.err();
     let version = said.split_once("OpenSSH_").map(|(_, rest)| {
@@ -136,9 +136,9 @@ fn punishes(sshd: &Path) -> bool {
     version >= Some((Some(9), Some(8)))
 }
 
-/// bash reads ~/.bashrc of whoever runs the tests when sshd begins it, unless a shell is above it
-/// (run_startup_files). What stands there may wait for a lock that a session left behind which
-/// a test has killed, a minute each time.
+/// Environment that keeps bash from reading ~/.bashrc. bash reads that file of the user who runs
+/// the tests if sshd starts it, unless a shell is above it (run_startup_files), and the file may
+/// wait for a lock that a killed session left behind, a minute each time.
 const NO_STARTUP_FILE: &str = "SHLVL=1";
 
 fn configuration(
@@ -157,7 +157,7 @@ fn configuration(
     };
     for (name, value) in &builder.options {
         match name.as_str() {
-            // Of several lines sshd takes the first.
+            // sshd uses only the first SetEnv line.
             "SetEnv" => put(name, &format!("{value} {NO_STARTUP_FILE}")),
             _ => put(name, value),
         }
@@ -192,7 +192,7 @@ fn configuration(
     } else {
         "no"
     };
-    // The account that is lent need not reach what somebody has built below their home.
+    // The lent account may not reach a program that was built below somebody's home.
     let reached = |path: &PathBuf| builder.auth != Auth::Password || open_to_all(path);
     let server = sftp_server(builder.kind).filter(reached).map_or_else(
         || "internal-sftp".to_owned(),
@@ -202,7 +202,7 @@ fn configuration(
         ("ListenAddress", format!("127.0.0.1:{port}")),
         ("PidFile", "none".to_owned()),
         ("AuthorizedKeysFile", in_folder("authorized_keys")),
-        // The folder is under /tmp, which sshd would not trust.
+        // The folder is under /tmp, which StrictModes would reject.
         ("StrictModes", "no".to_owned()),
         ("UsePAM", "no".to_owned()),
         ("PermitRootLogin", "yes".to_owned()),
@@ -210,7 +210,8 @@ fn configuration(
         ("KbdInteractiveAuthentication", "no".to_owned()),
         ("UseDNS", "no".to_owned()),
         ("SetEnv", NO_STARTUP_FILE.to_owned()),
-        // Many tests, one address: what protects a real server would make the tests flaky.
+        // Many tests share one address, so that the protections of a real server would make them
+        // flaky.
         ("MaxStartups", "1000".to_owned()),
         ("LogLevel", "VERBOSE".to_owned()),
         (
@@ -218,7 +219,7 @@ fn configuration(
             format!("sftp {server} -d {}", in_folder("home")),
         ),
     ] {
-        // sshd takes the first value of most options, but refuses a second subsystem.
+        // sshd takes the first value of most options, but rejects a second subsystem.
         if !builder.options.iter().any(|(given, _)| given == name) {
             put(name, &value);
         }
@@ -226,8 +227,8 @@ fn configuration(
     text
 }
 
-/// Account files with two more accounts, for a mount namespace of the server's own: the machine's
-/// files stay as they are.
+/// Writes account files with two more accounts, for a mount namespace of the server: the machine's
+/// files stay unchanged.
 fn lend_accounts(folder: &Path) {
     use std::os::unix::fs::chown;
     let home = folder.join("home");
@@ -254,7 +255,7 @@ fn lend_accounts(folder: &Path) {
         .expect("a folder of our own");
 }
 
-/// crypt(3)'s hash of a password.
+/// Returns the crypt(3) hash of a password.
 fn hashed(password: &str) -> String {
     let outcome = Run::new("openssl")
         .args(["passwd", "-6", password])

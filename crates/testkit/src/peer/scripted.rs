@@ -1,5 +1,5 @@
-//! Servers of ours around somebody else's library: tests/peers/. They share one set of flags and
-//! say `LISTENING port` once they listen.
+//! Test servers that use other SSH libraries (tests/peers/). They share one set of flags and print
+//! `LISTENING port` once they listen.
 
 use std::path::Path;
 use std::process::Command;
@@ -59,7 +59,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     })
 }
 
-/// The program that serves, and the package it is in, for the message where it is missing.
+/// Returns the server program, and the package to install if it is missing.
 fn program(kind: PeerKind) -> Option<(Command, &'static str)> {
     let sources = missing::checkout().join("tests/peers");
     let built = missing::built_peers();

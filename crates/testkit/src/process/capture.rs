@@ -1,11 +1,11 @@
-//! What a program has written so far, read along by a thread.
+//! Output of a program, read by a thread while the program runs.
 
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes a program has written so far.
+/// Bytes that a program has written so far.
 #[derive(Debug)]
 pub(super) struct Capture {
     state: Arc<(Mutex<Captured>, Condvar)>,

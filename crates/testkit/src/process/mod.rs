@@ -1,4 +1,5 @@
-//! Programs under test: captured, bounded in time, ended as a process group.
+//! Programs under test: their output is captured, their time is limited, and they are ended as a
+//! process group.
 
 mod capture;
 mod outcome;
@@ -16,7 +17,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use capture::Capture;
 pub use outcome::Outcome;
 
-/// A command about to run.
+/// Command to run.
 #[derive(Debug)]
 pub struct Run {
     command: Command,
@@ -25,12 +26,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// `program`, to be ended after 40 seconds if nothing else is said.
+    /// Prepares `program` with a time limit of 40 seconds.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self::of(Command::new(program))
     }
 
-    /// The same of a command that was begun.
+    /// Prepares an existing command with a time limit of 40 seconds.
     pub fn of(command: Command) -> Self {
         Self {
             command,
@@ -39,8 +40,8 @@ impl Run {
         }
     }
 
-    /// The same command inside a terminal of its own (util-linux's `script`), for prompts and
-    /// progress. Its standard output carries all that the terminal shows.
+    /// Runs the command inside a terminal of its own (util-linux `script`), for prompts and
+    /// progress. Its standard output then contains all that the terminal shows.
     pub fn in_terminal(self) -> Self {
         let words: Vec<String> = std::iter::once(self.command.get_program())
             .chain(self.command.get_args())
@@ -51,7 +52,7 @@ impl Run {
             .args(["-q", "-e", "-f", "-c"])
             .arg(words.join(" "))
             .arg("/dev/null")
-            // Whatever terminal the tests run in.
+            // Independent of the terminal in which the tests run.
             .env("TERM", "xterm");
         for (name, value) in self.command.get_envs() {
             match value {
@@ -67,57 +68,57 @@ impl Run {
         Self { command, ..self }
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
-    /// More arguments.
+    /// Adds arguments.
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.command.args(args);
         self
     }
 
-    /// An environment variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Takes a variable away that the test itself may have.
+    /// Removes an environment variable that the test process may have.
     pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// The folder to run in.
+    /// Sets the working folder.
     pub fn in_folder(mut self, folder: impl AsRef<Path>) -> Self {
         self.command.current_dir(folder);
         self
     }
 
-    /// What the program reads on standard input; without this, it reads nothing.
+    /// Sets the standard input of the program; without this it is empty.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self
     }
 
-    /// When to end it.
+    /// Sets the time limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Runs to the end.
+    /// Runs the program to its end.
     pub fn run(self) -> Outcome {
         self.spawn().wait()
     }
 
-    /// Starts it, and leaves the test free to signal it, cut its connection or read along.
+    /// Starts the program; the test can signal it, cut its connection or read its output meanwhile.
     ///
     /// # Panics
-    /// If the program cannot be started.
+    /// Panics if the program cannot be started.
     pub fn spawn(mut self) -> Running {
         let shown = shown(&self.command);
         let started = Instant::now();
@@ -136,7 +137,7 @@ impl Run {
             Some(bytes) => {
                 std::thread::spawn(move || {
                     if let Some(mut stdin) = stdin {
-                        // A program that ends without reading all of it is no fault of the test.
+                        // A program may end without reading all of its input.
                         let _ = stdin.write_all(&bytes);
                     }
                 });
@@ -163,8 +164,8 @@ impl Run {
     }
 }
 
-/// Waits, reads the processor time while the process id is still ours, and ends what the program
-/// left behind in its group.
+/// Waits for the process, reads its processor time before the process id is released, and kills the
+/// processes that it left behind in its group.
 fn wait(mut child: Child, pid: Pid) -> (std::process::ExitStatus, Duration, Instant) {
     let _ = rustix::process::waitid(
         WaitId::Pid(pid),
@@ -177,21 +178,21 @@ fn wait(mut child: Child, pid: Pid) -> (std::process::ExitStatus, Duration, Inst
     (status, cpu, ended)
 }
 
-/// Processor time, user and system, of a process and of the children it has waited for, in steps
-/// of 10 ms: Linux counts in 1/100 s here whatever its own tick is.
+/// Returns the user and system time of a process and of the children that it has waited for, in
+/// steps of 10 ms: Linux uses units of 1/100 s here, independent of its own tick.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     times(pid, 4)
 }
 
-/// The same without the children.
+/// Returns the user and system time of a process without its children.
 pub fn own_cpu_time(pid: u32) -> Option<Duration> {
     times(pid, 2)
 }
 
-/// The sum of the first `columns` of utime, stime, cutime and cstime.
+/// Sums the first `columns` of utime, stime, cutime and cstime.
 fn times(pid: u32, columns: usize) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold spaces; what follows it is plain.
+    // The name in parentheses may contain spaces; the fields behind it do not.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<u64> = rest
         .split_whitespace()
@@ -202,7 +203,7 @@ fn times(pid: u32, columns: usize) -> Option<Duration> {
     Some(Duration::from_millis(fields.iter().sum::<u64>() * 10))
 }
 
-/// A program that runs.
+/// Running program.
 #[derive(Debug)]
 pub struct Running {
     shown: String,
@@ -216,28 +217,28 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process id, which is its process group's too.
+    /// Returns the process id, which is also the id of its process group.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// SIGINT, as Control-C sends it: to the whole group.
+    /// Sends SIGINT to the whole group, as Control-C does.
     pub fn interrupt(&self) {
         let _ = rustix::process::kill_process_group(self.pid, Signal::INT);
     }
 
-    /// SIGTERM to the program alone.
+    /// Sends SIGTERM to the program alone.
     pub fn terminate(&self) {
         let _ = rustix::process::kill_process(self.pid, Signal::TERM);
     }
 
-    /// SIGSTOP or SIGCONT to the whole group.
+    /// Sends SIGSTOP or SIGCONT to the whole group.
     pub fn pause(&self, paused: bool) {
         let signal = if paused { Signal::STOP } else { Signal::CONT };
         let _ = rustix::process::kill_process_group(self.pid, signal);
     }
 
-    /// Types `text`.
+    /// Writes `text` to the program's standard input.
     pub fn type_in(&mut self, text: &str) {
         if let Some(stdin) = &mut self.stdin {
             let _ = stdin.write_all(text.as_bytes());
@@ -245,8 +246,8 @@ impl Running {
         }
     }
 
-    /// Waits until `text` shows on standard output or standard error; false if the program's
-    /// time is over or it has closed both without showing it.
+    /// Waits until `text` appears on standard output or standard error; false if the time limit
+    /// passes, or if both are closed before.
     pub fn shows(&self, text: &str) -> bool {
         loop {
             if self.stdout.contains(text) || self.stderr.contains(text) {
@@ -259,7 +260,7 @@ impl Running {
         }
     }
 
-    /// Waits until `condition` holds; false if the program ends or runs out of time before.
+    /// Waits until `condition` holds; false if the program ends or the time limit passes before.
     pub fn until(&self, mut condition: impl FnMut() -> bool) -> bool {
         while !condition() {
             if Instant::now() > self.deadline || (self.stdout.closed() && self.stderr.closed()) {
@@ -270,7 +271,7 @@ impl Running {
         true
     }
 
-    /// Waits for the end, and brings it about once the time is over.
+    /// Waits for the end of the program, and kills it after the time limit.
     pub fn wait(mut self) -> Outcome {
         self.stdin = None;
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -306,7 +307,7 @@ fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// A word as a shell reads it back. Bytes that are not UTF-8 cannot pass through here.
+/// Quotes a word for a shell. Bytes that are not UTF-8 are not supported.
 pub fn shell_quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
@@ -316,15 +317,15 @@ pub fn shell_quoted(word: &OsStr) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// `program` run to its end in a setup step.
+/// Runs `program` to its end as part of a setup.
 ///
 /// # Panics
-/// If it fails: without its result no test can go on.
+/// Panics if the program fails: the test cannot continue without its result.
 pub fn must(program: &str, args: &[&OsStr]) -> Outcome {
     Run::new(program).args(args).run().expect_code(0)
 }
 
-/// Words of different types as one argument list.
+/// Converts words of different types to one argument list.
 pub fn words(words: &[&dyn AsRef<OsStr>]) -> Vec<OsString> {
     words.iter().map(|word| word.as_ref().to_owned()).collect()
 }

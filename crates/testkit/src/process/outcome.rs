@@ -1,42 +1,42 @@
 use std::time::Duration;
 
-/// How a program ended.
+/// Result of a program that has ended.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub(super) shown: String,
-    /// The exit code, unless a signal ended it.
+    /// Exit code, unless a signal ended the program.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// Signal that ended the program.
     pub signal: Option<i32>,
-    /// Whether it was ended for running too long.
+    /// The program was killed because of its time limit.
     pub timed_out: bool,
-    /// What it wrote to standard output.
+    /// Bytes written to standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Bytes written to standard error.
     pub stderr: Vec<u8>,
-    /// From its start to its end.
+    /// Time from start to end.
     pub elapsed: Duration,
-    /// Processor time of it and of the children it waited for, in steps of 10 ms.
+    /// Processor time of the program and of the children that it waited for, in steps of 10 ms.
     pub cpu: Duration,
 }
 
 impl Outcome {
-    /// Whether it ended with exit code 0.
+    /// Reports if the exit code is 0.
     pub fn success(&self) -> bool {
         self.code == Some(0)
     }
 
-    /// Standard output as text.
+    /// Returns standard output as text.
     pub fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text.
+    /// Returns standard error as text.
     pub fn err(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Panics with all that is known unless the exit code is `code`.
+    /// Panics with the full result unless the exit code is `code`.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
         assert!(
@@ -46,7 +46,7 @@ impl Outcome {
         self
     }
 
-    /// Panics unless standard error holds one of `texts`, whatever their case.
+    /// Panics unless standard error contains one of `texts`, ignoring case.
     #[track_caller]
     pub fn expect_err(self, texts: &[&str]) -> Self {
         let lower = self.err().to_lowercase();

@@ -1,4 +1,4 @@
-//! What a server of ours does with blocks of files.
+//! Extensions of longhaul's server that work on blocks of files.
 
 use sftp::blocks::{BlockSum, SumKind, strong};
 use sftp::packed::{Packer, Unpacker};
@@ -8,11 +8,11 @@ use wire::{Field as _, Rest};
 use super::server::SftpModel;
 use super::{Errno, Kind};
 
-/// Shorter holes are not told.
+/// Shorter holes are not reported.
 const PAGE: usize = 4096;
 
 impl SftpModel {
-    /// hash@longhaul with rolling sums, and copy-data.
+    /// Serves hash@longhaul with rolling sums, and copy-data.
     pub(super) fn serve_blocks(
         &mut self,
         id: RequestId,

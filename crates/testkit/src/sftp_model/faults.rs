@@ -1,31 +1,31 @@
 use sftp::StatusCode;
 
-/// Something to go wrong at one request.
+/// Fault to inject at one request.
 #[derive(Clone, Debug)]
 pub struct Inject {
-    /// Which kind, by [`sftp::Request::name`]; `None` counts all.
+    /// Type of the request, by [`sftp::Request::name`]; `None` counts all requests.
     pub kind: Option<&'static str>,
-    /// Which of that kind, from 0.
+    /// Index among the requests of that type, from 0.
     pub nth: usize,
-    /// What happens.
+    /// Effect of the fault.
     pub act: Act,
 }
 
-/// How it goes wrong.
+/// Effect of a fault.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// It is not done, and this is the answer.
+    /// The request is not carried out, and this status is the answer.
     Status(StatusCode),
-    /// The handle in the answer is another than the server's table says.
+    /// The handle in the answer is not the one in the server's table.
     OtherHandle,
-    /// The answer names a request that was never made.
+    /// The answer has the id of a request that was never made.
     OtherId,
-    /// The answer ends early, its length changed to match.
+    /// The answer is truncated, with its length changed to match.
     Truncated,
     /// The answer announces this many bytes.
     Length(u32),
-    /// It is not done, and the answer is an EXTENDED_REPLY with this.
+    /// The request is not carried out, and the answer is an EXTENDED_REPLY with this content.
     Reply(Vec<u8>),
-    /// There is no answer.
+    /// The request is not answered.
     Silence,
 }

@@ -2,28 +2,28 @@ use std::collections::BTreeMap;
 
 use sftp::{Attrs, StatusCode};
 
-/// A file system in memory: names to inodes, so that a rename leaves open files open.
+/// File system in memory. Names refer to inodes, so that open files survive a rename.
 #[derive(Clone, Debug)]
 pub struct Fs {
     names: BTreeMap<Vec<u8>, u64>,
     inodes: BTreeMap<u64, Node>,
     next: u64,
-    /// Bytes that all files together may have.
+    /// Maximum total size of all files, in bytes.
     pub capacity: u64,
-    /// Applied to what is created.
+    /// Mode bits removed from new files and folders.
     pub umask: u32,
-    /// The second that new times are set to.
+    /// Current time for new timestamps, in seconds.
     pub clock: u32,
-    /// Owners, and groups that are not this one, are refused.
+    /// Changes of the owner, and of the group to another one than this, are refused.
     pub only_group: Option<u32>,
-    /// Whoever it serves may read and write whatever the permission bits are, as root.
+    /// Permission bits are ignored, as for root.
     pub ignores_modes: bool,
 }
 
 /// An inode.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Type and content.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -33,20 +33,20 @@ pub struct Node {
     pub times: (u32, u32),
 }
 
-/// What an inode is.
+/// Type and content of an inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// With its data.
+    /// A file with its data.
     File(Vec<u8>),
     /// A directory.
     Dir,
-    /// With what it says.
+    /// A symlink with its target.
     Symlink(Vec<u8>),
-    /// A device that swallows what is written; with what was.
+    /// A device that discards what is written; the bytes written so far.
     Device(Vec<u8>),
 }
 
-/// Why an operation failed.
+/// Error of a file operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "errno's own names")]
 pub enum Errno {
@@ -63,7 +63,7 @@ pub enum Errno {
 }
 
 impl Errno {
-    /// As sftp-server.c, errno_to_portable, maps it.
+    /// Maps the error to an SFTP status, as errno_to_portable of sftp-server.c does.
     pub fn status(self) -> StatusCode {
         match self {
             Self::NoEnt | Self::NotDir | Self::Loop => StatusCode::NO_SUCH_FILE,
@@ -111,13 +111,13 @@ impl Fs {
         id
     }
 
-    /// Puts something there for a test, whatever the permissions.
+    /// Creates an entry for a test, regardless of permissions.
     pub fn place(&mut self, path: &str, kind: Kind, mode: u32) {
         let path = absolute(path.as_bytes());
         self.link(path, kind, mode);
     }
 
-    /// A file's data, following symlinks.
+    /// Returns the data of a file, following symlinks.
     pub fn data(&self, path: &str) -> Option<&[u8]> {
         match &self.at(path)?.kind {
             Kind::File(data) | Kind::Device(data) => Some(data),
@@ -125,19 +125,19 @@ impl Fs {
         }
     }
 
-    /// What is there, following symlinks.
+    /// Returns an inode, following symlinks.
     pub fn at(&self, path: &str) -> Option<&Node> {
         let path = self.resolve(path.as_bytes(), true).ok()?;
         self.inodes.get(self.names.get(&path)?)
     }
 
-    /// What is there, to change it.
+    /// Returns an inode to change it, following symlinks.
     pub fn at_mut(&mut self, path: &str) -> Option<&mut Node> {
         let path = self.resolve(path.as_bytes(), true).ok()?;
         self.inodes.get_mut(self.names.get(&path)?)
     }
 
-    /// All names below the home directory, relative to it.
+    /// Returns all names below the home directory, relative to it.
     pub fn names(&self) -> Vec<String> {
         let prefix = [HOME, b"/"].concat();
         self.names
@@ -147,7 +147,7 @@ impl Fs {
             .collect()
     }
 
-    /// The canonical path; the last component may be missing.
+    /// Resolves a path to its canonical form; the last component may be missing.
     pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Vec<u8>, Errno> {
         let full = absolute(path);
         let mut left: Vec<Vec<u8>> = full
@@ -223,7 +223,7 @@ impl Fs {
         })
     }
 
-    /// The path to create at: its directory must exist and be writable.
+    /// Resolves a path at which to create an entry: its directory must exist and be writable.
     fn place_for(&self, path: &[u8], follow: bool) -> Result<Vec<u8>, Errno> {
         let path = self.resolve(path, follow)?;
         let dir = self.names.get(&parent(&path)).ok_or(Errno::NoEnt)?;
@@ -346,7 +346,7 @@ impl Fs {
             Some(Kind::Dir) => return Err(Errno::IsDir),
             _ => {}
         }
-        // rename(2) does nothing where both are names of one file.
+        // rename(2) does nothing if both names refer to one file.
         if self.names.get(&to) != Some(&inode) {
             self.names.remove(&from);
             self.names.insert(to, inode);
@@ -366,7 +366,7 @@ impl Fs {
         }
     }
 
-    /// Names in a directory.
+    /// Returns the names in a directory.
     pub(super) fn list(&self, dir: &[u8]) -> Vec<Vec<u8>> {
         self.names
             .keys()

@@ -2,17 +2,17 @@ use std::collections::BTreeMap;
 
 use super::Rng;
 
-/// What a server's handles look like.
+/// Form of a server's handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleStyle {
     /// Four bytes: the index into a table whose free entries are reused last in, first out
     /// (sftp-server.c, handle_new and handle_unused).
     OpenSsh,
-    /// Unpredictable, of this many bytes.
+    /// Random bytes of this length.
     Random(usize),
 }
 
-/// What a handle is open on.
+/// Object of an open handle.
 #[derive(Clone, Debug)]
 pub(super) enum Open {
     File { inode: u64, read: bool, write: bool },
@@ -72,7 +72,7 @@ impl Handles {
         was
     }
 
-    /// Whether the file is open.
+    /// Reports if the file is open.
     pub(super) fn has(&self, file: u64) -> bool {
         let is = |open: &Open| matches!(open, Open::File { inode, .. } if *inode == file);
         self.open.values().any(is)

@@ -1,22 +1,22 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Where virtual time begins.
+/// Start of virtual time.
 pub fn epoch() -> Instant {
     Instant::now()
 }
 
-/// A small seeded generator (xorshift64*): the same seed gives the same run.
+/// Small seeded generator (xorshift64*): equal seeds give equal runs.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed; any will do.
+    /// Creates a generator; any seed is valid.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -24,7 +24,7 @@ impl Rng {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub fn below(&mut self, n: u64) -> u64 {
         (self.next_u64() >> 11) % n
     }
@@ -37,14 +37,14 @@ impl Rng {
     }
 }
 
-/// What one direction of a path is like.
+/// Properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
-    /// One way.
+    /// One-way delay.
     pub delay: Duration,
-    /// Bytes a second; 0 is no limit.
+    /// Rate in bytes per second; 0 is unlimited.
     pub bandwidth: u64,
-    /// Pieces that arrive have between 1 and this many bytes.
+    /// Maximum size of the pieces that arrive; each has from 1 to this many bytes.
     pub fragment: usize,
 }
 
@@ -68,7 +68,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// An idle link.
+    /// Creates an idle link.
     pub fn new(options: LinkOptions, seed: u64) -> Self {
         Self {
             options,
@@ -78,7 +78,7 @@ impl Link {
         }
     }
 
-    /// Bytes enter the link.
+    /// Puts bytes on the link.
     pub fn send(&mut self, now: Instant, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let max = self.options.fragment.max(1);
@@ -99,12 +99,12 @@ impl Link {
         }
     }
 
-    /// When the next bytes arrive.
+    /// Returns the time at which the next bytes arrive.
     pub fn next_arrival(&self) -> Option<Instant> {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// Bytes that have arrived by `now`.
+    /// Returns the bytes that have arrived by `now`.
     pub fn receive(&mut self, now: Instant) -> Option<Vec<u8>> {
         if self.next_arrival()? > now {
             return None;

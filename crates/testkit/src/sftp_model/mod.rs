@@ -1,6 +1,6 @@
-//! An SFTP server in memory that behaves as OpenSSH's sftp-server does: strictly in order, with
-//! its table of handles, its limits, extensions and error codes; and, where a test asks for it,
-//! as other servers do, or as none should.
+//! SFTP server in memory that behaves like OpenSSH's sftp-server: strictly in order, with its table
+//! of handles, its limits, extensions and error codes. On request it behaves like other servers, or
+//! misbehaves.
 
 mod blocks;
 mod faults;

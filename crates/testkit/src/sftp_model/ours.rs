@@ -1,4 +1,4 @@
-//! What `longhaul serve` knows beside stock SFTP.
+//! Extensions of `longhaul serve` beyond stock SFTP.
 
 use sftp::packed::Packer;
 use sftp::{
@@ -45,7 +45,7 @@ impl SftpModel {
         let how = (true, false, true);
         let opened = self.fs.open(&temporary, true, how, mode);
         let inode = match (opened, found) {
-            // Perhaps it can be written in place.
+            // The existing file may still be writable in place.
             (Err(Errno::Access), Ok(_)) => return Err(StatusCode::OP_UNSUPPORTED),
             (Err(e), _) => {
                 let text = format!("cannot create the file: {}", e.status().words());
@@ -107,7 +107,7 @@ impl SftpModel {
         flags: TreeFlags,
         path: &[u8],
     ) -> Answer {
-        /// Of one answer.
+        /// Maximum number of entries in one answer.
         const STEPS: usize = 50;
         if flags.contains(TreeFlags::END) {
             self.trees.remove(&tree);

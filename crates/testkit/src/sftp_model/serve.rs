@@ -1,4 +1,4 @@
-//! What each request does.
+//! Execution of each request.
 
 use sftp::packed::Unpacker;
 use sftp::{Attrs, Limits, NameEntry, Names, OpenFlags, Request, RequestId, Response, StatusCode};
@@ -204,7 +204,7 @@ impl SftpModel {
         Ok(())
     }
 
-    /// The file a handle is open on.
+    /// Returns the inode of an open file handle.
     pub(super) fn inode(&mut self, handle: &[u8], writing: bool) -> Result<u64, StatusCode> {
         match self.handles.get_mut(handle) {
             Some(Open::File {
@@ -277,7 +277,7 @@ impl SftpModel {
     }
 
     fn readdir(&mut self, id: RequestId, handle: &[u8]) -> Result<(), StatusCode> {
-        // As many as sftp-server.c puts into one NAME.
+        // Maximum number of entries that sftp-server.c puts into one NAME message.
         const AT_ONCE: usize = 100;
         let Some(Open::Dir { left, path }) = self.handles.get_mut(handle) else {
             return Err(StatusCode::FAILURE);

@@ -10,44 +10,45 @@ use wire::{Field, Rest};
 use super::handles::Handles;
 use super::{Act, Fs, HandleStyle, Inject, Rng};
 
-/// Which server it is.
+/// Behavior of a server implementation.
 #[derive(Clone, Debug)]
 pub struct Personality {
-    /// Announced extensions, name and data.
+    /// Extensions that the server announces, as name and data.
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What its handles look like.
+    /// Form of its handles.
     pub handles: HandleStyle,
-    /// Bytes a READ answers at most, whatever was asked.
+    /// Maximum number of bytes in the answer to a READ.
     pub read: u32,
-    /// Bytes that a WRITE may carry.
+    /// Maximum number of bytes in a WRITE.
     pub write: u32,
-    /// SYMLINK's arguments in the draft's order.
+    /// SYMLINK has its arguments in the draft's order.
     pub draft_symlink: bool,
-    /// Answers to what arrives together leave in any order, as the draft allows (section 7).
+    /// Answers to requests that arrive together leave in any order, as the draft allows (section
+    /// 7).
     pub shuffles: bool,
     /// FSETSTAT and SETSTAT are not supported.
     pub no_setstat: bool,
-    /// What it refuses or does not bear.
+    /// Requests that the server refuses or does not support.
     pub restrictions: Restrictions,
 }
 
-/// Restrictions of servers that are not OpenSSH's, or that an administrator has set.
+/// Restrictions of servers other than OpenSSH's, or set by an administrator.
 #[derive(Clone, Debug, Default)]
 pub struct Restrictions {
-    /// Requests that are refused whatever they say, by name ([`sftp::Request::name`]).
+    /// Types of requests that are always refused, by name ([`sftp::Request::name`]).
     pub refused: BTreeMap<&'static str, StatusCode>,
     /// Answer to OPEN with the flag EXCL.
     pub exclusive: Option<StatusCode>,
-    /// Names that end otherwise are not created, and the answer to who tries.
+    /// Suffix that new names must have, and the answer to others.
     pub suffix: Option<(&'static str, StatusCode)>,
-    /// WRITE takes only the next byte of a file.
+    /// WRITE accepts only the next byte of a file.
     pub in_order: bool,
-    /// A file that is open cannot be opened.
+    /// An open file cannot be opened again.
     pub locks: bool,
 }
 
 impl Personality {
-    /// OpenSSH 9.2.
+    /// Returns the behavior of OpenSSH 9.2.
     pub fn openssh() -> Self {
         Self {
             extensions: OPENSSH_EXTENSIONS
@@ -64,7 +65,7 @@ impl Personality {
         }
     }
 
-    /// `longhaul serve`, which answers as OpenSSH does and has extensions of its own.
+    /// Returns the behavior of `longhaul serve`: that of OpenSSH, with extensions of its own.
     pub fn ours() -> Self {
         let own = OUR_EXTENSIONS.iter();
         let own = own.map(|(n, d)| (n.as_bytes().to_vec(), d.as_bytes().to_vec()));
@@ -74,8 +75,8 @@ impl Personality {
         ours
     }
 
-    /// A server without extensions, with long random handles, that answers READs with at most
-    /// 64 KiB.
+    /// Returns the behavior of a server without extensions, with long random handles, that answers
+    /// READs with at most 64 KiB.
     pub fn other() -> Self {
         Self {
             extensions: Vec::new(),
@@ -92,20 +93,20 @@ impl Personality {
 
 type Change = Box<dyn FnOnce(&mut Fs) + Send>;
 
-/// The server. Bytes in with [`SftpModel::handle_input`], bytes out with
+/// Model of an SFTP server. Input goes to [`SftpModel::handle_input`], and output comes from
 /// [`SftpModel::take_output`].
 pub struct SftpModel {
-    /// What it serves.
+    /// File system that it serves.
     pub fs: Fs,
-    /// Its sums are those of other blocks.
+    /// Checksums in its answers are those of other blocks.
     pub lies_about_sums: bool,
-    /// What it has packed unpacks to less than it says.
+    /// Compressed data in its answers decompresses to less than announced.
     pub lies_about_lengths: bool,
-    /// Bytes that copy-data has copied.
+    /// Bytes copied by copy-data.
     pub copied: u64,
-    /// Bytes of each WRITE, if there were data.
+    /// Size of each WRITE that had data.
     pub writes: Vec<usize>,
-    /// Bytes of files that came or went packed.
+    /// Bytes of files that were transferred compressed.
     pub packed: u64,
     pub(super) personality: Personality,
     splitter: Splitter,
@@ -116,25 +117,25 @@ pub struct SftpModel {
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
     pub(super) trees: BTreeMap<u32, VecDeque<TreeStep>>,
-    /// Of them, those whose answers may be packed.
+    /// Trees among them whose answers may be compressed.
     pub(super) packed_trees: BTreeSet<u32>,
-    /// Listings never end: names are numbered, and begin anew after so many.
+    /// Listings never end: names are numbered, and repeat after this many.
     pub endless_names: Option<u64>,
-    /// Names that were listed without end.
+    /// Number of names listed without end.
     pub named: u64,
-    /// READs are answered in full wherever they begin.
+    /// READs at any offset are answered in full.
     pub endless_data: bool,
-    /// Bytes that get-file answers more than it was asked for.
+    /// Bytes that get-file returns beyond those requested.
     pub excess: u64,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
-    /// The next byte of each file that is written, where the server takes data in order only.
+    /// Next byte of each file being written, if the server accepts data in order only.
     pub(super) next_write: BTreeMap<Vec<u8>, u64>,
     rng: Rng,
 }
 
 impl SftpModel {
-    /// A server that has just been started.
+    /// Creates a server that has just been started.
     pub fn new(fs: Fs, personality: Personality) -> Self {
         Self {
             fs,
@@ -164,7 +165,7 @@ impl SftpModel {
         }
     }
 
-    /// Lets a request go wrong.
+    /// Injects a fault into a request.
     pub fn inject(&mut self, inject: Inject) {
         self.injects.push((inject, 0));
     }
@@ -179,7 +180,7 @@ impl SftpModel {
         self.hostile.extend(names.iter().map(|n| n.to_vec()));
     }
 
-    /// The client comes again on a new channel.
+    /// Starts a new channel of the same client.
     pub fn reconnect(&mut self) {
         self.splitter = Splitter::new(longest(&self.personality));
         self.greeted = false;
@@ -188,29 +189,29 @@ impl SftpModel {
         self.out.clear();
     }
 
-    /// The requests so far, by name.
+    /// Returns the requests so far, by name.
     pub fn log(&self) -> &[&'static str] {
         &self.log
     }
 
-    /// Whether it has extensions of ours.
+    /// Reports if the server has longhaul's extensions.
     pub fn is_ours(&self) -> bool {
         let (name, _) = OUR_EXTENSIONS[0];
         let mut all = self.personality.extensions.iter();
         all.any(|(n, _)| n == name.as_bytes())
     }
 
-    /// Trees that are being listed.
+    /// Returns the number of trees being listed.
     pub fn open_trees(&self) -> usize {
         self.trees.len()
     }
 
-    /// Handles that are open now, and the most there ever were.
+    /// Returns the number of open handles, and the highest number so far.
     pub fn open_handles(&self) -> (usize, usize) {
         (self.handles.len(), self.most_open)
     }
 
-    /// Takes bytes of the client; panics when it breaks the protocol.
+    /// Takes bytes of the client; panics if the client violates the protocol.
     pub fn handle_input(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
         let mut answers: Vec<Vec<u8>> = Vec::new();
@@ -231,7 +232,7 @@ impl SftpModel {
         }
     }
 
-    /// What it answers.
+    /// Returns the pending output.
     pub fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
@@ -263,7 +264,7 @@ impl SftpModel {
         match self.act(request.name()) {
             None => self.answer(id, request),
             Some(Act::Status(code)) => {
-                // close(2) lets go of the descriptor even where it reports an error.
+                // close(2) releases the descriptor even if it reports an error.
                 if let Request::Close { handle } = request {
                     self.handles.remove(handle);
                 }
@@ -326,18 +327,19 @@ impl SftpModel {
         response.encode(id, &mut self.out);
     }
 
-    /// What `write` appends is the answer.
+    /// Appends an answer to the output.
     pub(super) fn say_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.out);
     }
 }
 
-/// Changes the answer that begins at `start`.
+/// Corrupts the answer that begins at `start`.
 fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
     match act {
         Act::OtherHandle => {
-            // Length, number, id, length of the handle; then its last byte. Far off, so that it is
-            // no other open file's: data for that would be data for this, to any client.
+            // Layout: length, type, id, length of the handle, handle. The top bit of the last byte
+            // is flipped, so that the handle is far from all others: a client could not tell data
+            // for another open file from its own.
             if let (true, Some(last)) = (out.get(start + 4) == Some(&102), out.last_mut()) {
                 *last ^= 0x80;
             }
@@ -352,7 +354,7 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
     }
 }
 
-/// The longest message.
+/// Maximum length of a message, in bytes.
 fn longest(personality: &Personality) -> u32 {
     personality.write + 1024
 }

@@ -3,10 +3,9 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use sftp::{Piece, Request, Response, Splitter, StatusCode};
 
-/// Watches both directions at the client's end and holds the client to two rules: a rename to
-/// the final name leaves only after every earlier request of that file was answered, and not
-/// when OPEN, a WRITE, fsync or CLOSE failed; and no OPEN leaves on a predicted handle while
-/// another file is open.
+/// Observes both directions at the client's end and enforces two rules. A rename to the final name
+/// leaves only after every earlier request for that file was answered, and not if OPEN, a WRITE,
+/// fsync or CLOSE has failed. No OPEN leaves on a predicted handle while another file is open.
 #[derive(Debug)]
 pub struct Witness {
     sent: Splitter,
@@ -45,7 +44,7 @@ impl Default for Witness {
 }
 
 impl Witness {
-    /// Bytes leave the client. Panics when a rename leaves too early.
+    /// Takes bytes that leave the client; panics if a rename leaves too early.
     pub fn on_sent(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
         while let Some(piece) = self.sent.next(&mut input).expect("sound lengths") {
@@ -60,10 +59,10 @@ impl Witness {
         }
     }
 
-    /// Bytes reach the client.
+    /// Takes bytes that reach the client.
     pub fn on_received(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
-        // What a broken server sends is the client's to judge.
+        // Errors in the server's bytes are left to the client to detect.
         while let Ok(Some(piece)) = self.received.next(&mut input) {
             let Piece::Message(message) = piece else {
                 continue;
@@ -77,24 +76,24 @@ impl Witness {
         }
     }
 
-    /// Renames that have left.
+    /// Returns the number of renames that have left.
     pub fn renames(&self) -> usize {
         self.renames
     }
 
-    /// The names that renames have given up, since the last call: to be held against what other
-    /// channels have under way.
+    /// Returns the old names of renames since the last call, to be compared with the requests that
+    /// other channels have in flight.
     pub fn take_renamed(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.renamed)
     }
 
-    /// Requests about `path`, or a handle of it, that are not answered.
+    /// Returns the number of unanswered requests for `path` or its handle.
     pub fn unanswered(&self, path: &[u8]) -> usize {
         let open = self.handles.values().filter(|open| *open == path).count();
         self.files.get(path).map_or(0, |f| f.unanswered) + open
     }
 
-    /// The most files open or opening at once, as the client sent it.
+    /// Returns the highest number of files open or being opened at once, in the client's order.
     pub fn most_open(&self) -> usize {
         self.most_open
     }
@@ -103,7 +102,7 @@ impl Witness {
         let (path, matters) = match *request {
             Request::Open { path, .. } => {
                 let file = self.files.entry(path.to_vec()).or_default();
-                // The same file may be opened again while answers of the first time are out.
+                // The file may be opened again while answers for the first time are outstanding.
                 if file.unanswered == 0 {
                     *file = File::default();
                 }
@@ -112,8 +111,8 @@ impl Witness {
                 self.most_open = self.most_open.max(open);
                 (path.to_vec(), true)
             }
-            // A directory's handle must not be taken for that of a file being opened, nor its CLOSE
-            // for that file's, which may leave before the handle is there.
+            // The handle of a directory must not be taken for that of a file being opened, nor its
+            // CLOSE for the file's, which may leave before the handle is known.
             Request::Opendir { path } => {
                 self.opening.push((id, path.to_vec()));
                 return;
@@ -124,7 +123,7 @@ impl Witness {
             }
             Request::Close { handle } => {
                 let file = self.file(handle);
-                // A predicted handle is that of the last OPEN; others of the same file go on.
+                // A predicted handle belongs to the last OPEN; others of that file remain.
                 if self.handles.remove(handle).is_none() {
                     self.opening.pop();
                 }
@@ -135,7 +134,7 @@ impl Witness {
                 self.rename(from, to);
                 return;
             }
-            // Of the file that is to be named so.
+            // Concerns the file that is to get this name.
             Request::Lstat { path } => (path.to_vec(), false),
             _ => return,
         };
@@ -143,7 +142,8 @@ impl Witness {
         self.requests.insert(id, (path, matters));
     }
 
-    /// The file a handle stands for; one that no answer has named yet is that of the last OPEN.
+    /// Returns the file of a handle; a handle that no answer has contained yet belongs to the last
+    /// OPEN.
     fn file(&self, handle: &[u8]) -> Vec<u8> {
         let known = self.handles.get(handle);
         let last = self.opening.last().map(|(_, path)| path);

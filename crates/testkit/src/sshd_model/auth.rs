@@ -1,4 +1,4 @@
-//! sshd's half of authentication (RFC 4252, RFC 4256).
+//! Server side of authentication in the sshd model (RFC 4252, RFC 4256).
 
 use ssh::key::PublicKey;
 use ssh::msg::{
@@ -10,16 +10,16 @@ use wire::{Field, NameList, PacketBuf, Reader, Rest};
 
 use super::{SshdModel, Step, Way};
 
-/// MaxAuthTries of sshd_config.
+/// Maximum number of failures: MaxAuthTries of sshd_config.
 const MAX_TRIES: u32 = 6;
 
-/// How far the user has come.
+/// Progress of the authentication.
 #[derive(Debug, Default)]
 pub(super) struct Auth {
     pub(super) done: bool,
     accepted: bool,
     greeted: bool,
-    /// Of [`super::SshdConfig::ways`].
+    /// Number of [`super::SshdConfig::ways`] that were passed.
     passed: usize,
     failures: u32,
     asked: bool,
@@ -28,7 +28,7 @@ pub(super) struct Auth {
 enum Verdict {
     Right,
     Wrong,
-    /// It was answered with something else than yes or no.
+    /// The request was answered with something other than success or failure.
     Answered,
 }
 
@@ -162,7 +162,7 @@ impl SshdModel {
                     self.say(&UserauthSuccess {}.to_bytes())?;
                     self.transport.set_authenticated();
                     self.reach(Step::Success)?;
-                    // ssh_packet_write_wait behind USERAUTH_SUCCESS.
+                    // Corresponds to ssh_packet_write_wait after USERAUTH_SUCCESS.
                     self.take_output();
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! sshd's session channel: closed until the subsystem runs, then 2 MiB.
+//! Session channel of the sshd model: its window is closed until the subsystem runs, then 2 MiB.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use ssh::msg::{ChannelData, ChannelFailure, ChannelOpenConfirmation, ChannelWind
 
 use super::{SshdModel, Step};
 
-/// CHAN_SES_WINDOW_DEFAULT.
+/// Window in bytes: CHAN_SES_WINDOW_DEFAULT.
 const WINDOW: u32 = 2 << 20;
 
 impl SshdModel {
@@ -62,7 +62,8 @@ impl SshdModel {
         Ok(())
     }
 
-    /// A message to our channel, under the number that the channels know it by.
+    /// Converts the channel number of a message for our channel to the one that the channel layer
+    /// uses.
     pub(super) fn renumber(&self, payload: Bytes) -> Bytes {
         let number = payload.first().copied().unwrap_or_default();
         let offset = self.config.channel_offset;
@@ -79,12 +80,12 @@ impl SshdModel {
         payload.into()
     }
 
-    /// The client's number of the session; a client of ours gives the first one 0.
+    /// Returns the client's number of the session; longhaul numbers its first channel 0.
     fn peer_number(&self) -> u32 {
         0
     }
 
-    /// Hands the transport what channels have to send, unless a key exchange is under way.
+    /// Passes pending channel messages to the transport, unless a key exchange is under way.
     pub(super) fn send_channels(&mut self, now: Instant) -> Result<(), Error> {
         while self.auth.done && self.transport.may_send() {
             let Some(mut packet) = self.channels.poll_packet() else {

@@ -5,14 +5,14 @@ use ssh::transport::Proposal;
 
 use super::{Edit, Step};
 
-/// One of the things a user has to show.
+/// Authentication step that a user has to pass.
 #[derive(Clone, Debug)]
 pub enum Way {
-    /// Own the key with this public blob.
+    /// Prove the possession of the key with this public blob.
     Key(Vec<u8>),
-    /// Know this.
+    /// Give this password.
     Password(String),
-    /// Answer these prompts of keyboard-interactive.
+    /// Answer these keyboard-interactive prompts.
     Prompts(Vec<(String, String)>),
 }
 
@@ -26,35 +26,36 @@ impl Way {
     }
 }
 
-/// How a [`super::SshdModel`] is set up.
+/// Settings of a [`super::SshdModel`].
 #[derive(Clone)]
 pub struct SshdConfig {
-    /// softwareversion and comments of its identification.
+    /// softwareversion and comments of the identification string.
     pub software: String,
-    /// What it offers.
+    /// Algorithms that it offers.
     pub proposal: Proposal,
-    /// Its host key.
+    /// Host key.
     pub host_key: Arc<PrivateKey>,
-    /// All of these, in this order (AuthenticationMethods).
+    /// Authentication steps, all required in this order (AuthenticationMethods).
     pub ways: Vec<Way>,
-    /// Sent before the first answer to an authentication request.
+    /// Banner sent before the first answer to an authentication request.
     pub banner: Option<Vec<u8>>,
-    /// RekeyLimit, in bytes.
+    /// RekeyLimit in bytes.
     pub rekey_bytes: Option<u64>,
-    /// It closes the connection where anything follows a request to authenticate before that is
-    /// answered, as servers do that are not OpenSSH.
+    /// The server closes the connection if anything follows an authentication request before its
+    /// answer, as some servers other than OpenSSH do.
     pub impatient: bool,
-    /// Added to the number it gives its channel.
+    /// Added to the number that the server gives its channel.
     pub channel_offset: u32,
-    /// Changes to its packets of the first key exchange: the identification is number 0, KEXINIT
-    /// 1, KEX_ECDH_REPLY 2, NEWKEYS 3, EXT_INFO 4.
+    /// Changes to packets of the first key exchange by number: the identification is 0, KEXINIT 1,
+    /// KEX_ECDH_REPLY 2, NEWKEYS 3, EXT_INFO 4.
     pub edits: Vec<(usize, Edit)>,
-    /// Messages slipped in where the connection comes to a step.
+    /// Messages to inject when the connection reaches a step.
     pub slips: Vec<(Step, Vec<Vec<u8>>)>,
 }
 
 impl SshdConfig {
-    /// OpenSSH 9.2 as Debian 12 has it, with an Ed25519 host key; whoever shows `ways` gets in.
+    /// Creates the settings of OpenSSH 9.2 as in Debian 12, with an Ed25519 host key; a user who
+    /// passes all `ways` is admitted.
     pub fn openssh(host_key: Arc<PrivateKey>, ways: Vec<Way>) -> Self {
         let names = |list: &[&str]| list.iter().map(|n| (*n).to_owned()).collect();
         let proposal = Proposal {
@@ -96,14 +97,14 @@ impl SshdConfig {
         }
     }
 
-    /// With `payloads` slipped in at `step`.
+    /// Injects `payloads` at `step`.
     #[must_use]
     pub fn slip(mut self, step: Step, payloads: Vec<Vec<u8>>) -> Self {
         self.slips.push((step, payloads));
         self
     }
 
-    /// With packet `number` changed.
+    /// Changes packet `number`.
     #[must_use]
     pub fn edit(mut self, number: usize, edit: Edit) -> Self {
         self.edits.push((number, edit));

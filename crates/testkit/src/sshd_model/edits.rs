@@ -1,34 +1,34 @@
-/// Where a message can be slipped in; each is reached once.
+/// Point of the connection at which a message can be injected; each is reached once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Behind our first NEWKEYS and EXT_INFO.
+    /// After the server's first NEWKEYS and EXT_INFO.
     Keys,
-    /// Behind SERVICE_ACCEPT.
+    /// After SERVICE_ACCEPT.
     ServiceAccept,
-    /// Behind the answer that a key would do.
+    /// After USERAUTH_PK_OK.
     PkOk,
-    /// In front of the first answer to an authentication request.
+    /// Before the first answer to an authentication request.
     Answer,
-    /// Behind USERAUTH_SUCCESS.
+    /// After USERAUTH_SUCCESS.
     Success,
-    /// Behind the confirmation of the channel.
+    /// After the channel confirmation.
     Confirmed,
-    /// Behind the answer to the subsystem request.
+    /// After the answer to the subsystem request.
     Subsystem,
-    /// Behind the first data of the SFTP server.
+    /// After the first data of the SFTP server.
     Data,
 }
 
-/// A change to a packet that is not enciphered yet.
+/// Change to a packet that is not encrypted yet.
 #[derive(Clone, Debug)]
 pub enum Edit {
-    /// Bytes in front of it.
+    /// Inserts bytes before the packet.
     Before(Vec<u8>),
-    /// Bytes in its place.
+    /// Replaces the packet.
     Replace(Vec<u8>),
-    /// One byte string replaced by another of the same length.
+    /// Replaces one byte string by another of equal length.
     Swap(Vec<u8>, Vec<u8>),
-    /// Nothing in its place.
+    /// Drops the packet.
     Drop,
 }
 
@@ -49,7 +49,7 @@ impl Edit {
     }
 }
 
-/// A packet as it is before the first keys (RFC 4253 section 6).
+/// Builds an unencrypted packet, as sent before the first keys (RFC 4253 section 6).
 pub fn plain_packet(payload: &[u8]) -> Vec<u8> {
     let padding = 4 + (8 - (payload.len() + 9) % 8) % 8;
     let mut packet = ((1 + payload.len() + padding) as u32)

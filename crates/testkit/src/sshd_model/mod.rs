@@ -1,6 +1,6 @@
-//! OpenSSH's sshd in memory: one connection of it, with an SFTP server behind its subsystem. It
-//! checks what a client does, writes in the pieces sshd writes in, and misbehaves where a test
-//! asks for it. Without I/O and without a clock.
+//! Model of OpenSSH's sshd in memory: one connection, with an SFTP server behind its subsystem. The
+//! model checks the client, writes in the pieces in which sshd writes, and misbehaves on request.
+//! No I/O and no clock.
 
 mod auth;
 mod channels;

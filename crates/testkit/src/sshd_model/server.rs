@@ -13,17 +13,17 @@ use super::{SshdConfig, Step};
 use crate::sftp_model::SftpModel;
 use crate::sim::Seeded;
 
-/// sshd with one connection. Bytes in with [`SshdModel::handle_input`], out with
-/// [`SshdModel::poll_write`].
+/// Model of sshd with one connection. Input goes to [`SshdModel::handle_input`], and output comes
+/// from [`SshdModel::poll_write`].
 pub struct SshdModel {
     pub(super) config: SshdConfig,
     pub(super) transport: Transport,
     pub(super) channels: Channels,
-    /// Behind the subsystem.
+    /// SFTP server behind the subsystem.
     pub sftp: SftpModel,
     pub(super) session: Option<ChannelId>,
     pub(super) auth: Auth,
-    /// TCP_NODELAY is set.
+    /// TCP_NODELAY has been set.
     pub(super) nodelay: bool,
     input: BytesMut,
     identified: bool,
@@ -38,8 +38,8 @@ pub struct SshdModel {
 }
 
 impl SshdModel {
-    /// sshd right after accept(2): its identification is written, and its KEXINIT waits for the
-    /// client's identification.
+    /// Creates sshd in its state after accept(2): the identification is written, and KEXINIT waits
+    /// for the client's identification.
     pub fn new(config: SshdConfig, sftp: SftpModel, seed: u64) -> Self {
         let transport = TransportConfig {
             software: config.software.clone(),
@@ -90,38 +90,38 @@ impl SshdModel {
         self.error = result.err();
     }
 
-    /// The bytes of the next write(2).
+    /// Returns the bytes of the next write(2).
     pub fn poll_write(&mut self) -> Option<Vec<u8>> {
         self.writes.pop_front()
     }
 
-    /// Whether Nagle's algorithm is off: sshd turns it off when a program runs
-    /// (ssh_packet_set_interactive), and what was held leaves then.
+    /// Reports if Nagle's algorithm is off: sshd disables it when a program starts
+    /// (ssh_packet_set_interactive), and held bytes leave then.
     pub fn nodelay(&self) -> bool {
         self.nodelay
     }
 
-    /// Why it has closed the connection.
+    /// Returns the error for which the connection was closed.
     pub fn error(&self) -> Option<&Error> {
         self.error.as_ref()
     }
 
-    /// Numbers of the messages of the upper layers that have come.
+    /// Returns the numbers of the messages received for the layers above the transport.
     pub fn log(&self) -> &[u8] {
         &self.log
     }
 
-    /// Data of channels that came before anybody had authenticated.
+    /// Returns channel data that arrived before authentication.
     pub fn early_data(&self) -> &[u8] {
         &self.early_data
     }
 
-    /// Key exchanges that are through.
+    /// Returns the number of completed key exchanges.
     pub fn key_exchanges(&self) -> usize {
         self.key_exchanges
     }
 
-    /// Whether anybody has authenticated.
+    /// Reports if the user has authenticated.
     pub fn is_authenticated(&self) -> bool {
         self.auth.done
     }
@@ -133,7 +133,7 @@ impl SshdModel {
         self.end_write();
     }
 
-    /// Sends a message of any kind, whatever the state.
+    /// Sends any message, regardless of the state.
     pub fn send(&mut self, payload: &[u8]) {
         self.transport
             .send(PacketBuf::from_payload(payload))
@@ -165,9 +165,9 @@ impl SshdModel {
                     return Err(PeerMisbehaved::Unexpected(90).into());
                 }
                 5 | 50..=79 => self.handle_auth(&payload)?,
-                // Our refusals of what was slipped in.
+                // The client's refusals of injected messages.
                 92 => {}
-                // auth2.c, dispatch_protocol_error.
+                // Corresponds to dispatch_protocol_error of auth2.c.
                 80..=127 if !self.auth.done => {
                     if let Ok(data) = ChannelData::decode(&payload) {
                         self.early_data.extend_from_slice(data.data);
@@ -183,8 +183,8 @@ impl SshdModel {
                 }
                 number => return Err(PeerMisbehaved::Unexpected(number).into()),
             }
-            // ssh_packet_read_seqnr writes what there is before it reads; once authenticated,
-            // the loop reads all there is and then writes.
+            // ssh_packet_read_seqnr writes pending output before it reads; after authentication,
+            // the loop reads everything and then writes.
             if !self.auth.done {
                 self.take_output();
                 self.end_write();
@@ -194,7 +194,7 @@ impl SshdModel {
         self.send_channels(now)
     }
 
-    /// Sends what was to be slipped in at `step`.
+    /// Sends the messages to be injected at `step`.
     pub(super) fn reach(&mut self, step: Step) -> Result<(), Error> {
         let slips = std::mem::take(&mut self.config.slips);
         let (now, later) = slips.into_iter().partition(|(at, _)| *at == step);
@@ -206,7 +206,7 @@ impl SshdModel {
         Ok(())
     }
 
-    /// Takes what the transport has to write; KEXINIT waits for the client's identification.
+    /// Takes the output of the transport; KEXINIT waits for the client's identification.
     pub(super) fn take_output(&mut self) {
         while self.packets == 0 || self.identified {
             let Some(output) = self.transport.poll_output() else {

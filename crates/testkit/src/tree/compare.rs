@@ -1,4 +1,4 @@
-//! What two trees have that differs, in words.
+//! Comparison of two file trees, with the differences as text.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,38 +10,38 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 
-/// What has to be the same besides names, kinds, contents and link targets.
+/// Properties to compare besides names, types, contents and link targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Compare {
     /// Permission bits.
     pub modes: bool,
     /// Modification times of files and folders, in whole seconds.
     pub times: bool,
-    /// The copy has for each symlink what it points to, as scp makes it.
+    /// The copy contains the targets of symlinks, as scp creates it.
     pub follow: bool,
 }
 
 impl Compare {
-    /// Names, kinds and contents.
+    /// Compares names, types and contents.
     pub const CONTENT: Self = Self {
         modes: false,
         times: false,
         follow: false,
     };
-    /// Modes too.
+    /// Compares names, types, contents and modes.
     pub const MODES: Self = Self {
         modes: true,
         times: false,
         follow: false,
     };
-    /// Modes and times too, as `-p` keeps them.
+    /// Compares modes and times too, as `-p` preserves them.
     pub const PRESERVED: Self = Self {
         modes: true,
         times: true,
         follow: false,
     };
 
-    /// Links on either side count as what they point to.
+    /// Compares symlinks on either side by their targets.
     pub const fn following(self) -> Self {
         Self {
             follow: true,
@@ -65,15 +65,16 @@ struct Entry {
     mtime: i64,
 }
 
-/// A tree at one moment.
+/// Snapshot of a tree.
 #[derive(Debug, Clone)]
 pub struct Snapshot(BTreeMap<Vec<u8>, Entry>);
 
 impl Snapshot {
-    /// Reads the tree at `root`, which may be a single file. Empty if there is nothing.
+    /// Reads the tree at `root`, which may be a single file. Returns an empty snapshot if `root`
+    /// does not exist.
     ///
     /// # Panics
-    /// If something in it cannot be read.
+    /// Panics if anything in the tree cannot be read.
     pub fn of(root: &Path, follow: bool) -> Self {
         let mut entries = BTreeMap::new();
         if fs::symlink_metadata(root).is_ok() {
@@ -82,22 +83,22 @@ impl Snapshot {
         Self(entries)
     }
 
-    /// How many files, folders and links there are, the root among them.
+    /// Returns the number of files, folders and links, including the root.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is nothing.
+    /// Reports if the tree does not exist.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The relative names in it, with their bytes escaped.
+    /// Returns the relative names, with special bytes escaped.
     pub fn names(&self) -> Vec<String> {
         self.0.keys().map(|name| shown(name)).collect()
     }
 
-    /// What differs, a line each.
+    /// Returns the differences, one per line.
     pub fn differences(&self, other: &Self, compare: Compare) -> Vec<String> {
         let mut lines = Vec::new();
         for (name, entry) in &self.0 {
@@ -148,13 +149,13 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What differs between two trees, a line each.
+/// Returns the differences between two trees, one per line.
 pub fn differences(left: &Path, right: &Path, compare: Compare) -> Vec<String> {
     let [left, right] = [left, right].map(|root| Snapshot::of(root, compare.follow));
     left.differences(&right, compare)
 }
 
-/// Panics with the first differences unless both trees are there and the same.
+/// Panics with the first differences unless both trees exist and are equal.
 #[track_caller]
 pub fn assert_same(left: &Path, right: &Path, compare: Compare) {
     assert!(left.exists(), "{} is not there", left.display());

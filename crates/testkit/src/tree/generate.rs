@@ -1,4 +1,4 @@
-//! Trees with everything in them that has broken a copying program before.
+//! Generator of file trees with everything that has broken a copy program before.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::seed::Seed;
 
-/// Sizes around the limits of pages, channel packets and SFTP requests, and larger than a few
+/// File sizes around the limits of pages, channel packets and SFTP requests, and larger than a few
 /// requests.
 const SIZES: [usize; 15] = [
     0,
@@ -29,7 +29,7 @@ const SIZES: [usize; 15] = [
     3_000_001,
 ];
 
-/// Names that shells, terminals and careless programs trip over.
+/// Names that shells, terminals and careless programs mishandle.
 const NAMES: [&[u8]; 14] = [
     b"with space",
     b" leading and trailing ",
@@ -47,7 +47,7 @@ const NAMES: [&[u8]; 14] = [
     b"#hash~",
 ];
 
-/// What a tree holds.
+/// Contents of a tree.
 #[derive(Debug, Clone)]
 pub struct Tree {
     seed: u64,
@@ -90,16 +90,16 @@ impl Tree {
         }
     }
 
-    /// Also symlinks to folders and to nothing, on which scp fails.
+    /// Adds symlinks to folders and dangling symlinks, on which scp fails.
     pub fn with_folder_links(mut self) -> Self {
         self.folder_links = true;
         self
     }
 
-    /// Makes the folder `root` with the tree in it.
+    /// Creates the folder `root` with the tree in it.
     ///
     /// # Panics
-    /// If a file cannot be written.
+    /// Panics if a file cannot be written.
     pub fn make(&self, root: &Path) {
         let mut seed = Seed::new(self.seed);
         make_folder(root);
@@ -169,7 +169,7 @@ impl Tree {
 /// Writes a file.
 ///
 /// # Panics
-/// If it cannot be written.
+/// Panics if the file cannot be written.
 pub fn write_file(path: &Path, content: &[u8]) {
     fs::write(path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
@@ -196,12 +196,12 @@ fn make_symlinks(root: &Path, folder_links: bool) {
     }
 }
 
-/// Whole seconds between 2001 and 2020, since SFTP carries no more.
+/// Sets times to whole seconds between 2001 and 2020, the resolution of SFTP.
 fn set_times(root: &Path, seed: &mut Seed) {
     let mut paths = Vec::new();
     collect(root, &mut paths);
-    // Names in order, so that the same seed gives the same times; deepest first, since setting a
-    // file's time touches nothing but making it touched its folder.
+    // Sorted, so that equal seeds give equal times; deepest first, because creating an entry
+    // changes the time of its folder.
     paths.sort();
     for path in paths.iter().rev() {
         let time = Duration::from_secs(980_000_000 + seed.below(600_000_000));

@@ -1,4 +1,4 @@
-//! Trees of files: made from a seed, and compared.
+//! File trees: created from a seed, and compared.
 
 mod compare;
 mod generate;

@@ -1,4 +1,4 @@
-//! The client's side: what the session's loop and its link do, without I/O.
+//! Client side of the test: the session loop and its link, without I/O.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use crate::disk::{Disk, Source};
 
 const QUEUE: usize = 2 << 20;
 
-/// What the client has and knows.
+/// Credentials and knowledge of the client.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) keys: Vec<Arc<PrivateKey>>,
-    /// Keys sign without a query first.
+    /// Keys sign at once, without a query first.
     pub(crate) direct: bool,
     pub(crate) password: Option<String>,
     pub(crate) answers: Option<Vec<String>>,
     pub(crate) proposal: Proposal,
     pub(crate) guess: Guess,
-    /// The first key has worked on this host key before.
+    /// The first key was accepted on this host key before.
     pub(crate) proven: bool,
-    /// A channel is opened with authentication, whatever becomes of that.
+    /// A channel is opened together with authentication, before its result is known.
     pub(crate) opening: bool,
-    /// The SFTP server is known.
+    /// The properties of the SFTP server are known.
     pub(crate) remembered: bool,
     pub(crate) rekey_bytes: Option<u64>,
-    /// Bytes of IGNORE that are sent as soon as they may be, and again behind each flight of the
+    /// Bytes of IGNORE that are sent as early as possible, and again after each flight of the
     /// login, as a link does to open TCP's congestion window.
     pub(crate) filler: usize,
 }
@@ -63,14 +63,14 @@ impl Setup {
     }
 }
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Debug)]
 #[allow(dead_code, reason = "what a failing test shows")]
 pub(crate) enum End {
     Ssh(ssh::Error),
     Lane(LaneError),
     Denied(String),
-    /// To be begun anew, step by step.
+    /// The connection is to be started again, step by step.
     Restart(&'static str),
     Closed,
 }
@@ -85,7 +85,7 @@ pub(crate) struct Client {
     pub(crate) disk: Disk,
     pub(crate) jobs: Vec<Job>,
     pub(crate) events: Vec<(Instant, LaneEvent)>,
-    /// Everything a server could have put on a screen.
+    /// All texts that a server could have put on the screen.
     pub(crate) shown: Vec<String>,
     pub(crate) key_exchanges: usize,
     pub(crate) step_by_step: bool,
@@ -175,12 +175,12 @@ impl Client {
         self.events.iter().find(|(_, e)| *e == done).map(|e| e.0)
     }
 
-    /// Every job has ended.
+    /// Reports if every job has ended.
     pub(crate) fn is_done(&self) -> bool {
         self.jobs.is_empty() && self.lane.as_ref().is_some_and(Lane::is_idle)
     }
 
-    /// A new connection without predictions, to do what is left.
+    /// Starts a new connection without predictions, for the remaining work.
     pub(crate) fn restart(&mut self) {
         self.step_by_step = true;
         self.seed += 100;
@@ -205,7 +205,7 @@ impl Client {
         handled.map_err(|e| self.broken(e))
     }
 
-    /// The server closed the connection.
+    /// Handles the close of the connection by the server.
     pub(crate) fn handle_eof(&self) -> End {
         match self.conn.is_early() {
             true => End::Restart("closed"),
@@ -366,7 +366,7 @@ impl Client {
         self.channel = Some(id);
     }
 
-    /// Does all there is to do; returns what is to be written.
+    /// Processes everything that is ready, and returns the bytes to write.
     pub(crate) fn drain(&mut self, now: Instant) -> Result<Vec<u8>, End> {
         if self.lane.is_none() && !self.jobs.is_empty() {
             self.open_lane(now);

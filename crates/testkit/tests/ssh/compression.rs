@@ -1,4 +1,4 @@
-//! zlib@openssh.com, which starts behind USERAUTH_SUCCESS: nothing that a client sends may cross
+//! zlib@openssh.com, which starts after USERAUTH_SUCCESS: nothing that the client sends may cross
 //! that message.
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn compressing() -> Proposal {
     }
 }
 
-/// Text that zlib makes smaller, or bytes that it does not.
+/// Returns text that zlib compresses, or bytes that it does not, by the seed.
 fn content(len: usize, seed: u64) -> Vec<u8> {
     match seed % 2 {
         0 => b"a line of text\n"
@@ -32,7 +32,7 @@ fn content(len: usize, seed: u64) -> Vec<u8> {
     }
 }
 
-/// Puts a file and gets it again.
+/// Uploads a file and downloads it again.
 fn copies(mut world: World, len: usize, seed: u64) {
     let data = content(len, seed);
     world.place("there", &data);
@@ -51,8 +51,9 @@ fn copies(mut world: World, len: usize, seed: u64) {
     assert_eq!(world.restarts, 0, "{len} bytes, seed {seed}");
 }
 
-/// Uploads with zlib ended with "invalid format" at the server from 20 ms on: the link fills TCP's
-/// congestion window with IGNOREs there while the login is answered.
+/// Bytes that fill TCP's congestion window during the login do not break zlib. From a round trip of
+/// 20 ms on, uploads with zlib ended with "invalid format" at the server: the link sends IGNOREs
+/// while the login is being answered.
 #[test]
 fn bytes_that_fill_the_window_during_the_login_do_not_break_zlib() {
     let mut seed = 0;
@@ -84,7 +85,7 @@ fn bytes_that_fill_the_window_during_the_login_do_not_break_zlib() {
     }
 }
 
-/// A refused login, and one of several steps: zlib starts behind the last of them.
+/// With a refused login, and one of several steps, zlib starts after the last step.
 #[test]
 fn zlib_starts_behind_the_last_step_of_a_login() {
     let [_, old, new] = keys();
@@ -107,7 +108,7 @@ fn zlib_starts_behind_the_last_step_of_a_login() {
     }
 }
 
-/// What the client answers to a message that it does not know may cross the success as well.
+/// The client's answer to an unknown message may also cross USERAUTH_SUCCESS.
 #[test]
 fn a_message_that_nobody_knows_during_the_login_does_not_break_zlib() {
     const UNKNOWN: u8 = 200;
@@ -124,7 +125,7 @@ fn a_message_that_nobody_knows_during_the_login_does_not_break_zlib() {
         let mut world = World::new(client, server);
         let data = content(10_000, 2);
         world.client.put(data.clone(), "here");
-        // The model takes no UNIMPLEMENTED behind the login but passes it over before.
+        // The model rejects UNIMPLEMENTED after the login, and ignores it before.
         match world.run() {
             Ok(()) => assert!(world.server.sftp.fs.data("here") == Some(data.as_slice())),
             Err(end) => assert!(

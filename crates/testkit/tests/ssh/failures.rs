@@ -1,4 +1,4 @@
-//! What is predicted and does not come true, and connections that break.
+//! Wrong predictions, and connections that break.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use testkit::sshd_model::{SshdConfig, Way};
 use crate::client::{End, Setup};
 use crate::world::{World, bytes, keys, known, path, setup, sshd};
 
-/// Puts a file and checks that it came whole.
+/// Uploads a file and checks that it arrived complete.
 fn put(world: &mut World) {
     let data = bytes(100_000, 3);
     world.client.put(data.clone(), "file");
@@ -35,7 +35,8 @@ fn a_wrong_guess_goes_on() {
     }
 }
 
-/// The session that was opened with the first key is none; the login goes on where it is.
+/// A session that was opened with a refused key does not exist; the login continues on the same
+/// connection.
 #[test]
 fn a_channel_opened_with_an_authentication_that_is_refused_is_opened_again() {
     let [_, old, new] = keys();
@@ -57,13 +58,13 @@ fn a_channel_opened_with_an_authentication_that_is_refused_is_opened_again() {
         let mut world = World::new(setup, ways);
         put(&mut world);
         assert_eq!(world.restarts, 0);
-        // CHANNEL_OPEN, the subsystem, INIT: once for nothing, and then again.
+        // CHANNEL_OPEN, the subsystem request and INIT are each sent twice: in vain, and again.
         let early = |of: u8| world.server.log().iter().filter(|n| **n == of).count();
         assert_eq!((early(90), early(98)), (2, 2));
     }
 }
 
-/// Whatever there is to do, it waits for the success.
+/// User data waits for USERAUTH_SUCCESS.
 #[test]
 fn nothing_of_the_users_leaves_with_an_authentication_that_may_fail() {
     let config = SshdConfig {
@@ -149,7 +150,7 @@ fn any_fragmentation_will_do() {
     }
 }
 
-/// Bytes that pass each way when nothing breaks.
+/// Returns the bytes that pass each way in a run without failures.
 fn whole_run(setup: &Setup) -> (u64, u64) {
     let mut world = World::new(setup.clone(), sshd());
     world.client.put(bytes(3000, 1), "file");
@@ -170,9 +171,9 @@ fn a_break_at_any_byte_ends_with_an_error_and_never_with_half_a_file() {
             world.cut = cut;
             let data = bytes(3000, 1);
             let job = world.client.put(data.clone(), "file");
-            // A hang is a panic of the world.
+            // A hang makes the world panic.
             match world.run() {
-                // Early data of a known host are sent again, step by step.
+                // Early data to a known host is sent again, step by step.
                 Ok(()) => assert!(world.client.done_at(job).is_some(), "{cut:?}"),
                 Err(end) => {
                     assert!(matches!(end, End::Closed), "{cut:?}: {end:?}");

@@ -1,5 +1,5 @@
-//! A client's connection and lane against the model of sshd, over the seeded path, in virtual
-//! time: round trips, failures, and known attacks.
+//! Client connection and lane against the sshd model, over the seeded path in virtual time: round
+//! trips, failures, and known attacks.
 
 mod attacks;
 mod client;

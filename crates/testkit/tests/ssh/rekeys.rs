@@ -1,4 +1,4 @@
-//! Key exchanges under load, in either direction and begun by either side.
+//! Key exchanges under load, in either direction and started by either side.
 
 use ssh::transport::Proposal;
 use testkit::sim::Path;

@@ -1,4 +1,4 @@
-//! A file of 1 KiB from connect() to its confirmed final name, counted in round trips.
+//! Round trips of a file of 1 KiB, from connect() to its confirmed final name.
 
 use ssh::transport::{Guess, Proposal};
 use testkit::sshd_model::{SshdConfig, Way};
@@ -6,7 +6,7 @@ use testkit::sshd_model::{SshdConfig, Way};
 use crate::client::Setup;
 use crate::world::{RTT, World, bytes, keys, known, setup, sshd};
 
-/// Round trips until the file is confirmed.
+/// Returns the number of round trips until the file is confirmed.
 fn measure(what: &str, setup: Setup, ways: Vec<Way>) -> f64 {
     measure_with(what, setup, SshdConfig { ways, ..sshd() })
 }
@@ -33,7 +33,8 @@ fn first_contact() {
     assert!(measure("first contact, key", setup(), key()) <= 11.5);
 }
 
-/// sshd's KEXINIT comes a round trip after its identification, which tells enough to go on.
+/// sshd's KEXINIT arrives a round trip after its identification, from which the client can predict
+/// the key exchange.
 #[test]
 fn first_contact_with_the_key_exchange_that_its_version_prefers() {
     let setup = Setup {
@@ -45,7 +46,7 @@ fn first_contact_with_the_key_exchange_that_its_version_prefers() {
     assert!(guessed <= step_by_step - 0.9, "{guessed} {step_by_step}");
 }
 
-/// The subsystem's request makes sshd switch Nagle's algorithm off, so that the success is not held
+/// The subsystem request makes sshd disable Nagle's algorithm, so that USERAUTH_SUCCESS is not held
 /// back either.
 #[test]
 fn first_contact_with_the_channel_opened_with_authentication() {
@@ -57,7 +58,7 @@ fn first_contact_with_the_channel_opened_with_authentication() {
     assert!(measure("first contact, channel at once", setup, key()) <= 6.0);
 }
 
-/// Whoever has changed the preferences of an sshd waits no longer than before.
+/// An sshd with changed preferences costs no more round trips than without the prediction.
 #[test]
 fn first_contact_where_the_version_says_nothing_of_what_is_preferred() {
     let config = SshdConfig {

@@ -12,7 +12,7 @@ use crate::client::{Client, End, Setup};
 
 pub(crate) const RTT: Duration = Duration::from_millis(100);
 
-/// Keys of this run: the host's, and two users'.
+/// Keys of this run: the host's, and those of two users.
 pub(crate) fn keys() -> &'static [Arc<PrivateKey>; 3] {
     static KEYS: OnceLock<[Arc<PrivateKey>; 3]> = OnceLock::new();
     KEYS.get_or_init(|| {
@@ -20,19 +20,20 @@ pub(crate) fn keys() -> &'static [Arc<PrivateKey>; 3] {
     })
 }
 
-/// sshd that takes the first user's key.
+/// Returns the settings of an sshd that accepts the first user's key.
 pub(crate) fn sshd() -> SshdConfig {
     let [host, user, _] = keys();
     let way = Way::Key(user.public_blob().to_vec());
     SshdConfig::openssh(Arc::clone(host), vec![way])
 }
 
-/// A client with the first user's key that has never been here; its favourites are the server's.
+/// Returns a client with the first user's key on its first visit, with the server's preferred
+/// algorithms.
 pub(crate) fn setup() -> Setup {
     Setup::new(vec![Arc::clone(&keys()[1])], sshd().proposal)
 }
 
-/// The same, and host, key and SFTP server are known.
+/// Returns a client that already knows the host, the accepted key and the SFTP server.
 pub(crate) fn known() -> Setup {
     Setup {
         proven: true,
@@ -62,11 +63,11 @@ pub(crate) struct World {
     down: Wire,
     accepts: Instant,
     started: bool,
-    /// The path breaks when so many bytes have come to the server or to the client.
+    /// Number of bytes to the server and to the client after which the path breaks.
     pub(crate) cut: (Option<u64>, Option<u64>),
     pub(crate) delivered: (u64, u64),
     pub(crate) restarts: usize,
-    /// Sent by the server once so many messages have come.
+    /// Message that the server sends after this many messages have been received.
     pub(crate) on_log: Option<(usize, Vec<u8>)>,
     seed: u64,
 }
@@ -100,7 +101,7 @@ impl World {
         world
     }
 
-    /// connect() takes a round trip; sshd accepts half of one later.
+    /// connect() takes a round trip; sshd accepts half a round trip later.
     fn connect(&mut self) {
         self.now += 2 * self.path.delay;
         self.accepts = self.now + self.path.delay;
@@ -129,7 +130,7 @@ impl World {
         self.server.sftp.fs.place(path, kind, 0o644);
     }
 
-    /// Runs until every job has ended or the connection has.
+    /// Runs until every job has ended, or the connection has.
     pub(crate) fn run(&mut self) -> Result<(), End> {
         for _ in 0..3_000_000 {
             match self.turn() {
@@ -169,7 +170,7 @@ impl World {
         panic!("no end");
     }
 
-    /// True when everything is done.
+    /// Advances to the next event; true when everything is done.
     fn turn(&mut self) -> Result<bool, End> {
         let now = self.now;
         self.started |= now >= self.accepts;
@@ -187,7 +188,7 @@ impl World {
         }
     }
 
-    /// What the server writes goes onto the path.
+    /// Passes the output of the server to the path.
     fn pass_on(&mut self) {
         while self.started
             && let Some(bytes) = self.server.poll_write()
@@ -205,7 +206,7 @@ impl World {
             let bytes = self.up.read(now);
             self.delivered.0 += bytes.len() as u64;
             if !bytes.is_empty() {
-                // The kernel sends what an acknowledgement frees before sshd has read anything.
+                // The kernel sends what an acknowledgement releases before sshd reads anything.
                 self.down.write(now, &[]);
                 self.server.handle_input(now, &bytes);
                 if let Some((_, payload)) = self
@@ -235,7 +236,7 @@ impl World {
         }
     }
 
-    /// Runs and expects it to end with an error of the protocol.
+    /// Runs, and expects a protocol error.
     pub(crate) fn refused(&mut self) -> ssh::Error {
         match self.run() {
             Err(End::Ssh(e)) => e,

@@ -1,5 +1,5 @@
-//! `realm-relay LISTEN TARGET`, both as ADDRESS:PORT: one endpoint of realm, as its own program has it
-//! (plain TCP, splice through pipes of 16 pages, a thread for each core).
+//! `realm-relay LISTEN TARGET`, both as ADDRESS:PORT: one endpoint of realm with the defaults of
+//! its own program (plain TCP, splice through pipes of 16 pages, one thread per core).
 
 use realm_core::endpoint::{BindOpts, ConnectOpts, Endpoint, RemoteAddr};
 use realm_core::tcp::run_tcp;

@@ -1,4 +1,4 @@
-//! How many legs of a pair there are, and by which ways they leave.
+//! Number of stripes of a pair, and the uplinks that they use.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,15 +11,17 @@ use super::{Asks, EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeSe
 use crate::pump::leg::Leg;
 
 impl StripeSet {
-    /// Has as many legs as there should be.
+    /// Opens and retires stripes to match the wanted number, and ends the pair if none is left.
     pub(super) fn keep_legs(&mut self, around: &StripeContext<'_>) -> io::Result<()> {
         if let Some(alone) = self.alone
             && self.now >= alone + GRACE
             && !self.session.is_over()
         {
-            // The last word of a half that asks may be lost with the legs it was said on. A reset would
-            // tell a server that has ended nothing, and take what the kernel still has for it, of which
-            // the client was told that it came. Whoever asks has to know: an end at the client says so.
+            // The last acknowledgement of the relay that opened the stripes may be lost together
+            // with them. If all was sent and both ends were passed on, the session counts as
+            // complete: a reset would not help a server that has ended, and would discard data in
+            // the kernel's buffer that the client was told had arrived. The opening relay has to
+            // report an error, as an orderly end there means success to the client.
             if self.asks.is_none() && self.session.presume_over() {
                 tracing::info!("the other half is gone, and may not have had the end");
                 return Ok(());
@@ -76,7 +78,7 @@ impl StripeSet {
         Ok(())
     }
 
-    /// One more, by the way that has the fewest of those that can be had.
+    /// Opens one more stripe, by the usable uplink that has the fewest.
     fn open(&mut self, around: &StripeContext<'_>) -> io::Result<()> {
         let Some(asks) = &self.asks else {
             return Ok(());
@@ -105,7 +107,7 @@ impl StripeSet {
         self.add_asked(leg, uplink, (around.registry, around.token))
     }
 
-    /// Takes in a leg that leaves by this way, and whose handshake is still to be made.
+    /// Adds a stripe on this uplink whose handshake is still to be made.
     pub(crate) fn add_asked(
         &mut self,
         leg: Leg,
@@ -121,7 +123,8 @@ impl StripeSet {
         Ok(())
     }
 
-    /// A way that has lost its legs to others, or could have none: it may be there again.
+    /// Returns an uplink that has fewer stripes than others, because it lost them or could not open
+    /// any; the uplink may work again.
     pub(super) fn uneven(&self) -> Option<usize> {
         let asks = self.asks.as_ref()?;
         let leading = asks.uplinks.leading(asks.to.ip());
@@ -134,7 +137,8 @@ impl StripeSet {
         order.find(|nth| self.legs_by(*nth) < least)
     }
 
-    /// As many legs by this way as by others; those are given back when these are there.
+    /// Opens as many stripes on this uplink as the others have; surplus stripes are retired once
+    /// these are open.
     fn try_again(&mut self, nth: usize, around: &StripeContext<'_>) {
         let now = self.now;
         let Some(asks) = &mut self.asks else {
@@ -153,7 +157,7 @@ impl StripeSet {
         }
     }
 
-    /// Legs that carry by this way, or are to.
+    /// Counts the stripes on this uplink that carry data or are being opened.
     fn legs_by(&self, nth: usize) -> usize {
         let by = self.members.iter().flatten();
         let by = by.filter(|member| member.uplink == Some(nth));
@@ -161,7 +165,7 @@ impl StripeSet {
             .count()
     }
 
-    /// The newest leg by the way that has the most.
+    /// Returns the newest stripe of the uplink that has the most.
     fn most_dispensable(&self) -> Option<LegId> {
         let open = self.members.iter().flatten().filter(|member| member.open);
         let carry = open.filter(|member| self.session.carries(member.id));
@@ -170,7 +174,7 @@ impl StripeSet {
         last.map(|member| member.id)
     }
 
-    /// What each way has carried, where there are several.
+    /// Returns the bytes that each uplink has carried, for the log; empty if there is only one.
     pub(super) fn shares(&self) -> String {
         let mut shown = String::new();
         let Some(asks) = &self.asks else {
@@ -185,7 +189,7 @@ impl StripeSet {
             let gone = asks.carried.get(nth).copied().unwrap_or_default();
             let bytes = gone + by.clone().map(|member| member.moved).sum::<u64>();
             let legs = by.filter(|member| member.open).count();
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(shown, "; by {own}: {legs} legs, {bytes} bytes");
         }
         shown
@@ -193,7 +197,7 @@ impl StripeSet {
 }
 
 impl Asks {
-    /// A leg is there.
+    /// Handles a stripe that was opened.
     pub(super) fn opened(&self, member: &Stripe) {
         self.uplinks.answered(member.uplink);
         if let Some(own) = self.several(member) {
@@ -201,7 +205,7 @@ impl Asks {
         }
     }
 
-    /// A leg has broken.
+    /// Handles a stripe that failed.
     pub(super) fn lost(&mut self, member: &Stripe, why: &io::Error, now: Instant) {
         self.uplinks.failed(member.uplink, now);
         self.even = now + EVEN;
@@ -216,7 +220,7 @@ impl Asks {
         explain(&self.facing, &self.target, &format!("{what}: {why}"));
     }
 
-    /// Which leg it is, where there are several ways.
+    /// Names the stripe and its uplink for the log, if there are several uplinks.
     fn several(&self, member: &Stripe) -> Option<String> {
         let of = |all: usize| (all > 1).then(|| format!("leg {}", u64::from(member.id.0) + 1));
         let leg = of(self.uplinks.all().len())?;

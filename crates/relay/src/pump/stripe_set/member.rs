@@ -1,4 +1,4 @@
-//! One leg of a pair.
+//! One stripe of a pair: its handshake and its frames.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,26 +9,26 @@ use crate::pump::WorkerResources;
 use crate::pump::leg::{Leg, Received};
 use crate::server::connection_limiter::ConnectionPermit;
 
-/// One leg of a pair.
+/// One stripe of a pair.
 #[derive(Debug)]
 pub(super) struct Stripe {
     pub(super) id: LegId,
     pub(super) leg: Leg,
     pub(super) parser: Parser,
-    /// The handshake is over.
+    /// The TLS handshake is complete.
     pub(super) open: bool,
-    /// Something has come on it.
+    /// Bytes have been received on this stripe.
     pub(super) heard: bool,
     pub(super) since: Instant,
-    /// By which of several ways it leaves.
+    /// Uplink by which the stripe leaves, if there are several.
     pub(super) uplink: Option<usize>,
-    /// Bytes of frames, both ways.
+    /// Bytes of frames, both directions.
     pub(super) moved: u64,
     pub(super) _guest: Option<ConnectionPermit>,
 }
 
 impl Stripe {
-    /// Goes on with its handshake, and reads what has come on it, at most `left`.
+    /// Continues the handshake and reads frames, at most `left` bytes.
     pub(super) fn turn(
         &mut self,
         session: &mut StripedConnection,
@@ -82,7 +82,7 @@ impl Stripe {
         }
     }
 
-    /// Whether it takes a frame, once what it holds is gone.
+    /// Sends the rest of the last frame, and reports if the stripe accepts another.
     pub(super) fn takes(&mut self) -> bool {
         if !self.leg.is_writable()
             && let Err(e) = self.leg.push()

@@ -1,4 +1,4 @@
-//! One end of TLS in rustls: the same for a server and a client, which have types of their own there.
+//! Common interface to rustls' unbuffered server and client connections, which are distinct types.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use rustls::{CommonState, Error};
 
 use crate::tls_error::sentence;
 
-/// One end of TLS.
+/// Server or client side of a TLS connection.
 pub(super) enum Engine {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
@@ -27,14 +27,14 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// How far a step went.
+/// Result of a step.
 #[derive(PartialEq, Eq)]
 pub(super) enum Step {
-    /// There may be another.
+    /// Another step may be possible.
     On,
-    /// close_notify has come.
+    /// close_notify has been received.
     Ended,
-    /// More has to be received, or to be sent.
+    /// More ciphertext has to be received, or sealed records sent.
     Still,
 }
 
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with what has come; how much of it is needed no more, and how far that was.
+    /// Processes received ciphertext. Returns how many bytes of it are consumed, and the result.
     pub(super) fn step(
         &mut self,
         cipher: &mut [u8],
@@ -59,8 +59,8 @@ impl Engine {
         }
     }
 
-    /// Makes a record of what is to be written, behind those that the library has by itself; how
-    /// much there is of them. `part` is what has come and is no record yet.
+    /// Seals the payload into a record, behind those that the library has queued itself, and
+    /// returns their length in bytes. `part` is received ciphertext that is not a complete record.
     pub(super) fn seal(
         &mut self,
         what: What<'_>,
@@ -82,7 +82,7 @@ impl Engine {
     }
 }
 
-/// What is to be written.
+/// Payload of a record to seal.
 #[derive(Clone, Copy)]
 pub(super) enum What<'a> {
     Bytes(&'a [u8]),
@@ -123,7 +123,7 @@ fn step<Data>(
                 .map(|_| Step::On)
                 .map_err(|e| Error::General(e.to_string()))
         }
-        // It is on its way, before all that is written later.
+        // Records that were queued are sent before anything written later.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
             Ok(Step::On)
@@ -139,7 +139,7 @@ fn step<Data>(
     (discard, step)
 }
 
-/// How much was made, and whether what was to be written is in it.
+/// Returns the number of bytes made, and if the payload is among them.
 fn seal<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     what: What<'_>,
@@ -168,7 +168,7 @@ fn seal<Data>(
     }
 }
 
-/// As it is told.
+/// Converts a TLS error into an I/O error with a readable message.
 pub(super) fn wrong(e: Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", sentence(&e)))
 }

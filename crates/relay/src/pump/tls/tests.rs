@@ -1,7 +1,7 @@
 use super::*;
 use crate::peer::{Known, PeerConfig, new_key};
 
-/// Two ends that know each other, after the handshake.
+/// Two connected TLS ends that trust each other, after the handshake.
 fn ends() -> [Tls; 2] {
     let key = new_key().expect("random numbers");
     let print = PeerConfig::new(key.as_bytes(), Known::default()).expect("a key");
@@ -21,7 +21,7 @@ fn ends() -> [Tls; 2] {
     ends
 }
 
-/// What is on its way.
+/// Takes the pending records of an end.
 fn sealed(tls: &mut Tls) -> Vec<u8> {
     let mut all = Vec::new();
     let gone = tls.flush(|records| {
@@ -32,7 +32,7 @@ fn sealed(tls: &mut Tls) -> Vec<u8> {
     all
 }
 
-/// Has all of it received; how much of it is `into` there.
+/// Passes all records to an end, and returns the number of plaintext bytes in `into`.
 fn receive(tls: &mut Tls, mut sealed: &[u8], into: &mut [u8]) -> usize {
     let mut there = 0;
     while !sealed.is_empty() {
@@ -72,7 +72,7 @@ fn what_is_decrypted_is_there_whatever_the_reader_takes_at_once() {
             assert!(!client.takes(), "records wait");
             let sealed = sealed(&mut client);
             assert!(client.takes());
-            // A byte short, so that the last record is no whole one yet.
+            // The last byte is held back, so that the last record stays incomplete at first.
             let (most, last) = sealed.split_at(sealed.len() - 1);
             let mut all = Vec::new();
             for part in most.chunks(2000).chain([last]) {
@@ -84,7 +84,7 @@ fn what_is_decrypted_is_there_whatever_the_reader_takes_at_once() {
             }
             assert!(all == bytes, "{at_once} {len}");
         }
-        // Nothing is left of it that an idle connection would hold.
+        // No buffer remains that an idle connection would keep.
         let held = [&server.part, &server.plain, &client.sealed, &client.open];
         assert!(held.iter().all(|held| held.capacity() == 0));
     }
@@ -123,7 +123,7 @@ fn what_the_socket_does_not_take_waits_in_front_of_what_follows() {
     let n = receive(&mut server, &wire, &mut into);
     assert!(into[..n] == bytes);
     assert!(matches!(server.read(&mut into), Ok(Plain::End)));
-    // The other direction goes on.
+    // The other direction stays open.
     server.write(b"answer", false, |_| Ok(0)).expect("it seals");
     let answer = sealed(&mut server);
     let n = receive(&mut client, &answer, &mut into);

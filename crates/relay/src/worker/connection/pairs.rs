@@ -1,4 +1,4 @@
-//! A connection of which one side, or both, is a pair.
+//! Connections with a pair on one side or on both.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::worker::dial::{self, Way};
 use crate::worker::inbox::Message;
 
 impl Connection {
-    /// Takes in what has come on the legs of pairs; a pair that is broken is a leg that is.
+    /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
     pub(super) fn turn_pairs(&mut self, around: &mut ConnectionContext<'_>) -> TurnResult {
         let source = self.client.ip();
         let (running, now) = (&*self.running, around.means.now);
@@ -36,7 +36,8 @@ impl Connection {
             has_data: false,
             now,
         };
-        // A relay that clients are diverted to has no pair.
+        // A relay with diverted clients has no pairs, so that outgoing connections need no entry
+        // here.
         let connect = |to, uplink| {
             let begun = dial::begin(&way, host, (to, uplink));
             begun.map(|(socket, _)| OwnedFd::from(socket))
@@ -66,7 +67,7 @@ impl Connection {
         more
     }
 
-    /// Sends what has come of it on the legs of pairs.
+    /// Sends pending frames on the stripes of pairs.
     pub(super) fn flush_pairs(&mut self) {
         let far = match &mut self.stage {
             Stage::Relay { far, .. } => Some(far),
@@ -84,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// A leg of a pair: the first, or one of those that are there.
+    /// Handles a stripe opened by the peer relay: it starts a pair, or joins an existing one.
     pub(super) fn enter_pair(
         &mut self,
         token: [u8; TOKEN],
@@ -97,7 +98,7 @@ impl Connection {
             if let Some(place) = pairs::find(token, &key) {
                 return Err(End::Joins(Box::new((place, begun))));
             }
-            // Whoever is gone by now needs no answer.
+            // An error means that the peer relay is gone.
             let _ = self.near.send(&Frame::Abort(Why::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
@@ -122,7 +123,7 @@ impl Connection {
         self.add_leg(leg, begun, None, around).map_err(End::Failed)
     }
 
-    /// One more leg of the pair that clients come over.
+    /// Adds a further stripe to the pair of the client's side.
     pub(crate) fn add_leg(
         &mut self,
         leg: Leg,
@@ -138,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Goes to where its pair is.
+    /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &Place, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
         place.inbox.put(Message::Joined {
@@ -150,7 +151,7 @@ impl Connection {
         });
     }
 
-    /// What was found of the path to the other half is for the next connection.
+    /// Stores what was learned about the path to the peer relay for the next connection.
     pub(crate) fn learn(&mut self) {
         if let Stage::Relay { far, .. } = &mut self.stage
             && let Some(bundle) = far.bundle()
@@ -159,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Other halves are told that what they have is not all.
+    /// Tells peer relays that the data they have is incomplete.
     pub(crate) fn cut_off(&mut self, end: &End) {
         let why = match end {
             End::Closed(_) => return,
@@ -177,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// The first leg of a pair, and with it the pair.
+    /// Creates a pair on its first stripe, towards a target that is a peer relay.
     pub(super) fn first_leg(
         &self,
         mut leg: Leg,

@@ -1,4 +1,4 @@
-//! CVE-2018-10933 seen from the client, and prompts without end.
+//! CVE-2018-10933 seen from the client, and unlimited prompts.
 
 use ssh::msg::{ServiceAccept, UserauthInfoRequest, UserauthPkOk, UserauthSuccess};
 use ssh::{Error, PeerMisbehaved};
@@ -69,7 +69,8 @@ fn messages_of_channels_before_success_are_refused() {
             ),
             "{error:?}"
         );
-        // Where they were sent early, they are no answers either: begun anew, and refused again.
+        // Answers sent too early are not accepted either: the client connects again, and refuses
+        // them again.
         let mut world = World::new(known(), config);
         world.client.put(bytes(10, 1), "file");
         world.refused();
@@ -95,7 +96,7 @@ fn a_key_that_was_not_offered_is_not_signed_with() {
     );
 }
 
-/// As in CVE-2015-5600 and the client's CVE-2016-0777, counts of the peer are not believed.
+/// Counts from the peer are not trusted, as in CVE-2015-5600 and the client's CVE-2016-0777.
 #[test]
 fn keyboard_interactive_with_a_huge_prompt_count_is_refused() {
     let config = SshdConfig {
@@ -110,7 +111,8 @@ fn keyboard_interactive_with_a_huge_prompt_count_is_refused() {
             count,
             prompts: Rest(&[]),
         };
-        // In place of an answer to the method's request, which follows the one to `none`.
+        // Sent in place of the answer to the method's request, which follows the request for
+        // `none`.
         let setup = Setup {
             keys: Vec::new(),
             answers: Some(vec!["1".to_owned()]),

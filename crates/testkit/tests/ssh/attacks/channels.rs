@@ -1,4 +1,4 @@
-//! Windows that overflow, channels that nobody asked for.
+//! Attacks with overflowing windows and unsolicited channels.
 
 use ssh::msg::{ChannelData, ChannelOpen, ChannelWindowAdjust};
 use ssh::{Error, PeerMisbehaved};
@@ -54,12 +54,12 @@ fn more_data_than_the_window_is_refused() {
         recipient: 1,
         data: &data,
     };
-    // A channel that is not there.
+    // The channel does not exist.
     assert!(matches!(
         slipped(Step::Subsystem, vec![data.to_bytes()]).refused(),
         Error::PeerMisbehaved(PeerMisbehaved::UnknownChannel(1))
     ));
-    // Longer than we take.
+    // The data is longer than the maximum packet.
     let long = vec![0; 100_000];
     let long = ChannelData {
         recipient: 0,
@@ -71,7 +71,7 @@ fn more_data_than_the_window_is_refused() {
     ));
 }
 
-/// An SFTP length of 4 GiB allocates nothing.
+/// An SFTP message that announces 4 GiB allocates nothing.
 #[test]
 fn an_sftp_message_of_4_gib_ends_the_channel() {
     let data = ChannelData {
@@ -83,7 +83,8 @@ fn an_sftp_message_of_4_gib_ends_the_channel() {
     assert!(matches!(end, Err(crate::client::End::Lane(_))), "{end:?}");
 }
 
-/// As CVE-2023-38408 needs: the server reaches for the client's agent. It was never forwarded.
+/// The attack of CVE-2023-38408 needs the client's agent: the server opens agent, X11 and forwarded
+/// channels that were never requested.
 #[test]
 fn agent_x11_and_forwarded_channels_unasked_are_refused_and_the_copy_goes_on() {
     let open = |kind: &[u8], data: &[u8]| {

@@ -82,7 +82,7 @@ fn points_off_the_curve_are_refused() {
     }
 }
 
-/// KEXINIT with these ten lists.
+/// Builds a KEXINIT with these ten lists.
 fn kexinit(lists: &[&[u8]; 10]) -> Vec<u8> {
     let mut payload = vec![20];
     payload.extend([0; 16]);
@@ -115,7 +115,7 @@ fn hostile_kexinits_are_refused_in_time() {
         first(b""),
         first(b"a\x1b[2J"),
         first(b"\xff"),
-        // Indicators are no methods.
+        // Indicators such as ext-info-c are not key exchange methods.
         first(b"kex-strict-c-v00@openssh.com,ext-info-c"),
         [
             kex, b"", cipher, cipher, b"", b"", b"none", b"none", b"", b"",
@@ -151,7 +151,7 @@ fn hostile_kexinits_are_refused_in_time() {
             "row {number}: {error:?}"
         );
         assert!(start.elapsed().as_secs() < 2, "row {number}");
-        // What is told of it fits on a screen.
+        // The error text fits on a screen.
         assert!(error.to_string().len() < 2000, "row {number}");
     }
     let truncated = kexinit(&good);

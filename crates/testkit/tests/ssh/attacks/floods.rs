@@ -1,4 +1,4 @@
-//! Floods: what a peer sends without end takes no memory without end (CVE-2025-26466).
+//! Floods: endless messages from the peer must not take memory without limit (CVE-2025-26466).
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use testkit::sshd_model::Step;
 use crate::client::Client;
 use crate::world::{World, bytes, setup, sshd};
 
-/// A client and server that are done with a first copy.
+/// Returns a client and a server after a first completed copy.
 fn connected() -> World {
     let mut world = World::new(setup(), sshd());
     world.client.put(bytes(10, 1), "file");
@@ -26,7 +26,7 @@ fn written(world: &mut World) -> Vec<u8> {
     bytes
 }
 
-/// Bytes the engine holds to be sent.
+/// Returns the number of bytes that the engine holds for sending.
 fn held(client: &mut Client) -> usize {
     let mut held = 0;
     while let Ok(Some(output)) = client.conn.poll_output() {
@@ -35,8 +35,8 @@ fn held(client: &mut Client) -> usize {
     held
 }
 
-/// Sends `payload` again and again, while nothing of the answers is taken; returns what is held
-/// and how it ended.
+/// Sends `payload` `times` times while none of the answers are taken; returns the bytes held for
+/// sending, and the result.
 fn flood(world: &mut World, payload: &[u8], times: usize) -> (usize, Result<(), Error>) {
     let mut result = Ok(());
     let mut buf = BytesMut::new();

@@ -1,4 +1,4 @@
-//! Known attacks on SSH clients, each test named by what it repeats (docs/cve.md).
+//! Known attacks on SSH clients, each test named after the attack that it repeats (docs/cve.md).
 
 mod authentication;
 mod channels;

@@ -1,4 +1,4 @@
-//! Packets of impossible sizes, and what inflates without end.
+//! Packets of impossible sizes, and decompression bombs.
 
 use ssh::msg::ExtInfo;
 use ssh::transport::Proposal;
@@ -23,9 +23,9 @@ fn sizes_and_paddings_that_may_not_be_are_refused() {
         sized(4, 4, 100),
         sized(u32::MAX, 4, 100),
         sized(0x8000_0000, 4, 100),
-        // One block above 256 KiB.
+        // One cipher block above 256 KiB.
         sized(256 * 1024 + 4, 4, 100),
-        // No multiple of the block.
+        // Not a multiple of the cipher block.
         sized(13, 4, 100),
         sized(12, 0, 100),
         sized(12, 3, 100),
@@ -42,7 +42,7 @@ fn sizes_and_paddings_that_may_not_be_are_refused() {
             "row {number}: {error:?}"
         );
     }
-    // Nothing but padding.
+    // A packet with padding only.
     let config = sshd().edit(1, Edit::Replace(plain_packet(b"")));
     let mut world = World::new(setup(), config);
     world.client.put(bytes(10, 1), "file");
@@ -53,7 +53,7 @@ fn sizes_and_paddings_that_may_not_be_are_refused() {
     ));
 }
 
-/// libssh2 went through as many extensions as EXT_INFO said it had, for a minute.
+/// CVE-2026-55199: libssh2 trusted the extension count in EXT_INFO and looped for a minute.
 #[test]
 fn cve_2026_55199_an_ext_info_that_lies_about_its_count_ends_at_once() {
     for count in [17, 1 << 20, u32::MAX] {
@@ -81,7 +81,7 @@ fn a_zlib_bomb_is_refused() {
         proposal: proposal.clone(),
         ..sshd()
     };
-    // 64 MiB of zeros are one packet of 64 KiB.
+    // 64 MiB of zeros compress to one packet of 64 KiB.
     let mut bomb = vec![0; 64 << 20];
     bomb[0] = 2;
     let config = config.slip(Step::Subsystem, vec![bomb]);

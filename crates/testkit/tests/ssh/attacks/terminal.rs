@@ -1,4 +1,4 @@
-//! CVE-2019-6109 and CVE-2019-6110: what a server says does not steer the terminal.
+//! CVE-2019-6109 and CVE-2019-6110: text from a server cannot control the terminal.
 
 use ssh::msg::{ChannelOpenFailure, Debug, Disconnect, UserauthBanner};
 use testkit::sshd_model::{Edit, SshdConfig, Step, Way, plain_packet};
@@ -7,7 +7,8 @@ use wire::Field;
 use crate::client::{End, Setup};
 use crate::world::{World, bytes, setup, sshd};
 
-/// Moves the cursor, hides text, turns the line around, rings.
+/// Bytes that clear the screen, set the title, color and hide text, reverse the line and ring the
+/// bell.
 const STEER: &[u8] = b"\x1b[2J\x1b]0;title\x07\xc2\x9b31m \xe2\x80\xae \x08\x7f\r hello";
 
 fn check(texts: &[String]) {
@@ -108,7 +109,7 @@ fn cve_2019_6109_errors_that_quote_the_peer_are_escaped() {
     let mut world = World::new(setup(), ident);
     world.client.put(bytes(10, 1), "file");
     match world.run() {
-        // An identification that is not printable ASCII is not taken.
+        // An identification string that is not printable ASCII is rejected.
         Err(End::Ssh(e)) => assert!(!e.to_string().contains('\x1b'), "{e}"),
         other => panic!("{other:?}"),
     }

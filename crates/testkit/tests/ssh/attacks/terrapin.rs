@@ -1,4 +1,5 @@
-//! CVE-2023-48795 and its relatives: packets slipped in before the keys, cut out behind them.
+//! Terrapin (CVE-2023-48795) and its relatives: packets injected before the keys are in use, and
+//! removed after that.
 
 use ssh::msg::{ExtInfo, Ignore, ServiceAccept, UserauthBanner, UserauthSuccess};
 use ssh::transport::{Guess, Proposal};
@@ -31,7 +32,7 @@ fn with_cipher(cipher: &str) -> (Setup, SshdConfig) {
     (setup, config)
 }
 
-/// How it ends when the packets on the way are changed like this.
+/// Runs a copy while packets are changed on the way, and returns the error.
 fn attacked(setup: Setup, config: SshdConfig) -> Error {
     let mut world = World::new(setup, config);
     world.client.put(bytes(1000, 1), "file");
@@ -41,7 +42,7 @@ fn attacked(setup: Setup, config: SshdConfig) -> Error {
 }
 
 fn slipped_in(payload: &[u8]) {
-    // In front of KEXINIT, KEX_ECDH_REPLY, NEWKEYS.
+    // Before KEXINIT, KEX_ECDH_REPLY and NEWKEYS.
     for at in 1..=3 {
         for guess in [Guess::Never, Guess::Remembered, Guess::ByVersion] {
             let setup = Setup { guess, ..setup() };
@@ -112,7 +113,7 @@ fn cve_2023_48795_strict_kex_cannot_be_taken_away() {
     );
 }
 
-/// CVE-2023-46445: EXT_INFO of an attacker, in the clear.
+/// CVE-2023-46445: an attacker injects EXT_INFO in the clear.
 #[test]
 fn cve_2023_46445_ext_info_before_the_keys_is_refused() {
     let mut pairs = Vec::new();
@@ -123,7 +124,7 @@ fn cve_2023_46445_ext_info_before_the_keys_is_refused() {
         pairs: Rest(&pairs),
     };
     slipped_in(&ext_info.to_bytes());
-    // From a server that seems not to know strict KEX, too.
+    // Also from a server that does not seem to support strict KEX.
     let strict = b"kex-strict-s-v00@openssh.com".to_vec();
     let other = b"kex-strict-x-v00@openssh.com".to_vec();
     for at in 2..=3 {
@@ -138,7 +139,7 @@ fn cve_2023_46445_ext_info_before_the_keys_is_refused() {
     }
 }
 
-/// CVE-2023-46446: messages of authentication and of channels, in the clear.
+/// CVE-2023-46446: authentication and channel messages in the clear.
 #[test]
 fn cve_2023_46446_authentication_before_the_keys_is_refused() {
     slipped_in(
