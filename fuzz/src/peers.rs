@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use ssh::Role;
 use ssh::cipher::{CIPHERS, MACS};
 use ssh::key::PrivateKey;
-use ssh::transport::{Guess, Proposal, Transport, TransportConfig};
+use ssh::transport::{KexGuess, Proposal, Transport, TransportConfig};
 
 /// Returns a host key, which is created once.
 pub fn host_key() -> Arc<PrivateKey> {
@@ -37,7 +37,7 @@ pub fn config(role: Role, proposal: Proposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_fuzz".into(),
         proposal,
-        guess: Guess::Never,
+        guess: KexGuess::Never,
         rekey_bytes: None,
         rekey_time: None,
         host_keys: match role {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use fuzz::{Corpus, assert_shown_safely, parse, some_bytes};
 use ssh::key::{PrivateKey, PublicKey};
 use transfer::config::Algorithms;
-use transfer::known_hosts::{HostName, KnownHosts, RevokedKeys, Verdict};
+use transfer::known_hosts::{HostKeyVerdict, HostName, KnownHosts, RevokedKeys};
 
 fn key(seed: u8) -> PublicKey {
     let key = PrivateKey::from_ed25519_seed(&[seed; 32]).expect("a key");
@@ -58,7 +58,7 @@ fn lines() {
         let checked = known.check(&name, &shown, 1_000_000_000, &Algorithms::Ours);
         let text = String::from_utf8_lossy(&text);
         match checked.verdict {
-            Verdict::Trusted(place) => {
+            HostKeyVerdict::Trusted(place) => {
                 seen.set(seen.get() + 1);
                 let line = text.split('\n').nth(place.line - 1).unwrap_or_default();
                 // White space within base64 is ignored.
@@ -66,14 +66,14 @@ fn lines() {
                 let line: String = line.chars().filter(within).collect();
                 assert!(line.contains(&blob) && !line.starts_with('@'), "{line:?}");
             }
-            Verdict::TrustedByCa(_) => panic!("no certificate was shown"),
-            Verdict::Changed(known) => {
+            HostKeyVerdict::TrustedByCa(_) => panic!("no certificate was shown"),
+            HostKeyVerdict::Changed(known) => {
                 // An RSA key may be listed under the name of one of its signature algorithms.
                 let named = text.contains(&known.key_type) || text.contains("rsa-sha2-");
                 assert!(named, "{known:?}");
             }
-            Verdict::Unreadable(damage) => assert!(damage.line.is_some()),
-            Verdict::Revoked(_) | Verdict::Unknown => {}
+            HostKeyVerdict::Unreadable(damage) => assert!(damage.line.is_some()),
+            HostKeyVerdict::Revoked(_) | HostKeyVerdict::Unknown => {}
         }
         let offer = ["ssh-ed25519".to_owned(), "rsa-sha2-512".to_owned()];
         let mut order = known.prefer(&name, &offer);

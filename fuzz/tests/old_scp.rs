@@ -7,7 +7,7 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, Answer, Export, Scp, ScpCommand};
+use serve::{Access, AnswerChunk, Export, Scp, ScpCommand};
 use wire::Pool;
 
 /// Size of a channel packet in bytes.
@@ -104,8 +104,8 @@ fn nothing_is_harmed() {
                 scp.handle(&mut received);
                 let Ok(()) = scp.take_answers(|answer| {
                     heard += match answer {
-                        Answer::Bytes(bytes) => bytes.len(),
-                        Answer::Block(block) => block.len(),
+                        AnswerChunk::Bytes(bytes) => bytes.len(),
+                        AnswerChunk::Block(block) => block.len(),
                     };
                     Ok::<_, std::convert::Infallible>(())
                 });

@@ -2,8 +2,8 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    Answered, Asked, Begin, Frames, Listening, MOST_KEYS, More, Refused, Taken, VERSION, framed,
-    marker, write_keys,
+    Begin, ClientMessage, Frames, KeysAccepted, Listening, MOST_KEYS, MoreKeys, Refused,
+    ServerMessage, VERSION, framed, marker, write_keys,
 };
 use ssh::key::PrivateKey;
 
@@ -28,7 +28,7 @@ fn corpus() -> Corpus {
         (
             "MORE",
             framed(
-                &More {
+                &MoreKeys {
                     number: 1,
                     keys: &keys,
                 }
@@ -58,7 +58,7 @@ fn corpus() -> Corpus {
                 .to_bytes(),
             ),
         ),
-        ("TAKEN", framed(&Taken { number: 1 }.to_bytes())),
+        ("TAKEN", framed(&KeysAccepted { number: 1 }.to_bytes())),
     ])
 }
 
@@ -86,12 +86,12 @@ fn what_a_client_says() {
         let whole = messages(Frames::of_client(), &bytes, bytes.len());
         assert_eq!(messages(Frames::of_client(), &bytes, cut), whole);
         for message in whole {
-            match Asked::decode(&message) {
-                Ok(Asked::Begin { ports, keys, .. }) => {
+            match ClientMessage::decode(&message) {
+                Ok(ClientMessage::Begin { ports, keys, .. }) => {
                     assert!(keys.len() <= MOST_KEYS);
                     assert!(ports.is_none_or(|(a, b)| 0 < a && a <= b));
                 }
-                Ok(Asked::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
+                Ok(ClientMessage::More { keys, .. }) => assert!(keys.len() <= MOST_KEYS),
                 Err(e) => assert_shown_safely(&e.to_string(), false),
             }
         }
@@ -110,12 +110,12 @@ fn what_a_server_answers() {
         let whole = messages(Frames::of_server(), &bytes, bytes.len());
         assert_eq!(messages(Frames::of_server(), &bytes, cut), whole);
         for message in whole {
-            match Answered::decode(&message) {
-                Ok(Answered::Listening { port, software, .. }) => {
+            match ServerMessage::decode(&message) {
+                Ok(ServerMessage::Listening { port, software, .. }) => {
                     assert!(port > 0);
                     assert_shown_safely(&software, false);
                 }
-                Ok(Answered::Refused(_) | Answered::Taken(_)) => {}
+                Ok(ServerMessage::Refused(_) | ServerMessage::Taken(_)) => {}
                 Err(e) => assert_shown_safely(&e.to_string(), false),
             }
         }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
 use pair::control::{Control, Listener, StartHalf, marker};
-use pair::{Config, Frame, LegId, MOST_DATA, Parser, Piece, StripedConnection, Why};
+use pair::{AbortReason, Config, DataPiece, Frame, LegId, MOST_DATA, Parser, StripedConnection};
 
 fn frames() -> Corpus {
     let piece = |packed, bytes: &'static [u8]| {
-        Frame::Data(Piece {
+        Frame::Data(DataPiece {
             offset: 0,
             len: 40,
             packed,
@@ -45,7 +45,7 @@ fn frames() -> Corpus {
         ("blocked", Frame::Blocked(65536)),
         ("full", Frame::Full),
         ("bye", Frame::Bye),
-        ("abort", Frame::Abort(Why::Broken)),
+        ("abort", Frame::Abort(AbortReason::Broken)),
     ];
     let bytes = all.map(|(name, frame)| (name, frame.encode().to_vec()));
     Corpus(bytes.to_vec())
@@ -142,7 +142,7 @@ fn sessions_with_anybody() {
                 false => u.arbitrary()?,
             };
             let frame = match u.int_in_range(0..=9)? {
-                0 => Frame::Data(Piece {
+                0 => Frame::Data(DataPiece {
                     offset: offset.min(u64::MAX - 2 * MOST_DATA as u64),
                     len: len.min(3000),
                     packed: false,

@@ -1,13 +1,13 @@
 //! Fuzzes the requests of a relay's clients, and the socket options of its command line.
 
 use fuzz::{Corpus, parse};
-use relay::entry::proxy::{Ends, Version, header};
-use relay::entry::{Parsed, http, proxy, socks};
+use relay::entry::proxy::{ProxyAddresses, Version, header};
+use relay::entry::{HeaderParse, http, proxy, socks};
 use relay::sockopt::SockOpts;
 
 fn headers() -> Corpus {
     let ends = |source: &str, destination: &str| {
-        Some(Ends {
+        Some(ProxyAddresses {
             source: source.parse().expect("an address"),
             destination: destination.parse().expect("an address"),
         })
@@ -27,16 +27,16 @@ fn headers() -> Corpus {
 fn is_settled<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     longest: usize,
-    read: fn(&[u8]) -> Parsed<T>,
+    read: fn(&[u8]) -> HeaderParse<T>,
 ) {
     let first = read(bytes);
-    if let Parsed::Done(_, len) = &first {
+    if let HeaderParse::Done(_, len) = &first {
         assert!(*len <= bytes.len());
         assert_eq!(read(&[bytes, b"more"].concat()), first);
     }
     let mut long = bytes.to_vec();
     long.resize(longest.max(bytes.len()) + 16, b'x');
-    assert_ne!(read(&long), Parsed::More);
+    assert_ne!(read(&long), HeaderParse::More);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use fuzz::operate;
 use fuzz::peers::{config, drain, proposal, transport};
 use ssh::Role;
-use ssh::transport::{Guess, Transport, TransportEvent};
+use ssh::transport::{KexGuess, Transport, TransportEvent};
 use wire::PacketBuf;
 
 #[derive(Arbitrary, Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ impl End {
     fn new(role: Role, u: &mut Unstructured<'_>, offer: &ssh::transport::Proposal) -> Result<Self> {
         let mut config = config(role, offer.clone());
         if role == Role::Client {
-            let guesses = [Guess::Never, Guess::Remembered, Guess::ByVersion];
+            let guesses = [KexGuess::Never, KexGuess::Remembered, KexGuess::ByVersion];
             config.guess = *u.choose(&guesses)?;
         }
         config.rekey_bytes = match u.ratio(1, 3)? {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use fuzz::{Corpus, parse, some_bytes};
 use shim::program::{Program, look};
-use shim::rules::{Net, Rules};
+use shim::rules::{NetworkRule, Rules};
 
 #[test]
 fn rules() {
@@ -33,7 +33,7 @@ fn rules() {
             }
             Err(error) => assert!(text.contains(error.word) && !error.why.is_empty()),
         }
-        let _ = Net::parse(&text);
+        let _ = NetworkRule::parse(&text);
         Ok(())
     });
 }

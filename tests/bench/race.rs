@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_tests::round_trips::Before;
 use longhaul_tests::{Program, Scene};
 use measure::{
-    Ending, Entry, Race, RoundTrips, SCHEMA, Sample, Scenario as Measured, Tool as Described, Way,
+    CopyDirection, Ending, Entry, Race, RoundTrips, SCHEMA, Sample, Scenario as Measured,
+    Tool as Described,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -68,7 +69,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Race, String> {
         servers,
         made: None,
     };
-    let chosen: Vec<(&Scenario, Way)> = scenarios::all()
+    let chosen: Vec<(&Scenario, CopyDirection)> = scenarios::all()
         .flat_map(|scenario| scenario.ways.iter().map(move |way| (scenario, *way)))
         .filter(|(scenario, way)| scenario.chosen(settings, *way))
         .collect();
@@ -169,7 +170,7 @@ impl Ground<'_> {
     fn scenario(
         &mut self,
         scenario: &Scenario,
-        way: Way,
+        way: CopyDirection,
         tools: &[(&Tool, Described)],
     ) -> Measured {
         let content = scenario.content.scaled(scenario.share(self.settings));
@@ -306,7 +307,7 @@ impl Ground<'_> {
             } else {
                 result.payload
             },
-            up: result.way == Way::Up,
+            up: result.way == CopyDirection::Up,
             stands: content.old().map(|old| self.folder("source").join(old)),
             primed: scenario.primed,
             // iperf3 runs for its ten seconds, independent of the limit for copies.

@@ -74,7 +74,7 @@ pub(crate) fn write_benchmarks() -> Result<(), String> {
 const BENCHMARKS: &str = "docs/benchmarks.md";
 
 /// Returns the page with the tables of these results.
-fn benchmarks(page: &str, kept: &[keep::Kept]) -> Result<String, String> {
+fn benchmarks(page: &str, kept: &[keep::StoredRace]) -> Result<String, String> {
     let tables = measure::benchmarks::markdown(kept);
     let machines = measure::benchmarks::machines(kept);
     measure::benchmarks::replace(page, &format!("{tables}### Machines\n\n{machines}"))

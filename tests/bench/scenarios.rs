@@ -5,16 +5,16 @@ mod programs;
 
 use std::io::{self, Write};
 
-use measure::{Case, Measure, Way};
+use measure::{Case, CopyDirection, Measure};
 
 use crate::bars::Asked;
 use crate::content::Content;
 use crate::settings::{Preset, Settings};
 use crate::tools::Ask;
 
-const BOTH: &[Way] = &[Way::Up, Way::Down];
-const UP: &[Way] = &[Way::Up];
-const DOWN: &[Way] = &[Way::Down];
+const BOTH: &[CopyDirection] = &[CopyDirection::Up, CopyDirection::Down];
+const UP: &[CopyDirection] = &[CopyDirection::Up];
+const DOWN: &[CopyDirection] = &[CopyDirection::Down];
 
 /// Part of a scenario in the quick preset.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +35,7 @@ pub(crate) struct Scenario {
     pub(crate) lab: &'static [&'static str],
     pub(crate) rtt: Option<f64>,
     pub(crate) content: Content,
-    pub(crate) ways: &'static [Way],
+    pub(crate) ways: &'static [CopyDirection],
     pub(crate) compress: bool,
     pub(crate) dscp: Option<&'static str>,
     /// Flags that limit longhaul to less than it would choose.
@@ -568,12 +568,12 @@ pub(crate) fn cases() -> Vec<Case> {
 
 impl Scenario {
     /// Returns the name in the report.
-    pub(crate) fn name(&self, way: Way) -> String {
+    pub(crate) fn name(&self, way: CopyDirection) -> String {
         format!("{}/{way}", self.name)
     }
 
     /// Describes the task for the tools.
-    pub(crate) fn ask(&self, way: Way) -> Ask {
+    pub(crate) fn ask(&self, way: CopyDirection) -> Ask {
         Ask {
             way,
             file: self.content.is_file(),
@@ -596,7 +596,7 @@ impl Scenario {
     }
 
     /// Reports if the scenario runs.
-    pub(crate) fn chosen(&self, settings: &Settings, way: Way) -> bool {
+    pub(crate) fn chosen(&self, settings: &Settings, way: CopyDirection) -> bool {
         let named = settings.wants_scenario(&self.name(way));
         let either = named.zip(settings.wants_scenario(self.name));
         let by_name = either.map(|(one, other)| one || other);
@@ -604,7 +604,7 @@ impl Scenario {
             (Preset::Full, _) => true,
             (Preset::Sweep, _) => self.swept,
             (Preset::Quick, Quick::Share(_)) => true,
-            (Preset::Quick, Quick::Up(_)) => way == Way::Up,
+            (Preset::Quick, Quick::Up(_)) => way == CopyDirection::Up,
             (Preset::Quick, Quick::No) => false,
         })
     }
@@ -626,12 +626,12 @@ impl Scenario {
     }
 
     /// Returns the requirements on longhaul.
-    pub(crate) fn asked(&self, way: Way, settings: &Settings) -> Vec<Asked> {
+    pub(crate) fn asked(&self, way: CopyDirection, settings: &Settings) -> Vec<Asked> {
         if settings.preset == Preset::Sweep {
             return vec![Asked::OfBest(0.95)];
         }
         let asked = match (way, self.asked_down) {
-            (Way::Down, Some(down)) => down,
+            (CopyDirection::Down, Some(down)) => down,
             _ => self.asked,
         };
         let full = self.share(settings) == 1.0;
@@ -644,7 +644,7 @@ impl Scenario {
 pub(crate) fn list() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for scenario in all() {
-        let ways: Vec<String> = scenario.ways.iter().map(Way::to_string).collect();
+        let ways: Vec<String> = scenario.ways.iter().map(CopyDirection::to_string).collect();
         let path = if scenario.lab.is_empty() {
             "loopback".to_owned()
         } else {

@@ -4,7 +4,7 @@ mod commands;
 
 use std::path::{Path, PathBuf};
 
-use measure::Way;
+use measure::CopyDirection;
 use testkit::Run;
 
 use self::commands::*;
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// Task for a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask {
-    pub(crate) way: Way,
+    pub(crate) way: CopyDirection,
     /// Copies one file rather than a tree.
     pub(crate) file: bool,
     /// Too small for a meaningful rate.
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn fixed_settings_are_flags_of_the_copy() {
-        let ask = all().next().expect("a scenario").ask(Way::Up);
+        let ask = all().next().expect("a scenario").ask(CopyDirection::Up);
         let commands: Vec<String> = SWEEP
             .iter()
             .filter_map(|tool| Some(tool.command(&ask).ok()?.join(" ")))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use measure::Point;
+use measure::ProgressPoint;
 use testkit::daemon::descendants;
 use testkit::process::{cpu_time, own_cpu_time};
 
@@ -16,7 +16,7 @@ const MOST_POINTS: usize = 160;
 /// Counts the bytes of this network namespace until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Point>>,
+    thread: JoinHandle<Vec<ProgressPoint>>,
 }
 
 impl Watch {
@@ -27,11 +27,11 @@ impl Watch {
         let (start, base) = (Instant::now(), bytes(up));
         let thread = std::thread::spawn(move || {
             let mut interval = Duration::from_millis(50);
-            let mut points = vec![Point(0.0, 0)];
+            let mut points = vec![ProgressPoint(0.0, 0)];
             loop {
                 let last = stopped.load(Ordering::Acquire);
                 let seconds = (start.elapsed().as_secs_f64() * 1e3).round() / 1e3;
-                points.push(Point(seconds, bytes(up).saturating_sub(base)));
+                points.push(ProgressPoint(seconds, bytes(up).saturating_sub(base)));
                 if last {
                     return points;
                 }
@@ -50,7 +50,7 @@ impl Watch {
     }
 
     /// Stops, and returns the curve.
-    pub(crate) fn stop(self) -> Vec<Point> {
+    pub(crate) fn stop(self) -> Vec<ProgressPoint> {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         self.thread.join().unwrap_or_default()
@@ -70,12 +70,17 @@ fn bytes(up: bool) -> u64 {
 
 /// Returns the rate in MB/s of payload between the moments at which 50 % and 99 % of the path's
 /// bytes had passed, which excludes connecting and closing.
-pub(crate) fn last_half_rate(curve: &[Point], payload: u64) -> Option<f64> {
+pub(crate) fn last_half_rate(curve: &[ProgressPoint], payload: u64) -> Option<f64> {
     rate_between(curve, payload, 0.5, 0.99)
 }
 
 /// Returns the rate in MB/s of payload between two shares of the path's bytes.
-pub(crate) fn rate_between(curve: &[Point], payload: u64, from: f64, to: f64) -> Option<f64> {
+pub(crate) fn rate_between(
+    curve: &[ProgressPoint],
+    payload: u64,
+    from: f64,
+    to: f64,
+) -> Option<f64> {
     let total = curve.last()?.1 as f64;
     let at = |part: f64| {
         let pair = curve
@@ -207,15 +212,18 @@ mod tests {
     #[test]
     fn the_last_half_leaves_the_start_and_the_end_out() {
         // Slow for 5 s, then 100 bytes per second until 10 s, then nothing for a while.
-        let mut curve: Vec<Point> = (0..=5)
-            .map(|t| Point(f64::from(t), 10 * t as u64))
+        let mut curve: Vec<ProgressPoint> = (0..=5)
+            .map(|t| ProgressPoint(f64::from(t), 10 * t as u64))
             .collect();
-        curve.extend((1..=10).map(|t| Point(5.0 + f64::from(t), 50 + 100 * t as u64)));
-        curve.push(Point(60.0, 1050));
+        curve.extend((1..=10).map(|t| ProgressPoint(5.0 + f64::from(t), 50 + 100 * t as u64)));
+        curve.push(ProgressPoint(60.0, 1050));
         let rate = last_half_rate(&curve, 1_050_000_000).expect("a rate");
         assert!((rate - 100.0).abs() < 1.0, "{rate}");
         assert_eq!(last_half_rate(&[], 5), None);
-        assert_eq!(last_half_rate(&[Point(0.0, 0), Point(0.1, 100)], 100), None);
+        assert_eq!(
+            last_half_rate(&[ProgressPoint(0.0, 0), ProgressPoint(0.1, 100)], 100),
+            None
+        );
     }
 
     #[test]

@@ -18,9 +18,9 @@ use ssh::key::PublicKey;
 use testkit::{KeyKind, KeyPair, Peer, PeerBuilder, Run, Seed};
 use transfer::config::{Algorithms, StrictHostKeyChecking as Strict};
 use transfer::known_hosts::{
-    self, Accepted, HostKeyError, HostName, KnownHosts, RevokedKeys, Verdict,
+    self, Accepted, HostKeyError, HostKeyVerdict, HostName, KnownHosts, RevokedKeys,
 };
-use transfer::prompt::{Answer, Kind, Prompt, PromptError};
+use transfer::prompt::{Answer, EchoMode, Prompt, PromptError};
 
 /// Number of cases in `make test`, about 40 ms each.
 const FEW: u64 = 200;
@@ -400,7 +400,7 @@ fn theirs(world: &World, case: &Case, laid: &Laid) -> (Decision, String) {
 struct No(bool);
 
 impl Prompt for No {
-    fn ask(&mut self, _: &str, _: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
         self.0 = true;
         Err(PromptError::Cancelled)
     }
@@ -409,7 +409,7 @@ impl Prompt for No {
 }
 
 /// Gets the decision of longhaul's function.
-fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<Verdict>) {
+fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<HostKeyVerdict>) {
     let refused = Decision {
         asks: false,
         goes_on: false,
@@ -452,8 +452,11 @@ fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<Verdict>) 
 }
 
 /// Reports the only reasons for which longhaul may be stricter.
-fn may_be_stricter(verdict: Option<&Verdict>) -> bool {
-    matches!(verdict, Some(Verdict::Revoked(_) | Verdict::Unreadable(_)))
+fn may_be_stricter(verdict: Option<&HostKeyVerdict>) -> bool {
+    matches!(
+        verdict,
+        Some(HostKeyVerdict::Revoked(_) | HostKeyVerdict::Unreadable(_))
+    )
 }
 
 fn is_no_weaker(ours: Decision, theirs: Decision) -> bool {

@@ -19,8 +19,10 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use longhaul_tests::{Scene, longhaul};
-use measure::bench::{Bench, Compression, Data, Place, interval::Interval, interval::USUAL, text};
-use measure::{Way, bench};
+use measure::bench::{
+    Bench, Compression, Data, FilePlace, interval::Interval, interval::USUAL, text,
+};
+use measure::{CopyDirection, bench};
 use testkit::{PeerKind, Seed};
 
 type Done<T> = Result<T, Box<dyn Error>>;
@@ -245,15 +247,15 @@ fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
         output(&mut scp)?;
         Ok(start.elapsed().as_secs_f64())
     };
-    let rows: Vec<&bench::Row> = result
+    let rows: Vec<&bench::BenchRow> = result
         .rows
         .iter()
         .filter(|row| {
             let s = &row.setting;
             s.compression == Compression::None
                 && s.data == Data::Random
-                && s.way == Way::Up
-                && s.place == Place::Memory
+                && s.way == CopyDirection::Up
+                && s.place == FilePlace::Memory
                 && s.lanes() == "1x1"
                 && !s.both_ours
         })
@@ -269,7 +271,7 @@ fn beside_scp(result: &Bench, config: &Path, host: &str) -> Done<String> {
     }
     let mut text = String::from("\nBeside scp, medians of 3, MB/s:\n");
     for (cipher, rates) in ciphers.iter().zip(rates) {
-        let is = |row: &&&bench::Row| row.setting.cipher == *cipher;
+        let is = |row: &&&bench::BenchRow| row.setting.cipher == *cipher;
         let ours = rows.iter().find(is).and_then(|row| row.rate());
         let ours = ours.map_or(0.0, |rate| rate.median / 1e6);
         let scp = Interval::of(rates, USUAL).map_or(0.0, |i| i.median);

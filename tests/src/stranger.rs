@@ -11,7 +11,7 @@ use ssh::Role;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::key::PrivateKey;
 use ssh::msg::{ServiceRequest, UserauthRequest, UserauthSuccess};
-use ssh::transport::{Guess, Proposal, Transport, TransportConfig, TransportEvent};
+use ssh::transport::{KexGuess, Proposal, Transport, TransportConfig, TransportEvent};
 use wire::{Field as _, PacketBuf, Rest};
 
 /// Time limit for answers of the server.
@@ -74,7 +74,7 @@ impl Stranger {
                 macs: names(MACS.iter().map(|mac| mac.name).collect()),
                 compress: false,
             },
-            guess: Guess::Never,
+            guess: KexGuess::Never,
             rekey_bytes: None,
             rekey_time: None,
             host_keys: Vec::new(),

@@ -39,10 +39,11 @@ static int connected(void) {
 /* The mark that packets get, as the kernel has it: past the library. A filtered connection is one end
    of a socketpair, which has none; there it is what the library answers. */
 static int tos(int fd) {
-    int value = -1;
+    int value = -1, kept = errno;
     socklen_t len = sizeof value;
     if (syscall(SYS_getsockopt, fd, IPPROTO_IP, IP_TOS, &value, &len) != 0)
         CHECK(errno == EOPNOTSUPP && getsockopt(fd, IPPROTO_IP, IP_TOS, &value, &len) == 0);
+    errno = kept;
     return value;
 }
 

@@ -17,7 +17,7 @@ use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Query};
 use transfer::connect::{
-    self, Facts, Look, PlannedUpload, RemoteServerUse, SharedPrompt, Surroundings,
+    self, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse, SharedPrompt, Surroundings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::memory::MemoryStore;
@@ -52,20 +52,20 @@ pub(crate) struct Hosts {
     /// All paths on hosts are absolute.
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
-    measured: Option<Measured>,
+    measured: Option<MeasuringSessions>,
     /// Login names on the hosts that were connected to.
     logins: Mutex<BTreeMap<Destination, String>>,
 }
 
 /// How sessions are opened for a measurement.
 #[derive(Clone)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuringSessions {
     /// Compression mode of a longhaul at the host.
     pub(crate) pack: PackingMode,
     /// Use and store host memories. Otherwise every login is like the first one.
     pub(crate) remembers: bool,
     /// Called for each connection.
-    pub(crate) opened: Arc<dyn Fn(&Facts) + Send + Sync>,
+    pub(crate) opened: Arc<dyn Fn(&ConnectionFacts) + Send + Sync>,
 }
 
 impl Hosts {
@@ -84,7 +84,7 @@ impl Hosts {
     }
 
     /// Opens sessions for a measurement.
-    pub(crate) fn measured(self, measured: Measured) -> Self {
+    pub(crate) fn measured(self, measured: MeasuringSessions) -> Self {
         Self {
             measured: Some(measured),
             ..self
@@ -253,7 +253,7 @@ impl Hosts {
     }
 
     /// Prepares a sample of the files that are sent to a host, shared by all connections to it.
-    fn look(&self, destination: &Destination, user: &LocalUser) -> Option<Arc<Look>> {
+    fn look(&self, destination: &Destination, user: &LocalUser) -> Option<Arc<DataSampler>> {
         // With a rate limit, a saving by zlib has no use.
         let held = self.flags.limit().is_some() || self.flags.background;
         let (host, sources) = self.sent.clone()?;

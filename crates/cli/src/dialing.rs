@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
 use sys::{Tuning, distance};
-use transfer::connect::{Dial, Family, pass_socket};
+use transfer::connect::{Family, TcpDialer, pass_socket};
 use transfer::escape;
 
 use crate::exit::Exit;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     if args.via.is_some() || args.pair.is_some() {
         return through_a_pair(args);
     }
-    let dial = Dial {
+    let dial = TcpDialer {
         family: match args.family {
             low::Family::Any => Family::Any,
             low::Family::V4 => Family::V4,

@@ -41,13 +41,13 @@ impl HttpEndpoint {
 
 /// The content of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     /// Media type.
     pub(crate) kind: &'static str,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// Metrics in Prometheus' text format.
     pub(crate) fn figures(body: String) -> Self {
         let kind = "text/plain; version=0.0.4";
@@ -83,7 +83,7 @@ impl HttpServer {
 /// The address cannot be listened at, or is not local.
 pub(crate) fn tell(
     at: &HttpEndpoint,
-    answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static,
+    answer: impl Fn(&str) -> Option<HttpResponse> + Send + Sync + 'static,
 ) -> io::Result<HttpServer> {
     let listener: Socket = match at {
         HttpEndpoint::Loopback(address) if !address.ip().is_loopback() => {
@@ -127,7 +127,7 @@ pub(crate) fn tell(
 fn serve(
     mut stream: Socket,
     by_name: bool,
-    answer: &impl Fn(&str) -> Option<Answer>,
+    answer: &impl Fn(&str) -> Option<HttpResponse>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(TIME))?;
     stream.set_write_timeout(Some(TIME))?;
@@ -137,9 +137,9 @@ fn serve(
 fn respond(
     stream: &mut (impl Read + Write),
     by_name: bool,
-    answer: &impl Fn(&str) -> Option<Answer>,
+    answer: &impl Fn(&str) -> Option<HttpResponse>,
 ) -> io::Result<()> {
-    let text = |body: &str| Answer {
+    let text = |body: &str| HttpResponse {
         kind: "text/plain",
         body: body.to_owned(),
     };
@@ -235,15 +235,15 @@ fn parsed(head: &str) -> Option<Request> {
 mod tests {
     use super::*;
 
-    struct Asked<'a>(&'a [u8], Vec<u8>);
+    struct HttpConnection<'a>(&'a [u8], Vec<u8>);
 
-    impl Read for Asked<'_> {
+    impl Read for HttpConnection<'_> {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
             self.0.read(to)
         }
     }
 
-    impl Write for Asked<'_> {
+    impl Write for HttpConnection<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.1.write(bytes)
         }
@@ -253,9 +253,10 @@ mod tests {
     }
 
     fn told(said: &[u8], by_name: bool) -> String {
-        let mut asked = Asked(said, Vec::new());
-        let figures =
-            |path: &str| (path == "/metrics").then(|| Answer::figures("figure 1\n".to_owned()));
+        let mut asked = HttpConnection(said, Vec::new());
+        let figures = |path: &str| {
+            (path == "/metrics").then(|| HttpResponse::figures("figure 1\n".to_owned()))
+        };
         respond(&mut asked, by_name, &figures).unwrap();
         String::from_utf8(asked.1).unwrap()
     }

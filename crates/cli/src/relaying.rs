@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    Asks, ClientProtocols, Entrance, Host, Limits, Network, Place, RedirectKind, Relay, Target,
-    Uplink,
+    ClientProtocol, ClientProtocols, Endpoint, Entrance, Host, Limits, Network, RedirectKind,
+    RelaySettings, Target, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
@@ -28,7 +28,7 @@ use sys::{Probes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
-use self::operating::Told;
+use self::operating::MergedSettings;
 use self::route::Route;
 use crate::exit::Exit;
 use crate::flags::low::{RelayAction, RelayArgs, UsageError, relay_usage};
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
         None => {}
     }
     let told = match &args.config {
-        Some(_) => Told::of(args),
+        Some(_) => MergedSettings::of(args),
         // A mistake on the command line is a usage error.
-        None => Ok(Told::of(args).map_err(|why| relay_usage(&why))?),
+        None => Ok(MergedSettings::of(args).map_err(|why| relay_usage(&why))?),
     };
-    let streams = told.as_ref().is_ok_and(Told::is_of_streams);
+    let streams = told.as_ref().is_ok_and(MergedSettings::is_of_streams);
     log(args, streams);
     let told = told.and_then(|told| told.on_its_way(args));
     let done = told.and_then(|mut told| {
@@ -114,7 +114,7 @@ fn half(args: &RelayArgs) -> Exit {
 }
 
 /// Converts the arguments of one relay, and checks them.
-fn settle(args: &RelayArgs) -> Result<Relay, String> {
+fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
     let entrance: Entrance = args
         .entrance
         .parse()
@@ -213,7 +213,7 @@ fn settle(args: &RelayArgs) -> Result<Relay, String> {
         mptcp: args.mptcp,
         ..Tuning::default()
     };
-    Ok(Relay {
+    Ok(RelaySettings {
         entrance,
         targets,
         allow,
@@ -285,8 +285,8 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
     let has = |word: &str| entrance.words.iter().any(|own| own == word);
     let asks = match (has("socks5"), has("http")) {
         (true, true) => return Err(format!("{}: it is socks5 or http", args.entrance)),
-        (true, false) => Some(Asks::Socks5),
-        (false, true) => Some(Asks::Http),
+        (true, false) => Some(ClientProtocol::Socks5),
+        (false, true) => Some(ClientProtocol::Http),
         (false, false) => None,
     };
     let diverted = match (has("redirect"), has("tproxy")) {
@@ -295,7 +295,7 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
         (false, true) => Some(RedirectKind::Tproxy),
     };
     if diverted.is_some() {
-        let tcp = matches!(entrance.place, Place::Tcp { .. });
+        let tcp = matches!(entrance.place, Endpoint::Tcp { .. });
         if !tcp || entrance.words.len() > 1 {
             return Err(format!(
                 "{}: redirect and tproxy are of a TCP port, and nothing else is spoken there",
@@ -303,7 +303,7 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
             ));
         }
     }
-    if entrance.place == Place::Streams && !entrance.words.is_empty() {
+    if entrance.place == Endpoint::Streams && !entrance.words.is_empty() {
         return Err(format!("{}: standard streams are plain", args.entrance));
     }
     Ok(ClientProtocols {
@@ -317,11 +317,11 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
 
 /// Checks that a pair's operand is TCP without other protocols: the halves connect by TCP and have
 /// their own TLS.
-fn is_pair_possible(operand: &str, place: &Place, words: &[String]) -> Result<(), String> {
+fn is_pair_possible(operand: &str, place: &Endpoint, words: &[String]) -> Result<(), String> {
     let has = |word: &str| words.iter().any(|own| own == word);
     let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
     match (has("pair"), place, other) {
-        (false, ..) | (true, Place::Tcp { .. }, None) => Ok(()),
+        (false, ..) | (true, Endpoint::Tcp { .. }, None) => Ok(()),
         (true, _, Some(other)) => Err(format!("{operand}: it is pair or {other}")),
         (true, _, None) => Err(format!("{operand}: the halves of a pair connect by TCP")),
     }
@@ -338,9 +338,9 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
 }
 
 /// Checks that an entrance is reachable from this machine only; others need --allow.
-fn is_for_this_machine(place: &Place) -> Result<(), String> {
+fn is_for_this_machine(place: &Endpoint) -> Result<(), String> {
     let strangers = match place {
-        Place::Tcp {
+        Endpoint::Tcp {
             host: Host::Name(name),
             port,
         } => {
@@ -390,7 +390,7 @@ fn probes(text: &str) -> Result<Option<Probes>, String> {
     }
 }
 
-fn streams(relay: Relay) -> Result<(), String> {
+fn streams(relay: RelaySettings) -> Result<(), String> {
     let ends = stream_ends().map_err(|e| format!("standard input and output: {e}"));
     let (input, output) = ends?;
     relay::streams(relay, input, output).map_err(|e| e.to_string())

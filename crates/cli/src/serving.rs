@@ -25,10 +25,10 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 use self::address::{also_at, resolve};
-use self::merged::Settled;
+use self::merged::MergedServeSettings;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
-use crate::http::{self, Answer};
+use crate::http::{self, HttpResponse};
 use crate::{config_file, failed, signals, systemd};
 
 /// Serves until the client disconnects, or until a signal ends the server.
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     let caught =
         signals::too_long_is_an_error().map_err(|e| format!("signals can't be caught: {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {
-        (true, _) => Settled::of(args)
+        (true, _) => MergedServeSettings::of(args)
             .and_then(|settled| settled.export())
             .and_then(|e| stdio(&e, args.marker)),
         (false, true) => once(args),
@@ -82,7 +82,7 @@ fn account() -> io::Result<ExitCode> {
         .with_ansi(false)
         .with_level(false)
         .without_time()
-        .with_writer(Lines(log.clone()))
+        .with_writer(LogLines(log.clone()))
         .init();
     match template.run()? {
         Some(process) => Ok(process.run(&log)),
@@ -91,29 +91,29 @@ fn account() -> io::Result<ExitCode> {
 }
 
 /// Sends each log line as a message.
-struct Lines(Log);
+struct LogLines(Log);
 
-struct Line(Log, u8);
+struct LogLine(Log, u8);
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Line;
+impl<'a> MakeWriter<'a> for LogLines {
+    type Writer = LogLine;
 
-    fn make_writer(&'a self) -> Line {
-        Line(self.0.clone(), 1)
+    fn make_writer(&'a self) -> LogLine {
+        LogLine(self.0.clone(), 1)
     }
 
-    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LogLine {
         let level = match *meta.level() {
             Level::ERROR | Level::WARN => 0,
             Level::INFO => 1,
             Level::DEBUG => 2,
             Level::TRACE => 3,
         };
-        Line(self.0.clone(), level)
+        LogLine(self.0.clone(), level)
     }
 }
 
-impl io::Write for Line {
+impl io::Write for LogLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.tell(self.1, line);
         Ok(line.len())
@@ -139,7 +139,7 @@ fn stdio(export: &Export, marker: Option<u32>) -> Result<(), String> {
 
 /// Serves one direct copy. Its threads end with the process, which exits when this returns.
 fn once(args: &ServeArgs) -> Result<(), String> {
-    let settled = Settled::of(args)?;
+    let settled = MergedServeSettings::of(args)?;
     let once = Once {
         served: settled.served(),
         ports: args.ports,
@@ -157,7 +157,7 @@ fn streams() -> io::Result<(File, File)> {
 }
 
 fn listen(args: &ServeArgs) -> Result<(), String> {
-    let settled = Settled::of(args)?;
+    let settled = MergedServeSettings::of(args)?;
     if args.renounced != DisabledProtection::Nothing {
         warn!(
             "clients that were told the same will NOT BE ENCRYPTED once they have logged in: \
@@ -198,7 +198,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     let tell = |address| {
         let figures = server.metrics();
         let told = http::tell(address, move |path| {
-            (path == "/metrics").then(|| Answer::figures(figures()))
+            (path == "/metrics").then(|| HttpResponse::figures(figures()))
         });
         told.map_err(|e| format!("figures cannot be told: {e}"))
     };
@@ -230,7 +230,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
 }
 
 /// Builds the server's settings, and checks that the files can be served.
-fn ready(settled: &Settled) -> Result<Settings, String> {
+fn ready(settled: &MergedServeSettings) -> Result<Settings, String> {
     // Each login opens the folder again; errors that exist already are reported now.
     if !settled.root_is_a_pattern() {
         drop(settled.export()?);
@@ -241,7 +241,7 @@ fn ready(settled: &Settled) -> Result<Settings, String> {
 /// Applies the current files to new connections, if they are valid.
 fn reload(args: &ServeArgs, current: &LiveSettings) {
     systemd::reloading();
-    let read = Settled::of(args);
+    let read = MergedServeSettings::of(args);
     match read.and_then(|settled| Ok((ready(&settled)?, settled))) {
         Ok((settings, settled)) => {
             tell_at_the_start(&settled, &settings);
@@ -254,7 +254,7 @@ fn reload(args: &ServeArgs, current: &LiveSettings) {
 }
 
 /// Logs surprising settings, and the fingerprints of the host keys.
-fn tell_at_the_start(settled: &Settled, settings: &Settings) {
+fn tell_at_the_start(settled: &MergedServeSettings, settings: &Settings) {
     if let Some(file) = settings.entrance.listed()
         && let Err(e) = fs::metadata(&file)
     {

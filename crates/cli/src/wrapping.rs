@@ -22,8 +22,8 @@ use signal_hook::iterator::Signals;
 use sys::Tuning;
 use transfer::escape;
 
-use self::carrier::Carrier;
-use self::program::{Checked, Found};
+use self::carrier::CarrierServer;
+use self::program::{ProgramFile, WrapCheck};
 use crate::flags::low::{Report, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
 
@@ -35,7 +35,7 @@ const CANNOT: u8 = 126;
 const NONE: u8 = 127;
 
 /// The reason why the program was not run.
-enum Failure {
+enum WrapFailure {
     /// Invalid command line.
     Usage(String),
     /// Exit code and message.
@@ -49,35 +49,35 @@ enum Failure {
 pub(crate) fn run(args: &WrapArgs) -> Result<ExitCode, UsageError> {
     match act(args) {
         Ok(code) => Ok(code),
-        Err(Failure::Usage(why)) => Err(wrap_usage(&why)),
-        Err(Failure::Exit(code, why)) => {
+        Err(WrapFailure::Usage(why)) => Err(wrap_usage(&why)),
+        Err(WrapFailure::Exit(code, why)) => {
             drop(writeln!(io::stderr(), "longhaul wrap: {why}"));
             Ok(code.into())
         }
     }
 }
 
-fn act(args: &WrapArgs) -> Result<ExitCode, Failure> {
+fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     if let Some(name) = &args.congestion {
-        congestion::permitted(name).map_err(Failure::Usage)?;
+        congestion::permitted(name).map_err(WrapFailure::Usage)?;
     }
-    let failed = |why| Failure::Exit(FAILED, why);
+    let failed = |why| WrapFailure::Exit(FAILED, why);
     let Some((name, words)) = args.command.split_first() else {
         let library = library::find().map_err(failed)?;
         let line = [library.as_os_str().as_encoded_bytes(), b"\n"].concat();
         return Ok(show(&line).into());
     };
-    let found = program::find(name).map_err(|why| Failure::Exit(NONE, why))?;
+    let found = program::find(name).map_err(|why| WrapFailure::Exit(NONE, why))?;
     let checked = program::check(&found);
     if args.check {
         return Ok(tell(&found, &checked));
     }
-    if let Checked::No(why) = &checked
+    if let WrapCheck::No(why) = &checked
         && !args.anyway
     {
         let path = escape::path(&found.path);
         let why = format!("{path} {why}; it was not run (--anyway runs it as it is)");
-        return Err(Failure::Exit(CANNOT, why));
+        return Err(WrapFailure::Exit(CANNOT, why));
     }
     let library = library::find().map_err(failed)?;
     let file = match &args.report {
@@ -89,8 +89,8 @@ fn act(args: &WrapArgs) -> Result<ExitCode, Failure> {
         None => None,
     };
     let carrier = carrier(args, file.as_deref())?;
-    let rule = carrier.as_ref().map(Carrier::rule);
-    let rules = rules::build(args, rule.as_deref()).map_err(Failure::Usage)?;
+    let rule = carrier.as_ref().map(CarrierServer::rule);
+    let rules = rules::build(args, rule.as_deref()).map_err(WrapFailure::Usage)?;
     let mut command = Command::new(&found.path);
     command.arg0(name).args(words);
     command.env("LD_PRELOAD", preload(&library));
@@ -135,7 +135,7 @@ fn own_file() -> Result<PathBuf, String> {
 }
 
 /// Starts the carrier if a route or filter needs one.
-fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<Carrier>, Failure> {
+fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServer>, WrapFailure> {
     if !rules::need_a_carrier(args) {
         return Ok(None);
     }
@@ -144,27 +144,27 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<Carrier>, Fa
         congestion: args.congestion.clone(),
         ..Tuning::default()
     };
-    let carrier = Carrier::start(report.map(Path::to_owned), tuning, !args.no_tune);
-    let failed = |e| Failure::Exit(FAILED, format!("there is nobody to carry bytes: {e}"));
+    let carrier = CarrierServer::start(report.map(Path::to_owned), tuning, !args.no_tune);
+    let failed = |e| WrapFailure::Exit(FAILED, format!("there is nobody to carry bytes: {e}"));
     carrier.map(Some).map_err(failed)
 }
 
-fn tell(found: &Found, checked: &Checked) -> ExitCode {
+fn tell(found: &ProgramFile, checked: &WrapCheck) -> ExitCode {
     let path = escape::path(&found.path);
     let (text, code) = match checked {
-        Checked::Yes(how) => (format!("{path} can be wrapped: {how}\n"), 0),
-        Checked::No(why) => (format!("{path} {why}\n"), 1),
+        WrapCheck::Yes(how) => (format!("{path} can be wrapped: {how}\n"), 0),
+        WrapCheck::No(why) => (format!("{path} {why}\n"), 1),
     };
     let _ = show(text.as_bytes());
     code.into()
 }
 
-fn not_run(found: &Found, error: &io::Error) -> Failure {
+fn not_run(found: &ProgramFile, error: &io::Error) -> WrapFailure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => NONE,
         _ => CANNOT,
     };
-    Failure::Exit(code, format!("{}: {error}", escape::path(&found.path)))
+    WrapFailure::Exit(code, format!("{}: {error}", escape::path(&found.path)))
 }
 
 /// `LD_PRELOAD` with our library appended.
@@ -198,8 +198,8 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
 }
 
 /// Runs the program as a child and passes signals on to it.
-fn run_below(mut command: Command, found: &Found) -> Result<ExitStatus, Failure> {
-    let failed = |e: io::Error| Failure::Exit(FAILED, format!("it cannot be waited for: {e}"));
+fn run_below(mut command: Command, found: &ProgramFile) -> Result<ExitStatus, WrapFailure> {
+    let failed = |e: io::Error| WrapFailure::Exit(FAILED, format!("it cannot be waited for: {e}"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = command.spawn().map_err(|error| not_run(found, &error))?;
     let pid = Pid::from_child(&child);

@@ -8,14 +8,14 @@ use crate::path::{Direction, Dscp};
 /// A number of packets as on a wire, counting each segment of a super-packet, and of their IP
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct PacketCount {
     /// Number of packets.
     pub packets: u64,
     /// Bytes, with all headers from IP on.
     pub bytes: u64,
 }
 
-impl Count {
+impl PacketCount {
     pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
         self.packets += packets;
         self.bytes += bytes;
@@ -31,25 +31,25 @@ impl Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drops {
     /// The queue was full.
-    pub queue: Count,
+    pub queue: PacketCount,
     /// Random loss behind the queue.
-    pub loss: Count,
+    pub loss: PacketCount,
     /// Over a policer's rate, by DSCP.
-    pub police: [Count; 64],
+    pub police: [PacketCount; 64],
     /// During a blackout.
-    pub blackout: Count,
+    pub blackout: PacketCount,
     /// To a blocked port.
-    pub blocked: Count,
+    pub blocked: PacketCount,
     /// Belonging to a connection that was reset.
-    pub reset: Count,
+    pub reset: PacketCount,
     /// Too short for a packet.
-    pub malformed: Count,
+    pub malformed: PacketCount,
 }
 
 impl Drops {
     /// All drops together.
-    pub fn total(&self) -> Count {
-        let mut total = Count::default();
+    pub fn total(&self) -> PacketCount {
+        let mut total = PacketCount::default();
         for (_, count) in self.causes() {
             total.add(count.packets, count.bytes);
         }
@@ -57,7 +57,7 @@ impl Drops {
     }
 
     /// (cause, count) of every cause, without policers that dropped nothing.
-    pub fn causes(&self) -> Vec<(String, Count)> {
+    pub fn causes(&self) -> Vec<(String, PacketCount)> {
         let mut causes = vec![
             ("queue".to_owned(), self.queue),
             ("loss".to_owned(), self.loss),
@@ -78,13 +78,13 @@ impl Drops {
 impl Default for Drops {
     fn default() -> Self {
         Self {
-            queue: Count::default(),
-            loss: Count::default(),
-            police: [Count::default(); 64],
-            blackout: Count::default(),
-            blocked: Count::default(),
-            reset: Count::default(),
-            malformed: Count::default(),
+            queue: PacketCount::default(),
+            loss: PacketCount::default(),
+            police: [PacketCount::default(); 64],
+            blackout: PacketCount::default(),
+            blocked: PacketCount::default(),
+            reset: PacketCount::default(),
+            malformed: PacketCount::default(),
         }
     }
 }
@@ -94,17 +94,17 @@ impl Default for Drops {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectionFigures {
     /// Packets from the sender.
-    pub offered: Count,
+    pub offered: PacketCount,
     /// Packets delivered to the receiver, including duplicates.
-    pub delivered: Count,
+    pub delivered: PacketCount,
     /// Dropped packets.
     pub drops: Drops,
     /// Offered packets, by the DSCP of the sender.
-    pub dscp: [Count; 64],
+    pub dscp: [PacketCount; 64],
     /// Duplicates made.
-    pub duplicated: Count,
+    pub duplicated: PacketCount,
     /// Packets held back for others to overtake.
-    pub reordered: Count,
+    pub reordered: PacketCount,
     /// RSTs that the path itself sent in this direction; no other figure includes them.
     pub resets: u64,
     /// Peak of the queue in bytes, including the packet being sent.
@@ -116,12 +116,12 @@ pub struct DirectionFigures {
 impl Default for DirectionFigures {
     fn default() -> Self {
         Self {
-            offered: Count::default(),
-            delivered: Count::default(),
+            offered: PacketCount::default(),
+            delivered: PacketCount::default(),
             drops: Drops::default(),
-            dscp: [Count::default(); 64],
-            duplicated: Count::default(),
-            reordered: Count::default(),
+            dscp: [PacketCount::default(); 64],
+            duplicated: PacketCount::default(),
+            reordered: PacketCount::default(),
             resets: 0,
             queue_peak: 0,
             queue_peak_time: Duration::ZERO,
@@ -131,7 +131,7 @@ impl Default for DirectionFigures {
 
 impl DirectionFigures {
     /// (DSCP, count) of offered packets, without classes that had none.
-    pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, Count)> + '_ {
+    pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, PacketCount)> + '_ {
         by_dscp(&self.dscp)
     }
 }
@@ -238,7 +238,7 @@ impl DirectionFigures {
 fn line(
     f: &mut fmt::Formatter<'_>,
     title: &str,
-    counts: impl Iterator<Item = (String, Count)>,
+    counts: impl Iterator<Item = (String, PacketCount)>,
 ) -> fmt::Result {
     let mut before = format!("\n      {title} ");
     for (name, count) in counts.filter(|(_, count)| !count.is_empty()) {
@@ -253,7 +253,7 @@ fn line(
     Ok(())
 }
 
-fn by_dscp(counts: &[Count; 64]) -> impl Iterator<Item = (Dscp, Count)> + '_ {
+fn by_dscp(counts: &[PacketCount; 64]) -> impl Iterator<Item = (Dscp, PacketCount)> + '_ {
     (0..)
         .map(Dscp::new)
         .zip(counts.iter().copied())

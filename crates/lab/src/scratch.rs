@@ -76,7 +76,7 @@ impl Drop for Scratch {
 fn remove_dead(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some(owner) = name.to_str().and_then(Owner::of) else {
+        let Some(owner) = name.to_str().and_then(OwnerProcess::of) else {
             continue;
         };
         let ours = fs::symlink_metadata(entry.path())
@@ -88,13 +88,13 @@ fn remove_dead(parent: &Path) {
 }
 
 /// The process that owns a folder, parsed from its name.
-struct Owner {
+struct OwnerProcess {
     pid: i32,
     started: Option<u64>,
     namespace: u64,
 }
 
-impl Owner {
+impl OwnerProcess {
     fn of(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let owner = Self {

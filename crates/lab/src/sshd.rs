@@ -22,13 +22,13 @@ pub const KEY: &str = "lab-key";
 
 /// The keys of server and clients, and their folder.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct SshdKeys {
     folder: PathBuf,
     /// Login name: the user of the lab.
     user: String,
 }
 
-impl Keys {
+impl SshdKeys {
     /// Generates keys of a host and a user, in the lab's folder.
     pub(crate) fn generate(folder: &Path) -> Result<Self, LabError> {
         let keys = Self {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::keep::Kept;
-use crate::result::{Entry, Race, Scenario, Way};
+use crate::keep::StoredRace;
+use crate::result::{CopyDirection, Entry, Race, Scenario};
 use crate::shown;
 use crate::table::Table;
 
@@ -18,7 +18,7 @@ pub const END: &str = "<!-- tables: end -->";
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     /// Kept result that holds the scenario.
-    pub kept: &'a Kept,
+    pub kept: &'a StoredRace,
     /// Scenario within that result.
     pub scenario: &'a Scenario,
 }
@@ -35,7 +35,7 @@ impl Source<'_> {
 /// `kept` is ordered from the oldest to the newest. A scenario is shown from the newest result in
 /// which a tool finished. If only one tool finished there, the newest result with at least two is
 /// shown as well, so that the comparison stays.
-pub fn newest(kept: &[Kept]) -> BTreeMap<&str, Vec<Source<'_>>> {
+pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<Source<'_>>> {
     let mut chosen: BTreeMap<&str, Vec<Source<'_>>> = BTreeMap::new();
     for source in kept.iter().rev().flat_map(sources) {
         let finished = source.finished();
@@ -49,15 +49,15 @@ pub fn newest(kept: &[Kept]) -> BTreeMap<&str, Vec<Source<'_>>> {
     chosen
 }
 
-fn sources(kept: &Kept) -> impl Iterator<Item = Source<'_>> {
+fn sources(kept: &StoredRace) -> impl Iterator<Item = Source<'_>> {
     let scenarios = kept.race.scenarios.iter();
     scenarios.map(move |scenario| Source { kept, scenario })
 }
 
 /// Files among `kept` from which the tables take nothing.
-pub fn unused(kept: &[Kept]) -> Vec<&Path> {
+pub fn unused(kept: &[StoredRace]) -> Vec<&Path> {
     let chosen = newest(kept);
-    let used = |candidate: &Kept| {
+    let used = |candidate: &StoredRace| {
         let mut sources = chosen.values().flatten();
         sources.any(|source| source.kept.file == candidate.file)
             || newest_round_trips(kept).is_some_and(|file| file.file == candidate.file)
@@ -66,13 +66,13 @@ pub fn unused(kept: &[Kept]) -> Vec<&Path> {
     files.map(|candidate| candidate.file.as_path()).collect()
 }
 
-fn newest_round_trips(kept: &[Kept]) -> Option<&Kept> {
+fn newest_round_trips(kept: &[StoredRace]) -> Option<&StoredRace> {
     let mut newest_first = kept.iter().rev();
     newest_first.find(|candidate| !candidate.race.round_trips.is_empty())
 }
 
 /// All tables as Markdown, with a section for each scenario that has both directions.
-pub fn markdown(kept: &[Kept]) -> String {
+pub fn markdown(kept: &[StoredRace]) -> String {
     let chosen = newest(kept);
     let mut sections: BTreeMap<&str, Vec<Source<'_>>> = BTreeMap::new();
     for (name, sources) in chosen {
@@ -126,7 +126,7 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
         "runs",
         "result",
     ]);
-    for way in [Way::Up, Way::Down] {
+    for way in [CopyDirection::Up, CopyDirection::Down] {
         for source in sources.iter().filter(|source| source.scenario.way == way) {
             for entry in source.scenario.entries.iter().filter(|e| has_figure(e)) {
                 table.row(row(source, entry));
@@ -162,7 +162,7 @@ fn row(source: &Source<'_>, entry: &Entry) -> Vec<String> {
     ]
 }
 
-fn round_trips(text: &mut String, kept: &Kept) {
+fn round_trips(text: &mut String, kept: &StoredRace) {
     let _ = writeln!(
         text,
         "### Round trips\n\nFrom start to exit for one file of 1 KiB, counted as the difference \
@@ -181,13 +181,13 @@ fn round_trips(text: &mut String, kept: &Kept) {
 }
 
 /// Date and number of a kept result, as its file is named.
-fn label(kept: &Kept) -> String {
+fn label(kept: &StoredRace) -> String {
     let stem = kept.file.file_stem().unwrap_or_default().to_string_lossy();
     stem.into_owned()
 }
 
 /// Machines and commits of the results that are shown, one row for each result.
-pub fn machines(kept: &[Kept]) -> String {
+pub fn machines(kept: &[StoredRace]) -> String {
     let unused = unused(kept);
     let mut table = Table::new(&["result", "commit", "processor", "kernel", "what ran"]);
     for kept in kept.iter().filter(|kept| !unused.contains(&&*kept.file)) {
@@ -248,8 +248,8 @@ mod tests {
         .expect("a race")
     }
 
-    fn kept(file: &str, race: Race) -> Kept {
-        Kept {
+    fn kept(file: &str, race: Race) -> StoredRace {
+        StoredRace {
             file: file.into(),
             race,
         }

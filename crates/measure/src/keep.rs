@@ -8,7 +8,7 @@ use crate::result::{Race, SCHEMA};
 
 /// A stored result.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct StoredRace {
     /// Path of the file.
     pub file: PathBuf,
     /// The content.
@@ -34,7 +34,7 @@ pub fn save(folder: &Path, race: &Race) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// The file cannot be read, is no result, or has a later schema; the message names the file.
-pub fn load(file: &Path) -> io::Result<Kept> {
+pub fn load(file: &Path) -> io::Result<StoredRace> {
     let said = |why: String| io::Error::other(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| said(error.to_string()))?;
     let value: serde_json::Value =
@@ -44,14 +44,14 @@ pub fn load(file: &Path) -> io::Result<Kept> {
         return Err(said(format!("not a result of schema {SCHEMA} or before")));
     }
     let race = serde_json::from_value(value).map_err(|error| said(error.to_string()))?;
-    Ok(Kept {
+    Ok(StoredRace {
         file: file.to_owned(),
         race,
     })
 }
 
 /// The last stored result, by date and number; `None` if none can be read.
-pub fn last(folder: &Path) -> Option<Kept> {
+pub fn last(folder: &Path) -> Option<StoredRace> {
     let mut newest_first = files(folder).into_iter().rev();
     newest_first.find_map(|file| load(&file).ok())
 }
@@ -60,7 +60,7 @@ pub fn last(folder: &Path) -> Option<Kept> {
 ///
 /// # Errors
 /// A result cannot be read; the message names the file.
-pub fn all(folder: &Path) -> io::Result<Vec<Kept>> {
+pub fn all(folder: &Path) -> io::Result<Vec<StoredRace>> {
     files(folder).iter().map(|file| load(file)).collect()
 }
 

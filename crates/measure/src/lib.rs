@@ -18,7 +18,7 @@ pub mod stats;
 pub mod table;
 
 pub use result::{
-    Bar, Case, Ending, Entry, Machine, Measure, Payload, Point, Race, RoundTrips, SCHEMA, Sample,
-    Scenario, Tool, Way,
+    Bar, Case, CopyDirection, Ending, Entry, Machine, Measure, Payload, ProgressPoint, Race,
+    RoundTrips, SCHEMA, Sample, Scenario, Tool,
 };
 pub use stats::Spread;

@@ -64,14 +64,14 @@ pub struct Tool {
 /// The direction of a copy, seen from the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum CopyDirection {
     /// To the far side.
     Up,
     /// From the far side.
     Down,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for CopyDirection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::Up => "up",
@@ -129,7 +129,7 @@ pub struct Scenario {
     /// Round trip of the path in seconds, if there is one.
     pub rtt_seconds: Option<f64>,
     /// The direction.
-    pub way: Way,
+    pub way: CopyDirection,
     /// The copied data.
     pub payload: Payload,
     /// The figure to compare.
@@ -183,7 +183,7 @@ pub enum Ending {
 
 /// Progress of a run: seconds since the start, and bytes on the path by then, including headers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Point(pub f64, pub u64);
+pub struct ProgressPoint(pub f64, pub u64);
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -205,7 +205,7 @@ pub struct Sample {
     pub peak_memory_bytes: u64,
     /// Progress over time, kept for the middle run only.
     #[serde(default)]
-    pub curve: Vec<Point>,
+    pub curve: Vec<ProgressPoint>,
     /// 10^6 bytes of the payload a second in the last half of the bytes, from the curve.
     pub last_half_rate: Option<f64>,
     /// The lab's figures of the path.

@@ -1,15 +1,15 @@
 //! Tests with an invented race: stored, compared, and formatted in every way.
 
 use measure::{
-    Bar, Case, Ending, Entry, Machine, Measure, Payload, Point, Race, RoundTrips, SCHEMA, Sample,
-    Scenario, Tool, Way, compare, keep, page, table,
+    Bar, Case, CopyDirection, Ending, Entry, Machine, Measure, Payload, ProgressPoint, Race,
+    RoundTrips, SCHEMA, Sample, Scenario, Tool, compare, keep, page, table,
 };
 use serde_json::{Value, json};
 
 fn sample(seconds: f64, bytes: u64, files: u64) -> Sample {
     let points = (0..=20_u32).map(|n| {
         let part = f64::from(n) / 20.0;
-        Point(seconds * part, (bytes as f64 * part * part * 1.04) as u64)
+        ProgressPoint(seconds * part, (bytes as f64 * part * part * 1.04) as u64)
     });
     Sample {
         ending: Ending::Done,
@@ -63,7 +63,7 @@ fn scenario() -> Scenario {
             .map(str::to_owned)
             .to_vec(),
         rtt_seconds: Some(0.114),
-        way: Way::Up,
+        way: CopyDirection::Up,
         payload: Payload { files: 1, bytes },
         measure: Measure::Rate,
         limit_seconds: 120.0,
@@ -187,22 +187,22 @@ fn the_page_is_well_formed_and_stands_alone() {
 
 #[test]
 fn a_picture_is_a_file_of_its_own() {
-    use measure::plot::{BarRow, Bars, Fill, Line, Lines};
-    let bars = Bars {
+    use measure::plot::{BarPlot, BarRow, BarStyle, LinePlot, PlotLine};
+    let bars = BarPlot {
         title: "a < b".to_owned(),
         unit: "MB/s".to_owned(),
         rows: vec![BarRow {
             label: "x & y".to_owned(),
             value: measure::Spread::of([1.0, 2.0]),
             note: String::new(),
-            fill: Fill::Ours,
+            fill: BarStyle::Ours,
         }],
     };
-    let lines = Lines {
+    let lines = LinePlot {
         title: "no points".to_owned(),
         x_unit: "s".to_owned(),
         y_unit: "MB/s".to_owned(),
-        lines: vec![Line {
+        lines: vec![PlotLine {
             label: "none".to_owned(),
             points: Vec::new(),
         }],

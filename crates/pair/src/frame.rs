@@ -34,7 +34,7 @@ pub enum Frame {
         joins: bool,
     },
     /// Payload of the connection.
-    Data(Piece),
+    Data(DataPiece),
     /// The payload ends before this offset. The end itself counts as one byte.
     End(u64),
     /// All bytes before `received` have arrived, and none may be sent from `limit` on.
@@ -51,12 +51,12 @@ pub enum Frame {
     /// Nothing more is sent on this stripe.
     Bye,
     /// The session ends before all data has been transferred.
-    Abort(Why),
+    Abort(AbortReason),
 }
 
 /// Reason for aborting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum AbortReason {
     /// The connection behind the peer relay has failed.
     Broken,
     /// The session does not exist, or has ended.
@@ -69,7 +69,7 @@ pub enum Why {
 
 /// Payload of a connection with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct DataPiece {
     /// Offset of the first byte in the connection.
     pub offset: u64,
     /// Length before compression: 1 to [`MOST_DATA`] bytes.
@@ -80,14 +80,14 @@ pub struct Piece {
     pub bytes: Bytes,
 }
 
-impl Piece {
+impl DataPiece {
     /// Returns the first offset behind the payload.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.len))
     }
 }
 
-impl Why {
+impl AbortReason {
     fn code(self) -> u8 {
         match self {
             Self::Broken => 1,
@@ -212,7 +212,7 @@ impl Parser {
                     return Ok(None);
                 }
                 self.held.advance(head);
-                return Ok(Some(Frame::Data(Piece {
+                return Ok(Some(Frame::Data(DataPiece {
                     offset,
                     len,
                     packed: kind == ZDATA,
@@ -227,7 +227,7 @@ impl Parser {
             BLOCKED => Frame::Blocked(fields.get_u64()),
             FULL => Frame::Full,
             BYE => Frame::Bye,
-            _ => Frame::Abort(Why::of(fields.get_u8()).ok_or(PairError::BadFrame)?),
+            _ => Frame::Abort(AbortReason::of(fields.get_u8()).ok_or(PairError::BadFrame)?),
         };
         self.held.advance(head);
         Ok(Some(frame))
@@ -240,7 +240,7 @@ mod tests {
 
     fn all() -> Vec<Frame> {
         let piece = |packed| {
-            Frame::Data(Piece {
+            Frame::Data(DataPiece {
                 offset: 7,
                 len: 5,
                 packed,
@@ -262,7 +262,7 @@ mod tests {
             Frame::Blocked(3),
             Frame::Full,
             Frame::Bye,
-            Frame::Abort(Why::Unreachable),
+            Frame::Abort(AbortReason::Unreachable),
         ]
     }
 

@@ -29,12 +29,12 @@ pub struct StripeController {
     last: Option<(Instant, u64)>,
     rate: f64,
     rest: Duration,
-    found: Option<Found>,
+    found: Option<StripeTrial>,
 }
 
 /// Result of a trial: the number of stripes that paid, and the rate of another number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct StripeTrial {
     /// Number of stripes that paid.
     pub legs: usize,
     /// Rate that they carried, in bytes per second.
@@ -94,7 +94,7 @@ impl StripeController {
     }
 
     /// Returns the result of the last trial, if there was one.
-    pub fn found(&self) -> Option<Found> {
+    pub fn found(&self) -> Option<StripeTrial> {
         self.found
     }
 
@@ -158,13 +158,13 @@ impl StripeController {
                 if looks >= SETTLE && rate > was * PAYS && look.legs > before {
                     self.rest = REST;
                     self.state = State::Watching(0);
-                    self.found = Some(Found {
+                    self.found = Some(StripeTrial {
                         legs: look.legs,
                         rate,
                         other: (before, was),
                     });
                 } else if looks >= TRIAL {
-                    self.found = Some(Found {
+                    self.found = Some(StripeTrial {
                         legs: before,
                         rate: was,
                         other: (look.legs, rate),

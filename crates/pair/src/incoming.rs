@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::squeeze::inflate;
-use crate::{FIRST_CREDIT, PairError, Piece};
+use crate::{DataPiece, FIRST_CREDIT, PairError};
 
 /// Initial window in bytes. The window doubles when the peer relay has used it up and the reader
 /// here has taken nearly all of it.
@@ -77,7 +77,7 @@ impl Incoming {
     }
 
     /// Takes a received piece.
-    pub(crate) fn piece(&mut self, piece: &Piece, now: Instant) -> Result<(), PairError> {
+    pub(crate) fn piece(&mut self, piece: &DataPiece, now: Instant) -> Result<(), PairError> {
         let (offset, end) = (piece.offset, piece.end());
         if end > self.told.limit {
             return Err(PairError::BeyondCredit);

@@ -16,8 +16,8 @@ mod squeeze;
 
 use std::fmt;
 
-pub use frame::{FIRST_CREDIT, Frame, MOST_DATA, Parser, Piece, TOKEN, Why};
-pub use growth::{Found, StripeController, StripeSample};
+pub use frame::{AbortReason, DataPiece, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
+pub use growth::{StripeController, StripeSample, StripeTrial};
 pub use session::{Config, StripedConnection};
 
 /// Number of a stripe within its session; never reused.

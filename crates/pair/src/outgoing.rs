@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{Frame, MOST_DATA, Piece};
+use crate::frame::{DataPiece, Frame, MOST_DATA};
 use crate::squeeze::FrameCompression;
 use crate::{FIRST_CREDIT, LegId, PairError};
 
@@ -27,10 +27,10 @@ pub(crate) struct Outgoing {
     acked: u64,
     most: u64,
     /// Frames in flight, in order.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SentFrame>,
     /// Offsets of frames whose stripe is gone.
     lost: BTreeSet<u64>,
-    finish: Finish,
+    finish: FinishState,
     /// Last limit that was reported as too low.
     blocked: u64,
     /// Smoothed acknowledgement time and its variation (RFC 6298).
@@ -43,7 +43,7 @@ pub(crate) struct Outgoing {
 }
 
 #[derive(Debug)]
-struct Sent {
+struct SentFrame {
     offset: u64,
     end: u64,
     frame: Bytes,
@@ -53,7 +53,7 @@ struct Sent {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finish {
+enum FinishState {
     Open,
     /// The end is to be sent behind the bytes in `open`.
     Asked,
@@ -71,7 +71,7 @@ impl Outgoing {
             most: most.max(FIRST_CREDIT),
             sent: VecDeque::new(),
             lost: BTreeSet::new(),
-            finish: Finish::Open,
+            finish: FinishState::Open,
             blocked: 0,
             smooth: None,
             again: 0,
@@ -87,7 +87,7 @@ impl Outgoing {
 
     /// Returns the number of bytes that can be written now.
     pub(crate) fn room(&self) -> usize {
-        if self.finish != Finish::Open || self.sent.len() >= MOST_SENT {
+        if self.finish != FinishState::Open || self.sent.len() >= MOST_SENT {
             return 0;
         }
         let room = MOST_DATA - self.open.len().min(MOST_DATA);
@@ -103,19 +103,19 @@ impl Outgoing {
 
     /// Ends the stream.
     pub(crate) fn finish(&mut self) {
-        if self.finish == Finish::Open {
-            self.finish = Finish::Asked;
+        if self.finish == FinishState::Open {
+            self.finish = FinishState::Asked;
         }
     }
 
     /// Reports if the peer relay has all bytes and has passed on the end.
     pub(crate) fn is_over(&self) -> bool {
-        self.finish == Finish::Sent && self.sent.is_empty()
+        self.finish == FinishState::Sent && self.sent.is_empty()
     }
 
     /// Treats everything as acknowledged if the end was sent; returns if that was so.
     pub(crate) fn presume_over(&mut self) -> bool {
-        let sent = self.finish == Finish::Sent;
+        let sent = self.finish == FinishState::Sent;
         if sent {
             self.sent.clear();
             self.lost.clear();
@@ -130,7 +130,7 @@ impl Outgoing {
 
     /// Reports if there is something to send.
     pub(crate) fn wants_leg(&self) -> bool {
-        !self.lost.is_empty() || !self.open.is_empty() || self.finish == Finish::Asked
+        !self.lost.is_empty() || !self.open.is_empty() || self.finish == FinishState::Asked
     }
 
     /// Records that all stripes are full.
@@ -205,9 +205,9 @@ impl Outgoing {
 
     /// Returns the first frame in flight, unless it is the end alone: the end is acknowledged only
     /// when the reader has taken it, which may take any time.
-    fn overdue_candidate(&self) -> Option<&Sent> {
+    fn overdue_candidate(&self) -> Option<&SentFrame> {
         let first = self.sent.front()?;
-        let is_end = self.finish == Finish::Sent && self.sent.len() == 1;
+        let is_end = self.finish == FinishState::Sent && self.sent.len() == 1;
         (!is_end).then_some(first)
     }
 
@@ -234,7 +234,7 @@ impl Outgoing {
         }
         let (frame, end) = self.new_frame(clock)?;
         let bytes = frame.encode();
-        self.sent.push_back(Sent {
+        self.sent.push_back(SentFrame {
             offset: self.next,
             end,
             frame: bytes.clone(),
@@ -252,16 +252,16 @@ impl Outgoing {
     fn new_frame(&mut self, clock: &mut dyn FnMut() -> Instant) -> Option<(Frame, u64)> {
         if self.open.is_empty() {
             return match self.finish {
-                Finish::Asked => {
-                    self.finish = Finish::Sent;
+                FinishState::Asked => {
+                    self.finish = FinishState::Sent;
                     Some((Frame::End(self.next), self.next + 1))
                 }
-                Finish::Open | Finish::Sent => None,
+                FinishState::Open | FinishState::Sent => None,
             };
         }
         let plain = self.open.split().freeze();
         let packed = self.squeeze.deflate(&plain, clock);
-        let piece = Piece {
+        let piece = DataPiece {
             offset: self.next,
             len: plain.len() as u32,
             packed: packed.is_some(),
@@ -273,7 +273,7 @@ impl Outgoing {
 
     /// Returns the limit that blocks the stream, once for each limit.
     pub(crate) fn blocked(&mut self) -> Option<u64> {
-        let stuck = self.finish == Finish::Open && self.limit > self.blocked;
+        let stuck = self.finish == FinishState::Open && self.limit > self.blocked;
         if !stuck || self.next + (self.open.len() as u64) < self.limit {
             return None;
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
-use crate::{Frame, LegId, PairError, Why};
+use crate::{AbortReason, Frame, LegId, PairError};
 
 /// Minimum interval between two reports that all stripes are full.
 const TELL_FULL: Duration = Duration::from_millis(100);
@@ -40,7 +40,7 @@ pub struct StripedConnection {
     full_told: Option<Instant>,
     /// A `Full` frame is to be sent.
     tell_full: bool,
-    aborted: Option<Why>,
+    aborted: Option<AbortReason>,
 }
 
 #[derive(Debug, Default)]
@@ -261,7 +261,7 @@ impl StripedConnection {
     }
 
     /// Returns the reason if the peer relay has aborted the session.
-    pub fn aborted(&self) -> Option<Why> {
+    pub fn aborted(&self) -> Option<AbortReason> {
         self.aborted
     }
 

@@ -229,7 +229,7 @@ fn told(frames: &[Frame]) -> Result<(), pair::PairError> {
 #[test]
 fn what_the_other_half_must_not_do_ends_it() {
     let piece = |offset: u64, len: usize| {
-        Frame::Data(pair::Piece {
+        Frame::Data(pair::DataPiece {
             offset,
             len: len as u32,
             packed: false,

@@ -12,7 +12,7 @@ use crate::entry::proxy::Version;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entrance {
     /// Socket, port or stream to accept connections from.
-    pub place: Place,
+    pub place: Endpoint,
     /// Options after the address, such as `tls` or `proxy`, in the order given.
     pub words: Vec<String>,
 }
@@ -21,14 +21,14 @@ pub struct Entrance {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Socket, port or stream to connect to.
-    pub place: Place,
+    pub place: Endpoint,
     /// Options after the address, such as `tls` or `pair`, in the order given.
     pub words: Vec<String>,
 }
 
 /// Address of a listener or a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// Standard input and output: `-`.
     Streams,
     /// A UNIX socket: `unix:PATH`, or a path that begins with `/` or `./`.
@@ -72,11 +72,11 @@ impl Target {
     /// Returns the name or address that the target's TLS certificate must contain.
     pub(crate) fn tls_name(&self) -> String {
         match &self.place {
-            Place::Tcp {
+            Endpoint::Tcp {
                 host: Host::Name(name),
                 ..
             } => name.clone(),
-            Place::Tcp {
+            Endpoint::Tcp {
                 host: Host::Address(ip),
                 ..
             } => ip.to_string(),
@@ -118,7 +118,7 @@ impl Target {
     /// Returns the host name, or an empty string if the address has none.
     pub fn host_name(&self) -> &str {
         match &self.place {
-            Place::Tcp {
+            Endpoint::Tcp {
                 host: Host::Name(name),
                 ..
             } => name,
@@ -127,7 +127,7 @@ impl Target {
     }
 }
 
-impl Place {
+impl Endpoint {
     /// Returns the socket addresses that can be had without a DNS lookup, or `None` for a host
     /// name.
     pub fn addresses(&self) -> Option<Vec<SocketAddr>> {
@@ -149,7 +149,7 @@ impl Place {
 }
 
 /// Splits `PLACE/word/word`, or `unix:PATH,word,word`.
-fn split(text: &str) -> Result<(Place, Vec<String>), String> {
+fn split(text: &str) -> Result<(Endpoint, Vec<String>), String> {
     let path = text
         .strip_prefix("unix:")
         .or_else(|| (text.starts_with('/') || text.starts_with("./")).then_some(text));
@@ -159,7 +159,7 @@ fn split(text: &str) -> Result<(Place, Vec<String>), String> {
             if path.is_empty() {
                 return Err("lacks the path of the UNIX socket".to_owned());
             }
-            (Place::Unix(PathBuf::from(path)), words)
+            (Endpoint::Unix(PathBuf::from(path)), words)
         }
         None => {
             let (place, words) = text.split_once(['/', ',']).unwrap_or((text, ""));
@@ -170,9 +170,9 @@ fn split(text: &str) -> Result<(Place, Vec<String>), String> {
     Ok((place, words.map(str::to_owned).collect()))
 }
 
-fn tcp_or_streams(text: &str) -> Result<Place, String> {
+fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
     if text == "-" {
-        return Ok(Place::Streams);
+        return Ok(Endpoint::Streams);
     }
     let (host, port) = match text.rsplit_once(':') {
         None => (None, text),
@@ -201,7 +201,7 @@ fn tcp_or_streams(text: &str) -> Result<Place, String> {
             }
         }
     };
-    Ok(Place::Tcp { host, port })
+    Ok(Endpoint::Tcp { host, port })
 }
 
 /// Reports if all characters may occur in a host name: RFC 1123, plus the underscores and dots that
@@ -226,13 +226,13 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let (place, words) = split(text).map_err(AddressError)?;
         match &place {
-            Place::Tcp { port: 0, .. } => Err(AddressError(
+            Endpoint::Tcp { port: 0, .. } => Err(AddressError(
                 "has port 0, which nobody can listen at".to_owned(),
             )),
-            Place::Tcp {
+            Endpoint::Tcp {
                 host: Host::All, ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
-            Place::Streams => Err(AddressError(
+            Endpoint::Streams => Err(AddressError(
                 "is where connections come in, not go".to_owned(),
             )),
             _ => Ok(Self { place, words }),
@@ -240,7 +240,7 @@ impl FromStr for Target {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Streams => f.write_str("-"),
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn operands_as_people_type_them() {
         let entrance = |text: &str| text.parse::<Entrance>().unwrap();
-        let loopback = |port| Place::Tcp {
+        let loopback = |port| Endpoint::Tcp {
             host: Host::Loopback,
             port,
         };
@@ -279,21 +279,21 @@ mod tests {
         assert_eq!(entrance("12346/tls").words, ["tls"]);
         assert_eq!(entrance("0/proxy/tls").words, ["proxy", "tls"]);
         for text in [":22", "*:22"] {
-            let all = Place::Tcp {
+            let all = Endpoint::Tcp {
                 host: Host::All,
                 port: 22,
             };
             assert_eq!(entrance(text).place, all, "{text}");
         }
-        assert_eq!(entrance("-").place, Place::Streams);
+        assert_eq!(entrance("-").place, Endpoint::Streams);
         assert_eq!(
             entrance("/run/a.sock").place,
-            Place::Unix("/run/a.sock".into())
+            Endpoint::Unix("/run/a.sock".into())
         );
         let unix = entrance("unix:a/b.sock,tls");
         assert_eq!(
             (unix.place, unix.words),
-            (Place::Unix("a/b.sock".into()), vec!["tls".into()])
+            (Endpoint::Unix("a/b.sock".into()), vec!["tls".into()])
         );
         let target = |text: &str| text.parse::<Target>().map(|t| t.to_string());
         assert_eq!(target("jp1:22").unwrap(), "jp1:22");

@@ -30,10 +30,12 @@ pub mod control {
     pub use pair::control::*;
 }
 
-pub use address::{AddressError, Entrance, Host, Place, Target};
+pub use address::{AddressError, Endpoint, Entrance, Host, Target};
 pub use network::{Network, is_allowed};
-pub use rules::{Command, Rules};
+pub use rules::{ListenerRules, RuleCommand};
 pub use server::{Handle, InheritedSockets, ListeningSocket, Relays, StartError, streams};
-pub use settings::{Asks, ClientProtocols, Limits, RedirectKind, Relay, is_for_strangers};
+pub use settings::{
+    ClientProtocol, ClientProtocols, Limits, RedirectKind, RelaySettings, is_for_strangers,
+};
 pub use sockopt::clamped;
 pub use uplinks::Uplink;

@@ -70,7 +70,7 @@ pub enum StripeCount {
 
 /// Fingerprints of the keys that a peer relay may present.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownPeers {
     keys: Mutex<BTreeSet<String>>,
     /// File to which the first key is written while no key is known (trust on first use).
     learns: Option<PathBuf>,
@@ -87,7 +87,7 @@ impl PeerConfig {
     ///
     /// # Errors
     /// Returns a sentence that says why the key cannot be used.
-    pub fn new(key: &[u8], known: Known) -> Result<Self, String> {
+    pub fn new(key: &[u8], known: KnownPeers) -> Result<Self, String> {
         let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
@@ -216,7 +216,7 @@ fn fingerprint(public: &[u8]) -> String {
     )
 }
 
-impl Known {
+impl KnownPeers {
     /// Adds the fingerprints from the text of a file: the first word of each line; `#` starts a
     /// comment.
     ///
@@ -264,7 +264,7 @@ pub fn is_fingerprint(text: &str) -> bool {
 /// TLS verifier that accepts the peer relay by the fingerprint of its raw public key.
 #[derive(Debug)]
 struct Verifier {
-    known: Arc<Known>,
+    known: Arc<KnownPeers>,
     learns: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -395,11 +395,11 @@ mod tests {
     #[test]
     fn fingerprints_in_files() {
         let key = new_key().unwrap();
-        let one = PeerConfig::new(key.as_bytes(), Known::default()).unwrap();
-        let again = PeerConfig::new(key.as_bytes(), Known::default()).unwrap();
+        let one = PeerConfig::new(key.as_bytes(), KnownPeers::default()).unwrap();
+        let again = PeerConfig::new(key.as_bytes(), KnownPeers::default()).unwrap();
         assert_eq!(one.fingerprint(), again.fingerprint());
         assert!(is_fingerprint(one.fingerprint()));
-        let mut known = Known::default();
+        let mut known = KnownPeers::default();
         let text = format!("# ours\n\n{}  far:7000 # there\n", one.fingerprint());
         known.add(&text).unwrap();
         assert!(!known.is_empty());

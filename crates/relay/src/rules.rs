@@ -7,15 +7,15 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::address::Place;
-use crate::settings::{RedirectKind, Relay};
+use crate::address::Endpoint;
+use crate::settings::{RedirectKind, RelaySettings};
 
 /// Packet mark of the relay's own connections, which the rules never divert back to it.
 pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
 
 /// Command line and its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct RuleCommand {
     /// Program and arguments.
     pub words: Vec<String>,
     /// Standard input.
@@ -24,15 +24,15 @@ pub struct Command {
 
 /// Rules of one listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct ListenerRules {
     /// Commands that add the rules.
-    pub add: Vec<Command>,
+    pub add: Vec<RuleCommand>,
     /// Commands that remove the rules.
-    pub remove: Vec<Command>,
+    pub remove: Vec<RuleCommand>,
 }
 
 /// Names and constants of one address family.
-struct Family {
+struct FamilyRules {
     /// Name of the family in nft.
     nft: &'static str,
     ip: &'static str,
@@ -40,14 +40,14 @@ struct Family {
     is: fn(&IpAddr) -> bool,
 }
 
-const FAMILIES: [Family; 2] = [
-    Family {
+const FAMILIES: [FamilyRules; 2] = [
+    FamilyRules {
         nft: "ip",
         ip: "-4",
         loopback: "127.0.0.1",
         is: IpAddr::is_ipv4,
     },
-    Family {
+    FamilyRules {
         nft: "ip6",
         ip: "-6",
         loopback: "::1",
@@ -55,15 +55,17 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-impl Rules {
+impl ListenerRules {
     /// Composes the rules that a relay needs, for the address families that this machine has.
     ///
     /// # Errors
     /// Returns an error if the relay needs no rules, or if its port is not fixed.
-    pub fn of(relay: &Relay, has_ipv6: bool) -> Result<Self, String> {
+    pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;
         let addresses = match place {
-            Place::Tcp { port: 0, .. } => Err(format!("{place}: rules need a port that is given")),
+            Endpoint::Tcp { port: 0, .. } => {
+                Err(format!("{place}: rules need a port that is given"))
+            }
             place => place
                 .addresses()
                 .ok_or_else(|| format!("{place}: rules need an address or a port alone")),
@@ -76,18 +78,18 @@ impl Rules {
         }
         let port = addresses.first().map_or(0, |at| at.port());
         let ips: Vec<IpAddr> = addresses.iter().map(|at| at.ip()).collect();
-        let families: Vec<&Family> = FAMILIES
+        let families: Vec<&FamilyRules> = FAMILIES
             .iter()
             .filter(|family| ips.iter().any(family.is) && (has_ipv6 || family.nft == "ip"))
             .collect();
-        let table = Table { relay, port, ips };
+        let table = NftTable { relay, port, ips };
         let name = format!("longhaul_{port}");
         let mark = format!("{:#x}", OWN_MARK | u32::from(port));
         let mut add = vec![nft(table.text(&name, &mark, &families))];
         let mut remove = vec![nft(format!("delete table inet {name}\n"))];
         if relay.speaks.diverted == Some(RedirectKind::Tproxy) || relay.keep_address {
             for family in families {
-                let ip = |text: String| Command {
+                let ip = |text: String| RuleCommand {
                     words: text.split(' ').map(str::to_owned).collect(),
                     input: None,
                 };
@@ -106,22 +108,22 @@ impl Rules {
     }
 }
 
-fn nft(input: String) -> Command {
-    Command {
+fn nft(input: String) -> RuleCommand {
+    RuleCommand {
         words: ["nft", "-f", "-"].map(str::to_owned).to_vec(),
         input: Some(input),
     }
 }
 
 /// Composer of the nftables table of a relay.
-struct Table<'a> {
-    relay: &'a Relay,
+struct NftTable<'a> {
+    relay: &'a RelaySettings,
     port: u16,
     ips: Vec<IpAddr>,
 }
 
-impl Table<'_> {
-    fn text(&self, name: &str, mark: &str, families: &[&Family]) -> String {
+impl NftTable<'_> {
+    fn text(&self, name: &str, mark: &str, families: &[&FamilyRules]) -> String {
         // `create` fails if the table exists already, so that rules are never added twice.
         let mut text = format!("create table inet {name}\ntable inet {name} {{\n");
         let mut chain = |name: &str, lines: &[String]| {
@@ -182,7 +184,7 @@ impl Table<'_> {
     }
 
     /// Rules for the clients that may be diverted (`--allow`).
-    fn clients(&self, families: &[&Family]) -> Vec<String> {
+    fn clients(&self, families: &[&FamilyRules]) -> Vec<String> {
         if self.relay.allow.is_empty() {
             return vec!["jump targets".to_owned()];
         }
@@ -195,7 +197,7 @@ impl Table<'_> {
     }
 
     /// Rules for the targets to which connections are diverted (`--to`).
-    fn targets(&self, mark: &str, families: &[&Family]) -> Vec<String> {
+    fn targets(&self, mark: &str, families: &[&FamilyRules]) -> Vec<String> {
         let mut lines = Vec::new();
         for permit in &self.relay.permits {
             let (network, port) = permit.addresses();
@@ -216,7 +218,7 @@ impl Table<'_> {
         lines
     }
 
-    fn verdict(&self, mark: &str, family: &Family) -> String {
+    fn verdict(&self, mark: &str, family: &FamilyRules) -> String {
         let port = self.port;
         if self.relay.speaks.diverted == Some(RedirectKind::Redirect) {
             return format!("redirect to :{port}");

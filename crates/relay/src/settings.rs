@@ -15,7 +15,7 @@ use crate::uplinks::Uplink;
 
 /// Listening address, targets and settings of one relay.
 #[derive(Clone, Debug)]
-pub struct Relay {
+pub struct RelaySettings {
     /// Address to accept connections at.
     pub entrance: Entrance,
     /// Targets, tried in turn until one answers.
@@ -66,7 +66,7 @@ pub struct ClientProtocols {
     /// Connections are stripes of a pair, inside TLS.
     pub pair: bool,
     /// Request that names the target.
-    pub asks: Option<Asks>,
+    pub asks: Option<ClientProtocol>,
     /// No request: connections were diverted here from another destination.
     pub diverted: Option<RedirectKind>,
 }
@@ -90,7 +90,7 @@ pub enum RedirectKind {
 
 /// Protocol by which clients name their target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum ClientProtocol {
     /// SOCKS version 5.
     Socks5,
     /// HTTP CONNECT.

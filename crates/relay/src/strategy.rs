@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use pair::{Found, StripeController};
+use pair::{StripeController, StripeTrial};
 
 use crate::peer::{PeerConfig, StripeCount};
 
@@ -81,7 +81,7 @@ pub(crate) fn begin(
 }
 
 /// Describes the findings of a connection for the log.
-pub(crate) fn shown(found: &Found) -> String {
+pub(crate) fn shown(found: &StripeTrial) -> String {
     let (others, carried) = found.other;
     format!(
         "{} carried {}, and {} {}",

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use crate::server::Health;
+use crate::server::TargetHealth;
 
 /// Path by which connections leave this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl fmt::Display for Uplink {
 #[derive(Debug)]
 pub(crate) struct Uplinks {
     all: Vec<Uplink>,
-    health: Health,
+    health: TargetHealth,
     /// Counter for the rotation.
     turn: AtomicUsize,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Uplinks {
 impl Uplinks {
     pub(crate) fn new(all: Vec<Uplink>) -> Self {
         Self {
-            health: Health::new(all.len(), None),
+            health: TargetHealth::new(all.len(), None),
             all,
             turn: AtomicUsize::new(0),
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// regardless of the product runs into the collapse. The caller chooses the unit: bytes or
 /// requests.
 #[derive(Debug)]
-pub struct Depth {
+pub struct InflightLimit {
     limits: DepthLimits,
     target: u64,
     in_flight: u64,
@@ -33,7 +33,7 @@ pub struct Depth {
     blocked: [bool; 2],
 }
 
-/// Start value and bounds of a [`Depth`], in its unit.
+/// Start value and bounds of a [`InflightLimit`], in its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DepthLimits {
     /// Target at the start.
@@ -94,7 +94,7 @@ impl ResponseTimes {
     }
 }
 
-impl Depth {
+impl InflightLimit {
     /// Creates a controller that knows nothing of the path yet.
     pub fn new(limits: DepthLimits) -> Self {
         Self {
@@ -269,9 +269,9 @@ mod tests {
 
     /// Runs a path of `rate` bytes per second and round trip `rtt` in virtual time, kept as full as
     /// the depth allows for `seconds`. Returns the bytes delivered and the depth.
-    fn run(rate: f64, rtt: Duration, seconds: f64) -> (u64, Depth) {
+    fn run(rate: f64, rtt: Duration, seconds: f64) -> (u64, InflightLimit) {
         let start = testkit::sftp_model::epoch();
-        let mut depth = Depth::new(LIMITS);
+        let mut depth = InflightLimit::new(LIMITS);
         let mut queue: VecDeque<(Instant, RequestStamp)> = VecDeque::new();
         let (mut now, mut free) = (start, start);
         let end = start + Duration::from_secs_f64(seconds);
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_sender_with_little_to_send_changes_nothing() {
         let start = testkit::sftp_model::epoch();
-        let mut depth = Depth::new(LIMITS);
+        let mut depth = InflightLimit::new(LIMITS);
         for i in 0..100 {
             let at = start + Duration::from_millis(200 * i);
             let stamp = depth.on_sent(at, 100);
@@ -329,7 +329,7 @@ mod tests {
     fn a_rate_that_doubles_is_known_as_it_doubles() {
         let start = testkit::sftp_model::epoch();
         let rtt = Duration::from_millis(100);
-        let mut depth = Depth::new(LIMITS);
+        let mut depth = InflightLimit::new(LIMITS);
         let mut queue: VecDeque<RequestStamp> =
             (0..400).map(|_| depth.on_sent(start, 4096)).collect();
         let mut answered = 0;
@@ -355,7 +355,7 @@ mod tests {
         let start = testkit::sftp_model::epoch();
         let rtt = Duration::from_millis(96);
         for offset in 0..8 {
-            let mut depth = Depth::new(LIMITS);
+            let mut depth = InflightLimit::new(LIMITS);
             let first = depth.on_sent(start, 4096);
             depth.on_answered(start + rtt, first);
             for step in 0..80 {
@@ -380,7 +380,7 @@ mod tests {
     fn a_burst_of_answers_does_not_look_like_a_fast_path() {
         let start = testkit::sftp_model::epoch();
         let at = |us: u64| start + Duration::from_micros(us);
-        let mut depth = Depth::new(LIMITS);
+        let mut depth = InflightLimit::new(LIMITS);
         depth.note_blocked();
         let first = depth.on_sent(at(0), CHUNK);
         depth.on_answered(at(100), first);

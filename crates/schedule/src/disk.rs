@@ -7,7 +7,7 @@ use sftp::Parts;
 use sftp::blocks::SumKey;
 use wire::Block;
 
-use crate::delta::{Basis, Compared, Found};
+use crate::delta::{Basis, Compared, MatchedRange};
 
 use crate::{Attributes, ExtraMetadata, JobId, Keep, LaneEvent, LocalPath};
 
@@ -336,7 +336,7 @@ pub enum DiskReply {
         /// First byte after the range.
         to: u64,
         /// Matches found in the basis file, in order; the last may extend beyond `to`.
-        found: Vec<Found>,
+        found: Vec<MatchedRange>,
     },
     /// `OpenOlder` is done.
     Older {

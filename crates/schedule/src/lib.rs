@@ -25,19 +25,19 @@ pub use concurrency::{
     Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample,
     TrialResult, USUAL_RATE, begins_with,
 };
-pub use depth::{Depth, DepthLimits, RequestStamp};
+pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};
 pub use job::{
     Attributes, ByteRange, EntryKind, ExtraMetadata, FileState, Job, JobId, JobKind, Keep, Kept,
     LaneEvent, Left, PutOptions, RemotePath, Temp, TreeStep, Xattrs, directory_of,
 };
 pub use lane::{
-    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, PackingMode,
-    REPEATED_NAMES, Random, Refusals, TOO_MANY_NAMES, Unfinished, Waiting, left_out,
+    IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest, PackingMode,
+    REPEATED_NAMES, Random, Refusals, TOO_MANY_NAMES, Unfinished, left_out,
 };
 pub use local_path::LocalPath;
 pub use scheduler::{
-    ConnectionId, Hint, LaneId, LaneReport, Order, Scheduler, SchedulerEvent, SchedulerOptions,
+    ConnectionId, Hint, LaneId, LaneOrder, LaneReport, Scheduler, SchedulerEvent, SchedulerOptions,
     SchedulerStats,
 };
 pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};

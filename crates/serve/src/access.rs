@@ -29,7 +29,7 @@ impl Access {
 
 /// Effect of a request on the served files.
 #[derive(Clone, Copy)]
-struct Effect {
+struct RequestEffect {
     /// The request changes something.
     changes: bool,
     /// The request reveals contents or names, or could: a hard link to a file would make it the
@@ -38,7 +38,7 @@ struct Effect {
 }
 
 /// Classifies every request by name, so that a new one is not allowed by omission.
-fn effect(request: &Request<'_>) -> Effect {
+fn effect(request: &Request<'_>) -> RequestEffect {
     let (changes, tells) = match request {
         Request::Open { flags, .. } => {
             let changing = [
@@ -97,7 +97,7 @@ fn effect(request: &Request<'_>) -> Effect {
         | Request::OtherExtension { .. }
         | Request::Other { .. } => (false, false),
     };
-    Effect { changes, tells }
+    RequestEffect { changes, tells }
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use nix::unistd::{Gid, Group, Uid, User};
 /// Cache of names: a listing asks for the same few again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
-    users: Names,
-    groups: Names,
+    users: NameCache,
+    groups: NameCache,
 }
 
 /// Names by ID; empty for an unknown account.
-type Names = BTreeMap<u32, String>;
+type NameCache = BTreeMap<u32, String>;
 
 /// Most cached names, because a client may ask for any number of IDs.
 const KEPT: usize = 4096;
@@ -36,7 +36,7 @@ impl Accounts {
     }
 }
 
-fn known(names: &mut Names, id: u32, look: impl FnOnce() -> Option<String>) -> &str {
+fn known(names: &mut NameCache, id: u32, look: impl FnOnce() -> Option<String>) -> &str {
     if names.len() >= KEPT && !names.contains_key(&id) {
         names.clear();
     }

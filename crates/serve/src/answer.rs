@@ -10,25 +10,25 @@ use sys::Windows;
 
 use crate::Export;
 use crate::accounts::Accounts;
-use crate::answers::Answers;
+use crate::answers::AnswerQueue;
 use crate::blocking_pool::BlockingPool;
 use crate::deferred_close::DeferredClose;
 use crate::direct_write::PlacedBytes;
 use crate::drop_box::DropBoxFiles;
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::files::changes_nothing;
 use crate::group_sync::{GroupSync, may_be_held};
 use crate::handles::{Allowance, Handles};
-use crate::hashes::Asked;
+use crate::hashes::HashRequest;
 use crate::incoming::IncomingStream;
 use crate::io_error_log::IoErrorLog;
 use crate::packed::Packing;
-use crate::reply::{Reply, Settled, settle};
+use crate::reply::{PoolResult, Reply, settle};
 use crate::set::set_open;
 use crate::temporary::Parent;
-use crate::transfers::Named;
+use crate::transfers::LoggedNames;
 use crate::tree::Trees;
-use crate::whole_file::Put;
+use crate::whole_file::PutFileRequest;
 
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
 /// WRITE.
@@ -42,7 +42,7 @@ pub(crate) const LONGEST_WRITTEN: u32 = 1 << 20;
 pub(crate) const LONGEST_WRITE: u32 = LONGEST_WRITTEN + 1024;
 
 /// Result of a request; a successful request has put its answer into its [`Reply`].
-pub(crate) type Answer = Result<(), Refused>;
+pub(crate) type Answer = Result<(), RequestError>;
 
 /// State of one client, from INIT on.
 pub(crate) struct Session<'e> {
@@ -72,7 +72,7 @@ pub(crate) struct Session<'e> {
     /// Bytes of the current WRITE that have already gone to its file.
     pub(crate) placed: PlacedBytes,
     /// Logged files whose names may still change by a rename.
-    pub(crate) named: Named,
+    pub(crate) named: LoggedNames,
     /// Disk errors that are already logged.
     pub(crate) troubles: IoErrorLog,
 }
@@ -108,7 +108,7 @@ impl<'e> Session<'e> {
             incoming: None,
             aside: None,
             placed: PlacedBytes::default(),
-            named: Named::default(),
+            named: LoggedNames::default(),
             troubles: IoErrorLog::default(),
         }
     }
@@ -140,17 +140,17 @@ impl<'e> Session<'e> {
     }
 
     /// Puts the results of the blocking pool into their places among the answers.
-    pub(crate) fn hear(&mut self, out: &mut Answers) {
+    pub(crate) fn hear(&mut self, out: &mut AnswerQueue) {
         if let Some(aside) = &mut self.aside {
             aside.hear();
         }
         while let Some(arrived) = self.aside.as_mut().and_then(BlockingPool::next) {
             match settle(out, arrived) {
-                Some(Settled::Read(handle, Ok(read))) => self.has_sent(&handle, read),
-                Some(Settled::Read(handle, Err(e))) => self.tell_of_open(&handle, e, true),
-                Some(Settled::Synced(handle, Err(e))) => self.tell_of_open(&handle, e, false),
-                Some(Settled::Copied(handle, Some(e))) => self.tell_of_open(&handle, e, false),
-                Some(Settled::Synced(_, Ok(())) | Settled::Copied(_, None)) | None => {}
+                Some(PoolResult::Read(handle, Ok(read))) => self.has_sent(&handle, read),
+                Some(PoolResult::Read(handle, Err(e))) => self.tell_of_open(&handle, e, true),
+                Some(PoolResult::Synced(handle, Err(e))) => self.tell_of_open(&handle, e, false),
+                Some(PoolResult::Copied(handle, Some(e))) => self.tell_of_open(&handle, e, false),
+                Some(PoolResult::Synced(_, Ok(())) | PoolResult::Copied(_, None)) | None => {}
             }
         }
     }
@@ -170,7 +170,7 @@ impl<'e> Session<'e> {
         id: RequestId,
         request: Request<'_>,
         data: &[Bytes],
-        out: &mut Answers,
+        out: &mut AnswerQueue,
     ) {
         if !may_be_held(&request) {
             self.end_set(out);
@@ -287,7 +287,7 @@ impl<'e> Session<'e> {
                 attrs,
                 data,
             } => {
-                let put = Put {
+                let put = PutFileRequest {
                     path,
                     flags,
                     tag,
@@ -307,7 +307,7 @@ impl<'e> Session<'e> {
                 len,
                 data,
             } => {
-                let put = Put {
+                let put = PutFileRequest {
                     path,
                     flags,
                     tag,
@@ -338,7 +338,7 @@ impl<'e> Session<'e> {
                 kind,
                 key,
             } => {
-                let asked = Asked {
+                let asked = HashRequest {
                     offset,
                     len,
                     block,
@@ -363,7 +363,7 @@ impl<'e> Session<'e> {
                 pack,
             } => self.read_sparse(handle, (offset, len), pack, reply),
             R::FsyncSet { paths } => self.fsync_set(paths.0),
-            R::OtherExtension { .. } | R::Other { .. } => Err(Refused::new(
+            R::OtherExtension { .. } | R::Other { .. } => Err(RequestError::new(
                 StatusCode::OP_UNSUPPORTED,
                 "this server does not know the request",
             )),

@@ -9,7 +9,7 @@ use crate::blocking_pool::BlockingTicket;
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;
 
 /// Answers to a client, as a piece of output.
-pub enum Answer<'a> {
+pub enum AnswerChunk<'a> {
     /// Small answers, gathered.
     Bytes(&'a [u8]),
     /// One answer whose data are in the packets that will carry them.
@@ -18,7 +18,7 @@ pub enum Answer<'a> {
 
 /// Queue of answers: small ones are gathered, and file data stay in packets of their own, where
 /// they were read and will be encrypted.
-pub(crate) struct Answers {
+pub(crate) struct AnswerQueue {
     gathered: Vec<u8>,
     /// Large answers, each with the number of bytes of `gathered` before it.
     apart: VecDeque<(usize, OversizeAnswer)>,
@@ -47,7 +47,7 @@ impl OversizeAnswer {
     }
 }
 
-impl Answers {
+impl AnswerQueue {
     pub(crate) fn new(pool: Pool, slot: usize) -> Self {
         Self {
             slot,
@@ -114,7 +114,7 @@ impl Answers {
     /// Passes all answers to `to`, up to the first that is still awaited; stops at the first error.
     pub(crate) fn take<E>(
         &mut self,
-        mut to: impl FnMut(Answer<'_>) -> Result<(), E>,
+        mut to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut from = 0;
         let upto = loop {
@@ -126,18 +126,18 @@ impl Answers {
                 break upto;
             }
             if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {
-                to(Answer::Bytes(bytes))?;
+                to(AnswerChunk::Bytes(bytes))?;
             }
             from = upto;
             self.in_apart -= apart.len();
             match apart {
-                OversizeAnswer::Block(block) => to(Answer::Block(block))?,
-                OversizeAnswer::Bytes(bytes) => to(Answer::Bytes(&bytes))?,
+                OversizeAnswer::Block(block) => to(AnswerChunk::Block(block))?,
+                OversizeAnswer::Bytes(bytes) => to(AnswerChunk::Bytes(&bytes))?,
                 OversizeAnswer::Awaited(..) => {}
             }
         };
         if let Some(bytes) = self.gathered.get(from..upto).filter(|b| !b.is_empty()) {
-            to(Answer::Bytes(bytes))?;
+            to(AnswerChunk::Bytes(bytes))?;
         }
         self.gathered.drain(..upto);
         for (before, _) in &mut self.apart {

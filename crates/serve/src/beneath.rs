@@ -10,7 +10,7 @@ use sys::{Symlinks, open_beneath};
 
 /// Root of path resolution for a client.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum PathRoot {
     /// Paths resolve as for any process.
     Everything,
     /// Paths resolve as if this directory were `/` (RESOLVE_IN_ROOT of openat2(2)). The kernel does
@@ -18,7 +18,7 @@ pub(crate) enum Place {
     Beneath(OwnedFd),
 }
 
-impl Place {
+impl PathRoot {
     /// Opens `path`.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self {

@@ -103,7 +103,7 @@ impl Drop for BlockingPool {
 }
 
 /// Outcome of an attempt to read without blocking.
-pub(crate) enum Found {
+pub(crate) enum ReadAttempt {
     /// The data were read, this many bytes.
     Here(usize),
     /// The read must wait for a disk.
@@ -177,21 +177,21 @@ impl BlockingPool {
         file: &File,
         slices: &mut [IoSliceMut<'_>],
         offset: u64,
-    ) -> Result<Found, Errno> {
+    ) -> Result<ReadAttempt, Errno> {
         if !self.untold {
             match read_in_memory(file, slices, offset) {
-                Err(Errno::AGAIN) => return Ok(Found::Elsewhere),
+                Err(Errno::AGAIN) => return Ok(ReadAttempt::Elsewhere),
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => self.untold = true,
-                done => return done.map(Found::Here),
+                done => return done.map(ReadAttempt::Here),
             }
         }
         if self.slow {
-            return Ok(Found::Elsewhere);
+            return Ok(ReadAttempt::Elsewhere);
         }
         let begun = Instant::now();
         let read = retry_on_intr(|| preadv(file, slices, offset))?;
         self.slow = begun.elapsed() >= SLOW;
-        Ok(Found::Here(read))
+        Ok(ReadAttempt::Here(read))
     }
 
     /// Runs `work` on a pool thread, or on this thread if none is available.

@@ -12,7 +12,7 @@ use sftp::StatusCode;
 
 use crate::answer::{Answer, Session};
 use crate::blocking_pool::{BlockingPool, Outcome};
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::files::STATUS;
 use crate::reply::Reply;
 
@@ -50,13 +50,13 @@ impl Session<'_> {
         let (a, b) = (fs::fstat(&**from)?, fs::fstat(&**to)?);
         if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
             let words = "only what is in a regular file is copied";
-            return Err(Refused::new(StatusCode::FAILURE, words));
+            return Err(RequestError::new(StatusCode::FAILURE, words));
         }
         let same = (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
         let meet = from_offset < to_offset.saturating_add(whole)
             && to_offset < from_offset.saturating_add(whole);
         if same && meet {
-            return Err(Refused::new(
+            return Err(RequestError::new(
                 StatusCode::FAILURE,
                 "the ranges to copy between overlap",
             ));
@@ -109,7 +109,10 @@ fn copy(
     };
     while done < whole {
         if !goes_on() {
-            return Err(Refused::new(StatusCode::FAILURE, "the client has left"));
+            return Err(RequestError::new(
+                StatusCode::FAILURE,
+                "the client has left",
+            ));
         }
         let most = usize::try_from(whole - done).unwrap_or(usize::MAX);
         let most = most.min(buffer.len());
@@ -123,7 +126,7 @@ fn copy(
     }
     match len == 0 || done == len {
         true => Ok(()),
-        false => Err(Refused::end_of_file()),
+        false => Err(RequestError::end_of_file()),
     }
 }
 

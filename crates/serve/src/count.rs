@@ -17,7 +17,7 @@ const ENTRIES: u64 = 256;
 /// directories are counted, the result is extrapolated as if all directories were alike. Returns
 /// zeros if the kernel cannot open directories without following symlinks (openat2(2)).
 pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
-    let mut count = Count::default();
+    let mut count = TreeCount::default();
     let mut waiting = vec![b".".to_vec()];
     let mut in_time = true;
     while in_time && let Some(path) = waiting.pop() {
@@ -28,7 +28,7 @@ pub(crate) fn below(top: BorrowedFd<'_>, until: Instant) -> (u64, u64) {
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct TreeCount {
     dirs: u64,
     /// Directories that were not counted.
     left_out: u64,
@@ -38,7 +38,7 @@ struct Count {
     entries: u64,
 }
 
-impl Count {
+impl TreeCount {
     /// Counts the entries of a directory; false if the time is up.
     fn directory(
         &mut self,

@@ -22,12 +22,12 @@ pub(crate) struct DeferredClose {
 
 /// A file that is closed on another thread when dropped.
 #[derive(Debug)]
-pub(crate) struct Held(Option<(OwnedFd, Arc<()>)>);
+pub(crate) struct DeferredFile(Option<(OwnedFd, Arc<()>)>);
 
 impl DeferredClose {
     /// Holds the file with this name if it is large and about to lose its last name. It is opened
     /// with O_PATH, which needs no right to read it.
-    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Held {
+    pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> DeferredFile {
         let is_large = || {
             let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -40,11 +40,11 @@ impl DeferredClose {
             .then(is_large)
             .flatten()
             .and_then(|()| fs::openat(dir, name, flags, Mode::empty()).ok());
-        Held(held.map(|fd| (fd, Arc::clone(&self.threads))))
+        DeferredFile(held.map(|fd| (fd, Arc::clone(&self.threads))))
     }
 }
 
-impl Drop for Held {
+impl Drop for DeferredFile {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             // Without a thread the file is closed here.
@@ -77,7 +77,7 @@ mod tests {
         for name in ["small", "two", "names", "link", "none", "."] {
             assert!(hold(name).0.is_none(), "{name}");
         }
-        let held: Vec<Held> = (0..=MOST).map(|_| hold("large")).collect();
+        let held: Vec<DeferredFile> = (0..=MOST).map(|_| hold("large")).collect();
         let count = held.iter().filter(|held| held.0.is_some()).count();
         assert_eq!(count, MOST);
         // Holding a file needs no right to read it.

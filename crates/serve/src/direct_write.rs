@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use sftp::Request;
 
 use crate::Server;
-use crate::handles::Open;
+use crate::handles::OpenHandle;
 
 /// Data bytes of a WRITE from which the next one is expected to be as large.
 const LARGE: u64 = 128 << 10;
@@ -26,7 +26,7 @@ pub(crate) struct LargeWrites {
 }
 
 /// Target of the data of an arriving WRITE.
-pub(crate) struct Place {
+pub(crate) struct WriteTarget {
     pub(crate) file: Arc<File>,
     pub(crate) offset: u64,
     /// Bytes still to come.
@@ -67,7 +67,7 @@ impl Server<'_> {
 
     /// Target of the next data, if they may go there directly: they belong to a WRITE to a file,
     /// none of them are in memory, and nothing has to be carried out before.
-    pub(crate) fn place(&mut self) -> Option<Place> {
+    pub(crate) fn place(&mut self) -> Option<WriteTarget> {
         let begins = self.session.placed.bytes == 0;
         let waits = self.held.is_some() || self.session.placed.failed.is_some();
         if waits || !self.session.unsynced.is_empty() {
@@ -81,7 +81,8 @@ impl Server<'_> {
         let Request::Write { handle, offset, .. } = request else {
             return None;
         };
-        let Open::File { file, append, .. } = self.session.handles.get_mut(handle).ok()? else {
+        let OpenHandle::File { file, append, .. } = self.session.handles.get_mut(handle).ok()?
+        else {
             return None;
         };
         let regular =
@@ -89,7 +90,7 @@ impl Server<'_> {
         if *append || (begins && !fstat(&**file).is_ok_and(regular)) {
             return None;
         }
-        Some(Place {
+        Some(WriteTarget {
             file: Arc::clone(file),
             offset: offset.checked_add(self.session.placed.bytes)?,
             left,

@@ -14,7 +14,7 @@ use sftp::StatusCode;
 use crate::Access;
 use crate::answer::{Answer, Session};
 use crate::beneath::proc_name;
-use crate::error::Refused;
+use crate::error::RequestError;
 
 /// Files that a client has put into a drop box, at least the last [`KEPT`], which it may still
 /// rename and remove. They are not identified by device and inode: after a removal another client's
@@ -115,7 +115,7 @@ impl Session<'_> {
     }
 
     /// True if this client has put into the drop box the file that now has this name.
-    pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, Refused> {
+    pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, RequestError> {
         // With a trailing slash, a symlink's name would mean the directory it leads to.
         let end = path.iter().rposition(|byte| *byte != b'/');
         let path = end.map_or(path, |end| &path[..=end]);
@@ -136,8 +136,8 @@ impl Session<'_> {
         })
     }
 
-    pub(crate) fn forbidden(&self) -> Refused {
-        Refused::new(
+    pub(crate) fn forbidden(&self) -> RequestError {
+        RequestError::new(
             StatusCode::PERMISSION_DENIED,
             match self.export.access {
                 Access::ReadOnly => "nothing can be changed here: it is served read-only",

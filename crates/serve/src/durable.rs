@@ -11,8 +11,8 @@ use sftp::{MOST_SYNCED, StatusCode, printable};
 use wire::Reader;
 
 use crate::answer::{Answer, Session};
-use crate::beneath::{Place, proc_name};
-use crate::error::Refused;
+use crate::beneath::{PathRoot, proc_name};
+use crate::error::RequestError;
 
 /// Threads per set. With 4 it took a third longer, with 32 no less; threads that wait for the same
 /// journal commit cost nothing but their stacks.
@@ -47,9 +47,11 @@ impl Session<'_> {
         while reader.left() > 0 {
             let path = reader
                 .string()
-                .map_err(|_| Refused::bad_message("a path is cut short"))?;
+                .map_err(|_| RequestError::bad_message("a path is cut short"))?;
             if set.len() >= MOST_SYNCED {
-                return Err(Refused::bad_message("so many are not made durable at once"));
+                return Err(RequestError::bad_message(
+                    "so many are not made durable at once",
+                ));
             }
             set.push((path, Ok(())));
         }
@@ -68,13 +70,13 @@ impl Session<'_> {
         self.tell_of_path(path, &refused);
         let path = printable(path, LONGEST_SHOWN);
         let words = format!("{}: {path}", refused.words).into();
-        Err(Refused { words, ..refused })
+        Err(RequestError { words, ..refused })
     }
 }
 
 /// Makes one path durable. Devices, FIFOs and sockets are not even opened, and symlinks are not
 /// followed.
-fn sync(place: &Place, path: &[u8], may: impl Fn(BorrowedFd<'_>, &Stat) -> bool) -> Answer {
+fn sync(place: &PathRoot, path: &[u8], may: impl Fn(BorrowedFd<'_>, &Stat) -> bool) -> Answer {
     let found = place.find(path, false)?;
     let stat = fs::fstat(&found)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -83,7 +85,7 @@ fn sync(place: &Place, path: &[u8], may: impl Fn(BorrowedFd<'_>, &Stat) -> bool)
         FileType::RegularFile => return Err(Errno::ACCESS.into()),
         _ => {
             let words = "it is neither a file nor a directory";
-            return Err(Refused::new(StatusCode::FAILURE, words));
+            return Err(RequestError::new(StatusCode::FAILURE, words));
         }
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

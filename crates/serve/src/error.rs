@@ -232,14 +232,14 @@ impl From<io::Error> for ConnectionError {
 
 /// Error of a request, as sent in STATUS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct RequestError {
     pub(crate) code: StatusCode,
     pub(crate) words: Cow<'static, str>,
     /// The disk failed or is full, which is not the client's fault.
     pub(crate) disk: Option<Errno>,
 }
 
-impl Refused {
+impl RequestError {
     pub(crate) fn new(code: StatusCode, words: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -259,7 +259,7 @@ impl Refused {
     }
 }
 
-impl From<Errno> for Refused {
+impl From<Errno> for RequestError {
     /// Uses the codes of sftp-server.c (errno_to_portable), since clients expect their meaning.
     fn from(errno: Errno) -> Self {
         let code = match errno {
@@ -280,7 +280,7 @@ impl From<Errno> for Refused {
     }
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for RequestError {
     fn from(e: io::Error) -> Self {
         match Errno::from_io_error(&e) {
             Some(errno) => errno.into(),

@@ -6,13 +6,13 @@ use rustix::io::Errno;
 use sys::{Symlinks, open_beneath};
 
 use crate::Access;
-use crate::beneath::Place;
+use crate::beneath::PathRoot;
 use crate::error::ExportError;
 
 /// The tree that a client is served, and the allowed access.
 #[derive(Debug)]
 pub struct Export {
-    pub(crate) place: Place,
+    pub(crate) place: PathRoot,
     pub(crate) access: Access,
     /// Transferred bytes from which a file gets its own log line.
     pub(crate) log_files: u64,
@@ -26,7 +26,7 @@ impl Export {
     /// account.
     pub fn everything(access: Access) -> Self {
         Self {
-            place: Place::Everything,
+            place: PathRoot::Everything,
             access,
             log_files: LOG_FILES,
         }
@@ -47,7 +47,7 @@ impl Export {
             Err(e) => return Err(ExportError::Open(root.to_owned(), e.into())),
         }
         Ok(Self {
-            place: Place::Beneath(root_fd),
+            place: PathRoot::Beneath(root_fd),
             access,
             log_files: LOG_FILES,
         })

@@ -10,10 +10,10 @@ use sftp::{Attrs, OpenFlags, Request};
 use wire::Block;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::blocking_pool::{Found, Outcome};
-use crate::error::Refused;
+use crate::blocking_pool::{Outcome, ReadAttempt};
+use crate::error::RequestError;
 use crate::group_sync::close;
-use crate::handles::Open;
+use crate::handles::OpenHandle;
 use crate::reply::Reply;
 
 /// Length below which a READ's answer shares its packet with other answers.
@@ -53,7 +53,7 @@ impl Session<'_> {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
         self.has_put(&file)?;
-        let opened = Open::File {
+        let opened = OpenHandle::File {
             file: Arc::new(file),
             append: flags.contains(OpenFlags::APPEND),
             sent: 0,
@@ -68,7 +68,7 @@ impl Session<'_> {
     }
 
     pub(crate) fn close(&mut self, handle: &[u8]) -> Answer {
-        let Open::File {
+        let OpenHandle::File {
             file,
             path,
             sent,
@@ -98,7 +98,7 @@ impl Session<'_> {
     ) -> Answer {
         let len = len.min(LONGEST_DATA) as usize;
         let all = |read: usize| match read == 0 && len > 0 {
-            true => Err(Refused::end_of_file()),
+            true => Err(RequestError::end_of_file()),
             false => Ok(read),
         };
         if len < GATHERED_BELOW {
@@ -120,20 +120,20 @@ impl Session<'_> {
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let found = match &mut self.aside {
             Some(aside) => aside.try_read(file, &mut slices, offset)?,
-            None => Found::Here(read_at(file, &mut slices, offset)?),
+            None => ReadAttempt::Here(read_at(file, &mut slices, offset)?),
         };
         drop(slices);
         match (found, &mut self.aside) {
-            (Found::Here(read), _) => {
+            (ReadAttempt::Here(read), _) => {
                 reply.long_data(block, all(read)?);
                 self.has_sent(handle, read);
             }
-            (Found::Elsewhere, Some(aside)) => {
+            (ReadAttempt::Elsewhere, Some(aside)) => {
                 let (file, handle) = (Arc::clone(file), handle.to_vec());
                 let ticket = aside.begin(move || read_aside(&file, handle, (offset, len), block));
                 reply.awaits(ticket, len);
             }
-            (Found::Elsewhere, None) => {}
+            (ReadAttempt::Elsewhere, None) => {}
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Session<'_> {
 
     /// Counts bytes of a file that were sent.
     pub(crate) fn has_sent(&mut self, handle: &[u8], bytes: usize) {
-        if let Ok(Open::File { sent, .. }) = self.handles.get_mut(handle) {
+        if let Ok(OpenHandle::File { sent, .. }) = self.handles.get_mut(handle) {
             *sent += bytes as u64;
         }
         self.moved.sent += bytes as u64;
@@ -164,7 +164,7 @@ impl Session<'_> {
         handle: &[u8],
         offset: u64,
         slices: &mut [IoSliceMut<'_>],
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, RequestError> {
         self.read_with(handle, |file| Ok(read_at(file, slices, offset)?))
     }
 
@@ -172,7 +172,7 @@ impl Session<'_> {
         &mut self,
         handle: &[u8],
         read: impl FnOnce(&File) -> io::Result<usize>,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, RequestError> {
         let read = read(self.handles.open_file(handle)?)?;
         self.has_sent(handle, read);
         Ok(read)
@@ -186,7 +186,7 @@ impl Session<'_> {
         data: impl IntoIterator<Item = &'d [u8]>,
     ) -> Answer {
         let placed = std::mem::take(&mut self.placed);
-        let Open::File {
+        let OpenHandle::File {
             file,
             append,
             received,

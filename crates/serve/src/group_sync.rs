@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use sftp::{PutFlags, Request, RequestId};
 
 use crate::answer::{Answer, Session};
-use crate::answers::Answers;
+use crate::answers::AnswerQueue;
 use crate::durable::on_threads;
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::reply::Reply;
 use crate::temporary::{Parent, Written};
 use crate::whole_file::{failed, words};
@@ -31,13 +31,13 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Files of the current group.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    files: Vec<Held>,
+    files: Vec<UnnamedFile>,
     bytes: u64,
 }
 
 /// A file that is complete and has no final name yet.
 #[derive(Debug)]
-struct Held {
+struct UnnamedFile {
     id: RequestId,
     path: Vec<u8>,
     written: Written,
@@ -46,7 +46,7 @@ struct Held {
 }
 
 /// A directory in which files of the group were renamed.
-struct Named {
+struct RenamedDir {
     parent: Arc<Parent>,
     synced: Result<(), Errno>,
 }
@@ -94,7 +94,7 @@ impl GroupSync {
             let _ = fs::fadvise(file, 0, None, Advice::DontNeed);
         }
         self.bytes += written.len;
-        self.files.push(Held {
+        self.files.push(UnnamedFile {
             id,
             path: path.to_vec(),
             written,
@@ -105,7 +105,7 @@ impl GroupSync {
 
 impl Session<'_> {
     /// Ends the group: makes its files durable under their final names and answers their requests.
-    pub(crate) fn end_set(&mut self, out: &mut Answers) {
+    pub(crate) fn end_set(&mut self, out: &mut AnswerQueue) {
         let mut files = std::mem::take(&mut self.unsynced).files;
         if files.is_empty() {
             return;
@@ -133,12 +133,12 @@ impl Session<'_> {
 }
 
 /// Makes the new names durable, with one fsync per directory.
-fn sync_names(files: &[Held]) -> Vec<Named> {
-    let mut named: Vec<Named> = Vec::new();
+fn sync_names(files: &[UnnamedFile]) -> Vec<RenamedDir> {
+    let mut named: Vec<RenamedDir> = Vec::new();
     for held in files.iter().filter(|held| held.done.is_ok()) {
         let parent = held.written.parent();
         if !named.iter().any(|named| named.parent.is(parent)) {
-            named.push(Named {
+            named.push(RenamedDir {
                 parent: Arc::clone(parent),
                 synced: Ok(()),
             });
@@ -161,7 +161,7 @@ impl Written {
 
     /// Checks that the name is durable. If the directory may not be synced, returns a note for the
     /// client.
-    fn is_named(&self, named: &[Named]) -> Result<Option<String>, Refused> {
+    fn is_named(&self, named: &[RenamedDir]) -> Result<Option<String>, RequestError> {
         let mut named = named.iter();
         let found = named.find(|named| named.parent.is(self.parent()));
         match found.map_or(Ok(()), |named| named.synced) {

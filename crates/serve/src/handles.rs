@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use sftp::StatusCode;
 
-use crate::error::Refused;
+use crate::error::RequestError;
 
 /// The open file or directory of a handle.
 #[derive(Debug)]
-pub(crate) enum Open {
+pub(crate) enum OpenHandle {
     /// A regular file or device.
     File {
         file: Arc<File>,
@@ -31,7 +31,7 @@ pub(crate) enum Open {
     Dir { dir: Dir, fd: OwnedFd },
 }
 
-impl Open {
+impl OpenHandle {
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::File { file, .. } => file.as_fd(),
@@ -44,14 +44,14 @@ impl Open {
 /// that know this predict a handle before they receive it.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    open: Vec<Option<(Open, Taken)>>,
+    open: Vec<Option<(OpenHandle, BudgetPermit)>>,
     most: usize,
     share: Option<DescriptorBudget>,
 }
 
 /// A descriptor taken from a budget, returned when dropped; `None` inside if there is no budget.
 #[derive(Debug)]
-pub(crate) struct Taken(Option<DescriptorBudget>);
+pub(crate) struct BudgetPermit(Option<DescriptorBudget>);
 
 /// Limit on simultaneously open files and directories of a session.
 #[derive(Clone, Debug)]
@@ -107,15 +107,15 @@ impl Allowance {
 
 impl DescriptorBudget {
     /// Takes a descriptor if the budget has one.
-    fn take(&self) -> Option<Taken> {
+    fn take(&self) -> Option<BudgetPermit> {
         let mine = self.mine.fetch_add(1, Ordering::Relaxed);
         let all = ALL.fetch_add(1, Ordering::Relaxed);
-        let taken = Taken(Some(self.clone()));
+        let taken = BudgetPermit(Some(self.clone()));
         (mine < self.reserved || all < self.all).then_some(taken)
     }
 }
 
-impl Drop for Taken {
+impl Drop for BudgetPermit {
     fn drop(&mut self) {
         if let Some(share) = &self.0 {
             share.mine.fetch_sub(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Drop for Taken {
 #[derive(Debug)]
 pub(crate) struct HandleSlot {
     at: usize,
-    taken: Taken,
+    taken: BudgetPermit,
 }
 
 /// Descriptors that the process needs itself: its streams, a root, and those that a request opens
@@ -176,21 +176,21 @@ impl Handles {
             .iter()
             .flatten()
             .filter_map(|(open, _)| match open {
-                Open::File {
+                OpenHandle::File {
                     path,
                     sent,
                     received,
                     ..
                 } => Some((path.as_slice(), *sent, *received)),
-                Open::Dir { .. } => None,
+                OpenHandle::Dir { .. } => None,
             })
     }
 
     /// Takes a descriptor for a file without a handle, if the budget has one.
-    pub(crate) fn take(&self) -> Option<Taken> {
+    pub(crate) fn take(&self) -> Option<BudgetPermit> {
         match &self.share {
             Some(share) => share.take(),
-            None => Some(Taken(None)),
+            None => Some(BudgetPermit(None)),
         }
     }
 
@@ -199,17 +199,18 @@ impl Handles {
     ///
     /// # Errors
     /// All handles or descriptors are in use.
-    pub(crate) fn room(&self) -> Result<HandleSlot, Refused> {
+    pub(crate) fn room(&self) -> Result<HandleSlot, RequestError> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
-        let taken = taken
-            .ok_or_else(|| Refused::new(StatusCode::FAILURE, "too many files are open at once"))?;
+        let taken = taken.ok_or_else(|| {
+            RequestError::new(StatusCode::FAILURE, "too many files are open at once")
+        })?;
         Ok(HandleSlot { at, taken })
     }
 
     /// Fills a reserved handle. No other handle may have been inserted since the reservation.
-    pub(crate) fn insert(&mut self, room: HandleSlot, open: Open) -> [u8; 4] {
+    pub(crate) fn insert(&mut self, room: HandleSlot, open: OpenHandle) -> [u8; 4] {
         let HandleSlot { at, taken } = room;
         let open = (open, taken);
         match self.open.get_mut(at) {
@@ -219,49 +220,51 @@ impl Handles {
         (at as u32).to_be_bytes()
     }
 
-    pub(crate) fn get(&self, handle: &[u8]) -> Result<&Open, Refused> {
+    pub(crate) fn get(&self, handle: &[u8]) -> Result<&OpenHandle, RequestError> {
         let open = self.open.get(index(handle)?).and_then(Option::as_ref);
         open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
-    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut Open, Refused> {
+    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut OpenHandle, RequestError> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::as_mut);
         open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
-    pub(crate) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
+    pub(crate) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
         match self.get(handle)? {
-            Open::File { file, .. } => Ok(file),
-            Open::Dir { .. } => Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
+            OpenHandle::File { file, .. } => Ok(file),
+            OpenHandle::Dir { .. } => {
+                Err(RequestError::new(StatusCode::FAILURE, "it is a directory"))
+            }
         }
     }
 
     /// The file of a handle, to read or write; a directory is an error (EISDIR).
-    pub(crate) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, Refused> {
+    pub(crate) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
         match self.get(handle)? {
-            Open::File { file, .. } => Ok(file),
-            Open::Dir { .. } => Err(Errno::ISDIR.into()),
+            OpenHandle::File { file, .. } => Ok(file),
+            OpenHandle::Dir { .. } => Err(Errno::ISDIR.into()),
         }
     }
 
     /// True if data were written to the file.
     pub(crate) fn has_received(&self, handle: &[u8]) -> bool {
-        matches!(self.get(handle), Ok(Open::File { received, .. }) if *received > 0)
+        matches!(self.get(handle), Ok(OpenHandle::File { received, .. }) if *received > 0)
     }
 
-    pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<Open, Refused> {
+    pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<OpenHandle, RequestError> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::take);
         open.map(|(open, _)| open).ok_or_else(unknown)
     }
 }
 
-fn index(handle: &[u8]) -> Result<usize, Refused> {
+fn index(handle: &[u8]) -> Result<usize, RequestError> {
     let number: [u8; 4] = handle.try_into().map_err(|_| unknown())?;
     Ok(u32::from_be_bytes(number) as usize)
 }
 
-fn unknown() -> Refused {
-    Refused::new(StatusCode::NO_SUCH_FILE, "no such handle is open")
+fn unknown() -> RequestError {
+    RequestError::new(StatusCode::NO_SUCH_FILE, "no such handle is open")
 }
 
 #[cfg(test)]
@@ -313,9 +316,9 @@ mod tests {
                 all: before + 15,
             }),
         };
-        let file = || -> Result<Open, Errno> {
+        let file = || -> Result<OpenHandle, Errno> {
             let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty())?;
-            Ok(Open::File {
+            Ok(OpenHandle::File {
                 file: Arc::new(File::from(fd)),
                 append: false,
                 sent: 0,

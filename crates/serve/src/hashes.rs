@@ -11,14 +11,14 @@ use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKin
 use wire::Rest;
 
 use crate::answer::{Answer, Session};
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::reply::Reply;
 
 /// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;
 
 /// Arguments of a hash request.
-pub(crate) struct Asked<'a> {
+pub(crate) struct HashRequest<'a> {
     pub(crate) offset: u64,
     pub(crate) len: u32,
     pub(crate) block: u32,
@@ -28,24 +28,31 @@ pub(crate) struct Asked<'a> {
 
 impl Session<'_> {
     /// Answers a hash request. All arguments are checked before anything is read.
-    pub(crate) fn hash(&self, handle: &[u8], asked: &Asked<'_>, reply: &mut Reply<'_>) -> Answer {
+    pub(crate) fn hash(
+        &self,
+        handle: &[u8],
+        asked: &HashRequest<'_>,
+        reply: &mut Reply<'_>,
+    ) -> Answer {
         let file = self.handles.file(handle)?;
         let kind = SumKind::named(asked.kind).ok_or_else(|| {
-            Refused::new(StatusCode::OP_UNSUPPORTED, "this server has no such sums")
+            RequestError::new(StatusCode::OP_UNSUPPORTED, "this server has no such sums")
         })?;
         let key: Option<&SumKey> = match asked.key {
             [] if kind == SumKind::Blake3 => None,
             key => Some(
                 key.try_into()
-                    .map_err(|_| Refused::bad_message("the key has 32 bytes"))?,
+                    .map_err(|_| RequestError::bad_message("the key has 32 bytes"))?,
             ),
         };
         if !(LEAST_BLOCK..=kind.most()).contains(&asked.block) {
-            return Err(Refused::bad_message("blocks of this length are not summed"));
+            return Err(RequestError::bad_message(
+                "blocks of this length are not summed",
+            ));
         }
         let sums = asked.len.div_ceil(asked.block) as usize * kind.bytes();
         if asked.len > MOST_HASHED || sums > MOST_SUMS {
-            return Err(Refused::bad_message("the range is too long"));
+            return Err(RequestError::bad_message("the range is too long"));
         }
         let between = || self.meanwhile();
         let made = match (kind, key) {
@@ -58,7 +65,7 @@ impl Session<'_> {
             _ => blake3(file, asked, key, &between)?,
         };
         if made.is_empty() && asked.len > 0 {
-            return Err(Refused::end_of_file());
+            return Err(RequestError::end_of_file());
         }
         reply.extended(&Rest(&made));
         Ok(())
@@ -69,7 +76,7 @@ impl Session<'_> {
 /// another processor. `between` is called between pieces on this thread.
 fn side_by_side(
     file: &File,
-    asked: &Asked<'_>,
+    asked: &HashRequest<'_>,
     between: &impl Fn(),
     sum: impl Fn(&[u8], &mut Vec<u8>) + Sync,
 ) -> Result<Vec<u8>, Errno> {
@@ -100,7 +107,7 @@ fn processors() -> usize {
 /// Checksums of the blocks between two offsets of the range, up to the end of the file.
 fn by_block(
     file: &File,
-    asked: &Asked<'_>,
+    asked: &HashRequest<'_>,
     (from, to): (u32, u32),
     between: &impl Fn(),
     sum: &(impl Fn(&[u8], &mut Vec<u8>) + Sync),
@@ -133,7 +140,7 @@ fn by_block(
 /// Checksums of blocks of any length, which BLAKE3 can compute piece by piece.
 fn blake3(
     file: &File,
-    asked: &Asked<'_>,
+    asked: &HashRequest<'_>,
     key: Option<&SumKey>,
     between: &impl Fn(),
 ) -> Result<Vec<u8>, Errno> {

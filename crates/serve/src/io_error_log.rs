@@ -6,8 +6,8 @@ use sftp::Request;
 use tracing::warn;
 
 use crate::answer::Session;
-use crate::error::Refused;
-use crate::handles::Open;
+use crate::error::RequestError;
+use crate::handles::OpenHandle;
 use crate::whole_file::words;
 use wire::escape::field;
 
@@ -24,13 +24,13 @@ pub(crate) struct IoErrorLog {
 }
 
 /// The file that a request is about.
-enum Subject<'r> {
+enum ErrorSubject<'r> {
     Path(&'r [u8]),
     Handle(&'r [u8]),
 }
 
 /// Subject of a request that can meet a disk error, and true if it reads.
-fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
+fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bool)> {
     use Request as R;
     let reads = matches!(
         request,
@@ -64,7 +64,7 @@ fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
         | R::PosixRename { to: path, .. }
         | R::Hardlink { to: path, .. }
         // OpenSSH's order: the name of the link is the second path.
-        | R::Symlink { second: path, .. } => Subject::Path(path),
+        | R::Symlink { second: path, .. } => ErrorSubject::Path(path),
         R::Read { handle, .. }
         | R::ReadZstd { handle, .. }
         | R::ReadSparse { handle, .. }
@@ -73,7 +73,7 @@ fn subject<'r>(request: &Request<'r>) -> Option<(Subject<'r>, bool)> {
         | R::WriteZstd { handle, .. }
         | R::Fsetstat { handle, .. }
         | R::Fsync { handle }
-        | R::CopyData { to: handle, .. } => Subject::Handle(handle),
+        | R::CopyData { to: handle, .. } => ErrorSubject::Handle(handle),
         _ => return None,
     };
     Some((subject, reads))
@@ -107,26 +107,26 @@ impl Drop for IoErrorLog {
 
 impl Session<'_> {
     /// Logs that `request` has failed, if the disk is the cause.
-    pub(crate) fn tell_of_disk(&mut self, request: &Request<'_>, refused: &Refused) {
+    pub(crate) fn tell_of_disk(&mut self, request: &Request<'_>, refused: &RequestError) {
         let Some((errno, (subject, reads))) = refused.disk.zip(subject(request)) else {
             return;
         };
         match subject {
-            Subject::Path(path) => self.troubles.add(path, errno, reads),
-            Subject::Handle(handle) => self.tell_of_handle(handle, errno, reads),
+            ErrorSubject::Path(path) => self.troubles.add(path, errno, reads),
+            ErrorSubject::Handle(handle) => self.tell_of_handle(handle, errno, reads),
         }
     }
 
     /// Logs a disk error of a request on an open file that the blocking pool has carried out.
     pub(crate) fn tell_of_open(&mut self, handle: &[u8], errno: Errno, reads: bool) {
-        if let Some(errno) = Refused::from(errno).disk {
+        if let Some(errno) = RequestError::from(errno).disk {
             self.tell_of_handle(handle, errno, reads);
         }
     }
 
     /// Logs at most one disk error per handle.
     fn tell_of_handle(&mut self, handle: &[u8], errno: Errno, reads: bool) {
-        if let Ok(Open::File { path, told, .. }) = self.handles.get_mut(handle)
+        if let Ok(OpenHandle::File { path, told, .. }) = self.handles.get_mut(handle)
             && !std::mem::replace(told, true)
         {
             self.troubles.add(path, errno, reads);
@@ -134,7 +134,7 @@ impl Session<'_> {
     }
 
     /// Logs a disk error of a file that was to be written to `path`.
-    pub(crate) fn tell_of_path(&mut self, path: &[u8], refused: &Refused) {
+    pub(crate) fn tell_of_path(&mut self, path: &[u8], refused: &RequestError) {
         if let Some(errno) = refused.disk {
             self.troubles.add(path, errno, false);
         }

@@ -49,9 +49,9 @@ mod words;
 
 pub use access::Access;
 pub use answer::TransferCounters;
-pub use answers::Answer;
+pub use answers::AnswerChunk;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
 pub use handles::Allowance;
-pub use scp::{Command as ScpCommand, Scp};
+pub use scp::{Scp, ScpCommand};
 pub use stream::{Server, show_marker, stdio};

@@ -15,8 +15,8 @@ use wire::Rest;
 
 use crate::answer::{Answer, Session};
 use crate::beneath::proc_name;
-use crate::error::Refused;
-use crate::handles::Open;
+use crate::error::RequestError;
+use crate::handles::OpenHandle;
 use crate::reply::Reply;
 use crate::set::{set_found, set_open};
 
@@ -59,7 +59,7 @@ impl Session<'_> {
             }
         };
         if !xattrs::fits(&list) {
-            return Err(Refused::new(
+            return Err(RequestError::new(
                 StatusCode::FAILURE,
                 "it has more extended attributes than fit into an answer",
             ));
@@ -80,14 +80,14 @@ impl Session<'_> {
         if flags.has_unknown() {
             return Err(unknown_flag());
         }
-        let bad = |_| Refused::bad_message("the attributes make no sense");
+        let bad = |_| RequestError::bad_message("the attributes make no sense");
         let list = xattrs::read(list).map_err(bad)?;
         // The kernel decides about attributes that only root may set.
         if !list
             .iter()
             .all(|(name, _)| xattrs::is_asked(name, true, flags))
         {
-            return Err(Refused::bad_message(
+            return Err(RequestError::bad_message(
                 "attributes of such a name are not copied",
             ));
         }
@@ -112,7 +112,7 @@ impl Session<'_> {
         pack: bool,
         reply: &mut Reply<'_>,
     ) -> Answer {
-        let Open::File { file, .. } = self.handles.get(handle)? else {
+        let OpenHandle::File { file, .. } = self.handles.get(handle)? else {
             return Err(Errno::ISDIR.into());
         };
         if let Some(hole) = hole_at(file, offset)? {
@@ -135,7 +135,7 @@ impl Whose<'_> {
         let mut note = |part: Parts, done: io::Result<()>| {
             if let Err(e) = done {
                 if not_kept.0.is_empty() {
-                    not_kept.1 = Refused::from(e).words.into_owned();
+                    not_kept.1 = RequestError::from(e).words.into_owned();
                 }
                 not_kept.0 = not_kept.0.with(part, true);
             }
@@ -225,8 +225,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn unknown_flag() -> Refused {
-    Refused::new(
+fn unknown_flag() -> RequestError {
+    RequestError::new(
         StatusCode::OP_UNSUPPORTED,
         "this server does not know the flag",
     )

@@ -10,9 +10,9 @@ use wire::{Field, Reader};
 use crate::accounts;
 use crate::answer::{Answer, LONGEST, Session};
 use crate::attributes::attributes;
-use crate::beneath::Place;
-use crate::error::Refused;
-use crate::handles::Open;
+use crate::beneath::PathRoot;
+use crate::error::RequestError;
+use crate::handles::OpenHandle;
 use crate::longname::longname;
 use crate::reply::Reply;
 use crate::set::set_found;
@@ -33,17 +33,17 @@ impl Session<'_> {
         let room = self.handles.room()?;
         let fd: OwnedFd = self.export.place.open(path, flags, Mode::empty())?;
         let dir = Dir::read_from(&fd)?;
-        let handle = self.handles.insert(room, Open::Dir { dir, fd });
+        let handle = self.handles.insert(room, OpenHandle::Dir { dir, fd });
         reply.handle(&handle);
         Ok(())
     }
 
     pub(crate) fn readdir(&mut self, handle: &[u8], reply: &mut Reply<'_>) -> Answer {
-        let Open::Dir { dir, fd } = self.handles.get_mut(handle)? else {
+        let OpenHandle::Dir { dir, fd } = self.handles.get_mut(handle)? else {
             return Err(Errno::NOTDIR.into());
         };
         let told = self.told;
-        let beneath = matches!(self.export.place, Place::Beneath(_));
+        let beneath = matches!(self.export.place, PathRoot::Beneath(_));
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
@@ -63,7 +63,7 @@ impl Session<'_> {
             entries.push((name, line, stat));
         }
         if entries.is_empty() {
-            return Err(Refused::end_of_file());
+            return Err(RequestError::end_of_file());
         }
         let names = entries.iter().map(|(name, line, stat)| NameEntry {
             filename: name,
@@ -187,12 +187,13 @@ impl Session<'_> {
     }
 
     /// Home directory of users in this export.
-    pub(crate) fn home(&self, user: &[u8]) -> Result<Vec<u8>, Refused> {
+    pub(crate) fn home(&self, user: &[u8]) -> Result<Vec<u8>, RequestError> {
         match self.export.place {
-            Place::Everything => accounts::home(user)
-                .ok_or_else(|| Refused::new(StatusCode::NO_SUCH_FILE, "there is no such user")),
+            PathRoot::Everything => accounts::home(user).ok_or_else(|| {
+                RequestError::new(StatusCode::NO_SUCH_FILE, "there is no such user")
+            }),
             // A restricted export has no other home directory.
-            Place::Beneath(_) => Ok(b"/".to_vec()),
+            PathRoot::Beneath(_) => Ok(b"/".to_vec()),
         }
     }
 
@@ -242,14 +243,14 @@ impl Session<'_> {
 }
 
 /// IDs for the strings in `names`, `u32::MAX` for unknown accounts.
-fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refused> {
+fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, RequestError> {
     let mut reader = Reader::new(names);
     let mut ids = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| Refused::bad_message("a name is cut short");
+        let bad = |_| RequestError::bad_message("a name is cut short");
         let name = reader.string().map_err(bad)?;
         if ids.len() >= 4 * MOST_NAMES {
-            return Err(Refused::bad_message(
+            return Err(RequestError::bad_message(
                 "so many names are not looked up at once",
             ));
         }
@@ -260,15 +261,15 @@ fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Refu
 }
 
 /// Names for the IDs in `ids`, empty for unknown accounts.
-fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>, Refused> {
+fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>, RequestError> {
     let mut reader = Reader::new(ids);
     let mut names = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| Refused::bad_message("a number is cut short");
+        let bad = |_| RequestError::bad_message("a number is cut short");
         write(reader.u32().map_err(bad)?, &mut names);
         // Both lists must fit into one message.
         if names.len() > LONGEST as usize / 4 {
-            return Err(Refused::new(
+            return Err(RequestError::new(
                 StatusCode::FAILURE,
                 "so many names do not fit into one answer",
             ));

@@ -6,10 +6,10 @@ use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
 
 use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::error::Refused;
-use crate::handles::Open;
+use crate::error::RequestError;
+use crate::handles::OpenHandle;
 use crate::reply::Reply;
-use crate::whole_file::Put;
+use crate::whole_file::PutFileRequest;
 
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
@@ -28,15 +28,15 @@ fn is_hole(bytes: &[u8]) -> bool {
     bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
 }
 
-fn no_memory() -> Refused {
-    Refused::new(StatusCode::FAILURE, "this server has no memory for zstd")
+fn no_memory() -> RequestError {
+    RequestError::new(StatusCode::FAILURE, "this server has no memory for zstd")
 }
 
 impl Packing {
     /// Decompresses a block of `len` bytes, into memory that the caller returns.
-    fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, Refused> {
+    fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, RequestError> {
         if len > LONGEST_UNPACKED {
-            return Err(Refused::bad_message(
+            return Err(RequestError::bad_message(
                 "the block claims to be longer than a block may be",
             ));
         }
@@ -45,13 +45,13 @@ impl Packing {
         }
         let unpacker = self.unpacker.as_mut().ok_or_else(no_memory)?;
         if !unpacker.unpack_to(data, len, &mut self.unpacked) {
-            return Err(Refused::bad_message("the block is not what it claims"));
+            return Err(RequestError::bad_message("the block is not what it claims"));
         }
         Ok(std::mem::take(&mut self.unpacked))
     }
 
     /// Compresses `raw`; `None` if the result is not smaller.
-    pub(crate) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, Refused> {
+    pub(crate) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, RequestError> {
         if self.packer.is_none() {
             self.packer = Packer::new();
         }
@@ -79,13 +79,13 @@ impl Session<'_> {
 
     pub(crate) fn put_file_zstd(
         &mut self,
-        put: &Put<'_>,
+        put: &PutFileRequest<'_>,
         len: u32,
         reply: &mut Reply<'_>,
     ) -> Answer {
         let bytes = self.packing.unpack(put.data, len)?;
         let done = self.put_file(
-            &Put {
+            &PutFileRequest {
                 data: &bytes,
                 ..*put
             },
@@ -97,8 +97,10 @@ impl Session<'_> {
 
     fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
         let (file, append) = match self.handles.get(handle)? {
-            Open::File { file, append, .. } => (file, *append),
-            Open::Dir { .. } => return Err(Refused::new(StatusCode::FAILURE, "it is a directory")),
+            OpenHandle::File { file, append, .. } => (file, *append),
+            OpenHandle::Dir { .. } => {
+                return Err(RequestError::new(StatusCode::FAILURE, "it is a directory"));
+            }
         };
         match bytes.split_last() {
             // The last byte is written to set the length; truncation could cut off concurrent
@@ -122,7 +124,7 @@ impl Session<'_> {
         len: u32,
         reply: &mut Reply<'_>,
     ) -> Answer {
-        let Open::File { file, sent, .. } = self.handles.get_mut(handle)? else {
+        let OpenHandle::File { file, sent, .. } = self.handles.get_mut(handle)? else {
             return Err(rustix::io::Errno::ISDIR.into());
         };
         let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
@@ -130,7 +132,7 @@ impl Session<'_> {
         raw.clear();
         let read = sys::append_at(&*file, &mut raw, len, offset)?;
         if read == 0 && len > 0 {
-            return Err(Refused::end_of_file());
+            return Err(RequestError::end_of_file());
         }
         *sent += read as u64;
         self.moved.sent += read as u64;
@@ -138,7 +140,7 @@ impl Session<'_> {
             Some(packed) => reply.extended(&(read as u32, Rest(packed))),
             None => reply.data(|out| {
                 out.extend_from_slice(&raw);
-                Ok::<_, Refused>(())
+                Ok::<_, RequestError>(())
             })?,
         }
         self.packing.raw = raw;

@@ -3,22 +3,22 @@ use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
 use wire::{Block, Field, Rest};
 
-use crate::answers::{Answers, DATA_HEADER};
+use crate::answers::{AnswerQueue, DATA_HEADER};
 use crate::attributes::attributes;
 use crate::blocking_pool::{Arrived, BlockingTicket, Outcome};
-use crate::error::Refused;
+use crate::error::RequestError;
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
 pub(crate) struct Reply<'o> {
     id: RequestId,
-    out: &'o mut Answers,
+    out: &'o mut AnswerQueue,
     start: usize,
     later: bool,
 }
 
 impl<'o> Reply<'o> {
     /// Creates the reply to request `id`, behind the answers in `out`.
-    pub(crate) fn new(id: RequestId, out: &'o mut Answers) -> Self {
+    pub(crate) fn new(id: RequestId, out: &'o mut AnswerQueue) -> Self {
         let start = out.len();
         let later = false;
         Self {
@@ -36,7 +36,7 @@ impl<'o> Reply<'o> {
     }
 
     /// Finishes the answer with the result of the request.
-    pub(crate) fn end(self, done: Result<(), Refused>) {
+    pub(crate) fn end(self, done: Result<(), RequestError>) {
         if done.is_ok() && (self.later || self.out.len() > self.start) {
             return;
         }
@@ -123,7 +123,7 @@ impl<'o> Reply<'o> {
 }
 
 /// Result of a request on the blocking pool, with its file handle.
-pub(crate) enum Settled {
+pub(crate) enum PoolResult {
     Read(Vec<u8>, Result<usize, Errno>),
     Synced(Vec<u8>, Result<(), Errno>),
     /// Result of copy-data, with a disk error if there was one.
@@ -131,14 +131,14 @@ pub(crate) enum Settled {
 }
 
 /// Fills in the answer of a finished pool request and returns its result.
-pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
+pub(crate) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
     let mut settled = None;
     out.settle(arrived.ticket, |id, bytes| {
         let done = match arrived.outcome {
             Outcome::Read(handle, mut block, read) => {
-                settled = Some(Settled::Read(handle, read));
+                settled = Some(PoolResult::Read(handle, read));
                 match read {
-                    Ok(0) => Err(Refused::end_of_file()),
+                    Ok(0) => Err(RequestError::end_of_file()),
                     Ok(read) => {
                         head(id, &mut block, read);
                         return Some(block);
@@ -147,12 +147,12 @@ pub(crate) fn settle(out: &mut Answers, arrived: Arrived) -> Option<Settled> {
                 }
             }
             Outcome::Synced(handle, done) => {
-                settled = Some(Settled::Synced(handle, done));
-                done.map_err(Refused::from)
+                settled = Some(PoolResult::Synced(handle, done));
+                done.map_err(RequestError::from)
             }
             Outcome::Copied(handle, done) => {
                 let disk = done.as_ref().err().and_then(|refused| refused.disk);
-                settled = Some(Settled::Copied(handle, disk));
+                settled = Some(PoolResult::Copied(handle, disk));
                 done
             }
             Outcome::Lost => Err(Errno::IO.into()),
@@ -171,7 +171,7 @@ fn head(id: RequestId, block: &mut Block, read: usize) {
     block.prepend(&header);
 }
 
-fn encode_status(id: RequestId, done: &Result<(), Refused>, out: &mut Vec<u8>) {
+fn encode_status(id: RequestId, done: &Result<(), RequestError>, out: &mut Vec<u8>) {
     let (code, words) = match done {
         Ok(()) => (StatusCode::OK, "Success"),
         Err(refused) => (refused.code, &*refused.words),

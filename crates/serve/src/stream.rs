@@ -12,7 +12,7 @@ use wire::{Field, Pool, Rest};
 
 use crate::Export;
 use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
-use crate::answers::{Answer, Answers, DATA_HEADER};
+use crate::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
 use crate::blocking_pool::BlockingPool;
 use crate::direct_write::LargeWrites;
 use crate::error::StreamError;
@@ -39,7 +39,7 @@ pub struct Server<'e> {
     pub(crate) session: Session<'e>,
     pub(crate) splitter: Splitter,
     greeted: bool,
-    answers: Answers,
+    answers: AnswerQueue,
     /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
     pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
     pub(crate) large: LargeWrites,
@@ -65,7 +65,7 @@ impl<'e> Server<'e> {
             session: Session::new(export, handles.into()),
             splitter: Splitter::streaming_writes(LONGEST, LONGEST_WRITE),
             greeted: false,
-            answers: Answers::new(pool, slot),
+            answers: AnswerQueue::new(pool, slot),
             held: None,
             large: LargeWrites::default(),
         }
@@ -126,7 +126,7 @@ impl<'e> Server<'e> {
             self.answer(message, data)?;
         }
         let begun = Instant::now();
-        let waits = |answers: &Answers| match answers.len() {
+        let waits = |answers: &AnswerQueue| match answers.len() {
             0 => false,
             len => len >= ANSWERS || begun.elapsed() >= TURN,
         };
@@ -163,7 +163,7 @@ impl<'e> Server<'e> {
     /// The errors of `to`.
     pub fn take_answers<E>(
         &mut self,
-        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+        to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.answers.take(to)
     }
@@ -304,8 +304,8 @@ fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, Stream
     let written = server.take_answers(|answer| {
         any = true;
         match answer {
-            Answer::Bytes(bytes) => output.write_all(bytes),
-            Answer::Block(block) => {
+            AnswerChunk::Bytes(bytes) => output.write_all(bytes),
+            AnswerChunk::Block(block) => {
                 let mut packets = block.packets();
                 packets.try_for_each(|packet| output.write_all(packet.payload()))
             }

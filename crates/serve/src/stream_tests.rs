@@ -11,7 +11,7 @@ use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
 use wire::{Block, BorrowPolicy, Pool, Rest};
 
 use super::{Server, stdio};
-use crate::answers::{Answer, DATA_HEADER};
+use crate::answers::{AnswerChunk, DATA_HEADER};
 use crate::incoming::IncomingStream;
 use crate::{Access, Export};
 
@@ -261,7 +261,7 @@ fn what_nobody_seals_is_sent_from_where_the_kernel_has_it() {
         let mut outside = Vec::new();
         server.handle(&mut requests(&all).into()).expect("sound");
         let taken = server.take_answers(|answer| {
-            if let Answer::Block(block) = answer {
+            if let AnswerChunk::Block(block) = answer {
                 let payload = block.to_vec();
                 let data = payload[DATA_HEADER..].to_vec();
                 outside.push((block.lies_outside(), data));
@@ -386,7 +386,7 @@ fn what_waits_behind_another_answer_is_read_when_it_was_asked() {
 fn blocks_of(server: &mut Server<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let taken = server.take_answers(|answer| {
-        if let Answer::Block(block) = answer {
+        if let AnswerChunk::Block(block) = answer {
             blocks.push(block);
         }
         Ok::<_, ()>(())

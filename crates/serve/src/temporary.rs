@@ -10,7 +10,7 @@ use sftp::tagged_name;
 
 use crate::answer::{Answer, Session};
 use crate::beneath::split;
-use crate::whole_file::{PERMISSIONS, Put, failed};
+use crate::whole_file::{PERMISSIONS, PutFileRequest, failed};
 
 /// The directory of the last small file, kept because files that arrive together usually share it.
 /// It is dropped before the next input is handled, so that a client which has waited for an answer
@@ -86,7 +86,7 @@ impl Drop for Temporary {
 pub(crate) fn create(
     parent: &Arc<Parent>,
     name: &[u8],
-    put: &Put<'_>,
+    put: &PutFileRequest<'_>,
 ) -> Result<(File, Temporary), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let mode = Mode::from_raw_mode(put.mode & PERMISSIONS);

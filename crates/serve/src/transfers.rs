@@ -27,9 +27,9 @@ const REMEMBERED: usize = 64;
 
 /// Names of uploaded files that have a log line, the latest last.
 #[derive(Debug, Default)]
-pub(crate) struct Named(VecDeque<Vec<u8>>);
+pub(crate) struct LoggedNames(VecDeque<Vec<u8>>);
 
-impl Named {
+impl LoggedNames {
     fn add(&mut self, path: Vec<u8>) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();

@@ -13,8 +13,8 @@ use wire::{Field as _, Rest};
 use crate::answer::{Answer, Session};
 use crate::attributes::attributes;
 use crate::count;
-use crate::error::Refused;
-use crate::handles::{Handles, Taken};
+use crate::error::RequestError;
+use crate::handles::{BudgetPermit, Handles};
 use crate::reply::Reply;
 
 /// Most trees that a client lists at a time, and most open directories of each; every directory
@@ -32,12 +32,12 @@ const FIRST_PART: usize = 4 * 1024;
 const COUNTING: Duration = Duration::from_millis(15);
 
 /// Trees that a client is listing, by its numbers.
-pub(crate) type Trees = BTreeMap<u32, Walk>;
+pub(crate) type Trees = BTreeMap<u32, TreeWalk>;
 
 /// A walk through a tree: the open directories from the top to the one being read.
 #[derive(Debug)]
-pub(crate) struct Walk {
-    levels: Vec<(Dir, Taken)>,
+pub(crate) struct TreeWalk {
+    levels: Vec<(Dir, BudgetPermit)>,
     /// Size of the next answer.
     part: usize,
     /// Answers may be compressed. The short first ones are not: they open TCP's congestion window,
@@ -61,7 +61,7 @@ impl Session<'_> {
         if flags.contains(TreeFlags::BEGIN) {
             self.trees.remove(&number);
             if self.trees.len() >= MOST {
-                return Err(Refused::new(
+                return Err(RequestError::new(
                     StatusCode::FAILURE,
                     "too many trees are listed at once",
                 ));
@@ -69,10 +69,10 @@ impl Session<'_> {
             let how = OFlags::RDONLY | OFlags::DIRECTORY;
             let top: OwnedFd = self.export.place.open(path, how, Mode::empty())?;
             let taken = self.handles.take().ok_or_else(|| {
-                Refused::new(StatusCode::FAILURE, "too many files are open at once")
+                RequestError::new(StatusCode::FAILURE, "too many files are open at once")
             })?;
             let levels = vec![(Dir::new(top)?, taken)];
-            let walk = Walk {
+            let walk = TreeWalk {
                 levels,
                 part: FIRST_PART,
                 packs: flags.contains(TreeFlags::PACK),
@@ -80,7 +80,7 @@ impl Session<'_> {
             self.trees.insert(number, walk);
         }
         let Some(walk) = self.trees.get_mut(&number) else {
-            return Err(Refused::end_of_file());
+            return Err(RequestError::end_of_file());
         };
         let mut part = Vec::new();
         let packs = walk.packs && walk.part == PART;
@@ -106,7 +106,7 @@ impl Session<'_> {
     }
 }
 
-impl Walk {
+impl TreeWalk {
     /// Appends steps until an answer is full or the walk has ended.
     fn fill(&mut self, told: Told, handles: &Handles, part: &mut Vec<u8>) {
         let end = self.part;
@@ -177,7 +177,7 @@ impl Walk {
 }
 
 fn failed(errno: Errno, part: &mut Vec<u8>) {
-    let refused = Refused::from(errno);
+    let refused = RequestError::from(errno);
     TreeStep::Failed(refused.code, refused.words.as_bytes().to_vec()).write(part);
 }
 

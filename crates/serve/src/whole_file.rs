@@ -12,7 +12,7 @@ use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText};
 use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::attributes::attributes;
 use crate::beneath::split;
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::files::write_at;
 use crate::group_sync::close;
 use crate::reply::Reply;
@@ -21,7 +21,7 @@ use crate::temporary::{Parent, Written, create};
 use crate::transfers::tell_transfer;
 
 /// Arguments of put-file@longhaul, with decompressed data.
-pub(crate) struct Put<'a> {
+pub(crate) struct PutFileRequest<'a> {
     pub(crate) path: &'a [u8],
     pub(crate) flags: PutFlags,
     pub(crate) tag: u64,
@@ -43,7 +43,7 @@ struct Replaced {
 
 impl Session<'_> {
     /// Puts a file. If it is to be durable, it is held and answered at the end of its group.
-    pub(crate) fn put_file(&mut self, put: &Put<'_>, reply: &mut Reply<'_>) -> Answer {
+    pub(crate) fn put_file(&mut self, put: &PutFileRequest<'_>, reply: &mut Reply<'_>) -> Answer {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
             return Err(long_way());
@@ -61,7 +61,7 @@ impl Session<'_> {
         &mut self,
         parent: &Arc<Parent>,
         name: &[u8],
-        put: &Put<'_>,
+        put: &PutFileRequest<'_>,
         reply: &mut Reply<'_>,
     ) -> Answer {
         if self.unsynced.has(parent, name) {
@@ -85,8 +85,8 @@ impl Session<'_> {
         &mut self,
         parent: &Arc<Parent>,
         name: &[u8],
-        put: &Put<'_>,
-    ) -> Result<Written, Refused> {
+        put: &PutFileRequest<'_>,
+    ) -> Result<Written, RequestError> {
         let replaced = self.stands(parent.fd.as_fd(), name, put.flags)?;
         let created = create(parent, name, put);
         let (file, temporary) = created.map_err(|e| match (e, replaced) {
@@ -130,7 +130,7 @@ impl Session<'_> {
         dir: BorrowedFd<'_>,
         name: &[u8],
         flags: PutFlags,
-    ) -> Result<Option<Replaced>, Refused> {
+    ) -> Result<Option<Replaced>, RequestError> {
         if flags.contains(PutFlags::FRESH) {
             return Ok(None);
         }
@@ -138,7 +138,7 @@ impl Session<'_> {
         let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
             return Ok(None);
         };
-        let refuse = |code, words| Err(Refused::new(code, words));
+        let refuse = |code, words| Err(RequestError::new(code, words));
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
             _ if self.is_drop_box() && !self.is_own_in(dir, name) => Ok(None),
@@ -186,7 +186,7 @@ impl Session<'_> {
                 got += n as u64;
                 // A short read is the end of the file, unless it ends before the reported size.
                 if n == 0 || n < most && size > 0 && got >= size {
-                    return Ok::<_, Refused>(true);
+                    return Ok::<_, RequestError>(true);
                 }
             }
             Ok(size > 0 && got == size)
@@ -203,7 +203,7 @@ impl Session<'_> {
                 Some(packed) => reply.packed_file(&attrs, raw.len() as u32, packed),
                 None => reply.file(&attrs, |out| {
                     out.extend_from_slice(&raw);
-                    Ok::<_, Refused>(whole)
+                    Ok::<_, RequestError>(whole)
                 })?,
             }
             self.packing.raw = raw;
@@ -217,7 +217,7 @@ impl Session<'_> {
     }
 
     /// Opens a file for reading without blocking on a FIFO, which is refused later.
-    fn open_to_read(&mut self, path: &[u8]) -> Result<File, Refused> {
+    fn open_to_read(&mut self, path: &[u8]) -> Result<File, RequestError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (dir, name) = split(path);
         if path.ends_with(name) && is_name(name) {
@@ -248,7 +248,7 @@ impl Session<'_> {
 
 /// Sets the attributes that the client sent or that the replaced file had; returns a warning if
 /// that failed.
-fn set(file: &File, put: &Put<'_>, replaced: Option<Replaced>) -> Option<String> {
+fn set(file: &File, put: &PutFileRequest<'_>, replaced: Option<Replaced>) -> Option<String> {
     let owner = match (put.attrs.owner, replaced) {
         (Some(owner), _) => {
             let failed = set_owner(file, owner).err();
@@ -302,8 +302,8 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 /// Refusal without any effect; the client then uses stock SFTP requests.
-fn long_way() -> Refused {
-    Refused::new(
+fn long_way() -> RequestError {
+    RequestError::new(
         StatusCode::OP_UNSUPPORTED,
         "this takes more than one request",
     )
@@ -311,19 +311,19 @@ fn long_way() -> Refused {
 
 /// Error that ends the group of held files, whose files get their names first; then the request is
 /// repeated.
-fn behind_others() -> Refused {
-    Refused::new(StatusCode::FAILURE, "another file goes there first")
+fn behind_others() -> RequestError {
+    RequestError::new(StatusCode::FAILURE, "another file goes there first")
 }
 
-pub(crate) fn failed(doing: &str, errno: Errno) -> Refused {
-    Refused {
+pub(crate) fn failed(doing: &str, errno: Errno) -> RequestError {
+    RequestError {
         words: format!("cannot {doing}: {}", words(errno)).into(),
-        ..Refused::from(errno)
+        ..RequestError::from(errno)
     }
 }
 
 pub(crate) fn words(errno: Errno) -> String {
-    let words = Refused::from(errno).words;
+    let words = RequestError::from(errno).words;
     let mut chars = words.chars();
     let first = chars.next().map(|c| c.to_ascii_lowercase());
     first.into_iter().chain(chars).collect()

@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use crate::ipc::{DONE, IpcMessage, Kind, NOWHERE};
+use crate::ipc::{DONE, IpcKind, IpcMessage, NOWHERE};
 use crate::{c, init, real};
 
 /// Size of an abstract socket's name (unix(7)).
@@ -92,7 +92,7 @@ impl Drop for Carrier {
 }
 
 /// Builds a message about a connection that needs only a kind.
-pub(crate) fn letter(kind: Kind, key: u64, text: &[u8]) -> IpcMessage {
+pub(crate) fn letter(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessage {
     IpcMessage {
         kind,
         key,
@@ -111,7 +111,7 @@ impl Lent {
     /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
         let carrier = Carrier::reach().ok_or(c::ECONNRESET)?;
-        let letter = letter(Kind::Lend, key, &[]);
+        let letter = letter(IpcKind::Lend, key, &[]);
         let asked = carrier.tell(&letter, &[], &[]);
         let answer = asked.then(|| carrier.answer()).flatten();
         match answer.ok_or(c::ECONNRESET)? {

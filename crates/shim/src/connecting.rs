@@ -4,11 +4,11 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::carrier::{Carrier, letter};
-use crate::ipc::{IpcMessage, Kind};
+use crate::ipc::{IpcKind, IpcMessage};
 use crate::rules::{Rules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, Request};
-use crate::table::{Beginning, Carried, NO_MARK, State};
+use crate::table::{Beginning, CarrierRole, NO_MARK, State};
 use crate::watch::{ConnectStart, Socket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{c, filter, init, real, table};
 
@@ -19,12 +19,12 @@ pub(crate) const LONGEST: usize = 28;
 
 /// A `struct sockaddr` with its length.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawSockaddr {
     pub(crate) bytes: [u8; LONGEST],
     pub(crate) len: usize,
 }
 
-impl Raw {
+impl RawSockaddr {
     /// An AF_UNSPEC address, which disconnects a socket (connect(2)).
     const NOWHERE: Self = Self {
         bytes: [0; LONGEST],
@@ -52,7 +52,7 @@ pub(crate) fn address(raw: &[u8]) -> Option<SocketAddr> {
 
 /// Converts an address for a socket that was to connect to `instead_of`; `None` if that socket's
 /// family cannot reach it.
-fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<Raw> {
+fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<RawSockaddr> {
     let mut bytes = [0; LONGEST];
     let mut put = |at: usize, what: &[u8]| {
         for (to, from) in bytes.iter_mut().skip(at).zip(what) {
@@ -73,7 +73,7 @@ fn raw(to: SocketAddr, instead_of: SocketAddr) -> Option<Raw> {
             LONGEST
         }
     };
-    Some(Raw { bytes, len })
+    Some(RawSockaddr { bytes, len })
 }
 
 /// Connects by the rules. Returns what the program's own call would: 0, or -1 with errno. `direct`
@@ -82,7 +82,7 @@ pub(crate) fn connect(
     fd: c_int,
     peer: SocketAddr,
     direct: impl Fn() -> c_int,
-    to_relay: impl Fn(&Raw) -> c_int,
+    to_relay: impl Fn(&RawSockaddr) -> c_int,
 ) -> c_int {
     let Some(rules) = init::rules() else {
         return direct();
@@ -95,8 +95,8 @@ pub(crate) fn connect(
     let route = rules.route(peer).filter(|_| Fd(fd).is_stream());
     let relay = route.and_then(|route| Some((route, raw(route.via, peer)?)));
     let carried = match rules.filters(peer) && Fd(fd).is_stream() {
-        true => Carried::Soon,
-        false => Carried::Not,
+        true => CarrierRole::Soon,
+        false => CarrierRole::Not,
     };
     drop(errno);
     let watched = |via, call: &dyn Fn() -> c_int| watched(rules, fd, peer, via, carried, call);
@@ -113,17 +113,17 @@ pub(crate) fn connect(
     let done = match route.socks {
         false => watched(via, &|| to_relay(&relay)),
         // A filter starts only after the proxy's answer.
-        true => self::watched(rules, fd, peer, via, Carried::Not, || to_relay(&relay)),
+        true => self::watched(rules, fd, peer, via, CarrierRole::Not, || to_relay(&relay)),
     };
     if done == 0 && route.socks {
         if is_led_on(fd, peer) {
-            if let Some(entry) = table::entry(fd).filter(|_| carried == Carried::Soon) {
+            if let Some(entry) = table::entry(fd).filter(|_| carried == CarrierRole::Soon) {
                 entry.set_carried(carried);
                 filter::settle(fd);
             }
             return done;
         }
-        to_relay(&Raw::NOWHERE);
+        to_relay(&RawSockaddr::NOWHERE);
     } else if done == 0 || !is_refused(fd) {
         return done;
     }
@@ -143,21 +143,23 @@ fn lead(
     fd: c_int,
     peer: SocketAddr,
     via: SocketAddr,
-    to_relay: &impl Fn(&Raw) -> c_int,
+    to_relay: &impl Fn(&RawSockaddr) -> c_int,
 ) -> Option<c_int> {
     let errno = c::Errno::keep();
     let entry = table::entry(fd)?;
     let port = rules.carrier?.port;
     let at = raw(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port), peer)?;
     // A repeated call asks for the state of the connection.
-    let again = entry.carried() == Carried::Led && is_same(entry, &Fd(fd));
+    let again = entry.carried() == CarrierRole::Led && is_same(entry, &Fd(fd));
     let carrier = (!again).then(Carrier::reach).flatten();
     drop(errno);
     if again {
         return Some(to_relay(&at));
     }
     let carrier = carrier?;
-    let done = watched(rules, fd, peer, Some(via), Carried::Led, || to_relay(&at));
+    let done = watched(rules, fd, peer, Some(via), CarrierRole::Led, || {
+        to_relay(&at)
+    });
     if done != 0 && c::errno() != c::EINPROGRESS {
         return None;
     }
@@ -169,14 +171,14 @@ fn lead(
         port: own.map_or(0, |own| own.port()),
         peer,
         via,
-        ..letter(Kind::Lead, Fd(fd).cookie(), name)
+        ..letter(IpcKind::Lead, Fd(fd).cookie(), name)
     };
     if own.is_some() && carrier.tell(&letter, name, &[]) {
         drop((carrier, errno));
         return Some(done);
     }
     entry.free();
-    to_relay(&Raw::NOWHERE);
+    to_relay(&RawSockaddr::NOWHERE);
     None
 }
 
@@ -218,14 +220,14 @@ fn watched(
     fd: c_int,
     peer: SocketAddr,
     via: Option<SocketAddr>,
-    carried: Carried,
+    carried: CarrierRole,
     call: impl Fn() -> c_int,
 ) -> c_int {
     let to = via.unwrap_or(peer);
     let outset = match (carried, outset(rules, &init::MEMORY, to.ip())) {
         // The network connection is the carrier's.
-        (Carried::Led, _) => ConnectStart::Leave,
-        (Carried::Soon | Carried::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,
+        (CarrierRole::Led, _) => ConnectStart::Leave,
+        (CarrierRole::Soon | CarrierRole::Filtered, ConnectStart::Ignore) => ConnectStart::Leave,
         (_, outset) => outset,
     };
     let Some(entry) = table::entry(fd) else {

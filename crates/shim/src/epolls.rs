@@ -39,20 +39,20 @@ impl EpollTable {
 
 /// The registration of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Registered {
+pub(crate) struct EpollRegistration {
     pub(crate) events: u32,
     pub(crate) data: u64,
 }
 
 /// Parser for an instance's lines in /proc, fed in pieces.
-pub(crate) struct Lines {
+pub(crate) struct FdinfoParser {
     fd: u64,
     line: [u8; 128],
     len: usize,
-    found: Option<Registered>,
+    found: Option<EpollRegistration>,
 }
 
-impl Lines {
+impl FdinfoParser {
     /// Searches for this descriptor.
     pub(crate) fn new(fd: i32) -> Self {
         Self {
@@ -76,14 +76,14 @@ impl Lines {
         }
     }
 
-    pub(crate) fn found(&self) -> Option<Registered> {
+    pub(crate) fn found(&self) -> Option<EpollRegistration> {
         self.found
     }
 }
 
 /// Parses `tfd:        5 events:       19 data:                5  pos:0 ino:61af sdev:7`, with any
 /// number of spaces.
-fn read(line: &[u8], fd: u64) -> Option<Registered> {
+fn read(line: &[u8], fd: u64) -> Option<EpollRegistration> {
     let mut words = line
         .split(|byte| matches!(byte, b' ' | b'\t' | b':'))
         .filter(|word| !word.is_empty());
@@ -96,7 +96,7 @@ fn read(line: &[u8], fd: u64) -> Option<Registered> {
     }
     let events = u32::try_from(field(b"events", 16)?).ok()?;
     let data = field(b"data", 16)?;
-    Some(Registered { events, data })
+    Some(EpollRegistration { events, data })
 }
 
 fn number(word: &[u8], radix: u32) -> Option<u64> {
@@ -115,13 +115,17 @@ mod tests {
     fn a_registration_is_found_however_the_text_is_cut() {
         for len in 1..TEXT.len() {
             for (fd, events, data) in [(5, 0x8000_0019, 0xffff_0000_0005), (15, 0x1d, 0x15)] {
-                let mut lines = Lines::new(fd);
+                let mut lines = FdinfoParser::new(fd);
                 TEXT.chunks(len).for_each(|piece| lines.take(piece));
-                assert_eq!(lines.found(), Some(Registered { events, data }), "{len}");
+                assert_eq!(
+                    lines.found(),
+                    Some(EpollRegistration { events, data }),
+                    "{len}"
+                );
             }
         }
         for fd in [1, 55, -1] {
-            let mut lines = Lines::new(fd);
+            let mut lines = FdinfoParser::new(fd);
             lines.take(TEXT);
             assert_eq!(lines.found(), None);
         }

@@ -10,11 +10,11 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{Carrier, Lent, letter};
-use crate::epolls::{EpollTable, Lines, Registered};
-use crate::ipc::{IpcMessage, Kind};
+use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
+use crate::ipc::{IpcKind, IpcMessage};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
-use crate::table::{self, Carried, Entry};
+use crate::table::{self, CarrierRole, Entry};
 use crate::watch::{Socket as _, is_same};
 use crate::{c, init, real};
 
@@ -34,7 +34,7 @@ pub(crate) fn settle(fd: c_int) {
     if !init::is_carrying() {
         return;
     }
-    let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == Carried::Soon) else {
+    let Some(entry) = table::entry(fd).filter(|entry| entry.carried() == CarrierRole::Soon) else {
         return;
     };
     let errno = c::Errno::keep();
@@ -57,7 +57,7 @@ fn take(fd: c_int, entry: &Entry) {
     let name = init::program().as_bytes();
     let take = IpcMessage {
         peer: entry.peer(),
-        ..letter(Kind::Take, key, name)
+        ..letter(IpcKind::Take, key, name)
     };
     let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
     let carrier = Carrier::reach().filter(|_| key != 0);
@@ -76,7 +76,7 @@ fn take(fd: c_int, entry: &Entry) {
         let registered = SavedRegistrations::take_out(fd);
         if real::put_onto(ours, fd, closed_by_exec) {
             entry.cookie.store(key, Relaxed);
-            entry.set_carried(Carried::Filtered);
+            entry.set_carried(CarrierRole::Filtered);
         }
         registered.put_back(fd);
     }
@@ -84,7 +84,7 @@ fn take(fd: c_int, entry: &Entry) {
 }
 
 /// Saved registrations with epoll instances, as many as are kept for a descriptor.
-struct SavedRegistrations([Option<(c_int, Registered)>; 4]);
+struct SavedRegistrations([Option<(c_int, EpollRegistration)>; 4]);
 
 impl SavedRegistrations {
     fn take_out(fd: c_int) -> Self {
@@ -108,10 +108,10 @@ impl SavedRegistrations {
 }
 
 /// The registration of a descriptor in an epoll instance, read from /proc.
-fn registered(epoll: c_int, fd: c_int) -> Option<Registered> {
+fn registered(epoll: c_int, fd: c_int) -> Option<EpollRegistration> {
     let mut room = [0; 32];
     let file = c::open_to_read(numbered(b"/proc/self/fdinfo/", epoll, &mut room)?)?;
-    let mut lines = Lines::new(fd);
+    let mut lines = FdinfoParser::new(fd);
     let mut piece = [0; 2048];
     loop {
         match real::read(file, &mut piece) {
@@ -132,7 +132,7 @@ pub(crate) fn is_filtered(fd: c_int) -> bool {
 fn key(fd: c_int) -> Option<u64> {
     let entry = table::entry(fd).filter(|entry| !entry.is_free())?;
     let cookie = entry.cookie.load(Relaxed);
-    (entry.carried() == Carried::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
+    (entry.carried() == CarrierRole::Filtered && Fd(fd).cookie() == cookie).then_some(cookie)
 }
 
 /// Calls `act` with the real socket: one borrowed from the carrier, or this descriptor.

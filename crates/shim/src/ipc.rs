@@ -12,7 +12,7 @@ pub const TEXT: usize = 1024;
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum IpcKind {
     /// Carry bytes between the connected socket and the end of a pair that follow. The text is the
     /// program's name. Answered.
     Take,
@@ -30,14 +30,14 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpcMessage {
     /// The kind of the message.
-    pub kind: Kind,
+    pub kind: IpcKind,
     /// Cookie of the program's socket.
     pub key: u64,
-    /// Local port of the program's socket; only for [`Kind::Lead`].
+    /// Local port of the program's socket; only for [`IpcKind::Lead`].
     pub port: u16,
     /// The program's destination.
     pub peer: SocketAddr,
-    /// The proxy; only for [`Kind::Lead`].
+    /// The proxy; only for [`IpcKind::Lead`].
     pub via: SocketAddr,
     /// Length of the text that follows, in bytes.
     pub text: usize,
@@ -61,10 +61,10 @@ impl IpcMessage {
             at += part.len();
         };
         let kind = match self.kind {
-            Kind::Take => 1,
-            Kind::Lead => 2,
-            Kind::Lend => 3,
-            Kind::Line => 4,
+            IpcKind::Take => 1,
+            IpcKind::Lead => 2,
+            IpcKind::Lend => 3,
+            IpcKind::Line => 4,
         };
         put(&[kind, 0]);
         put(&self.port.to_be_bytes());
@@ -80,10 +80,10 @@ impl IpcMessage {
     /// Decodes a message; `None` if it is invalid.
     pub fn read(bytes: &[u8; HEAD]) -> Option<Self> {
         let kind = match bytes[0] {
-            1 => Kind::Take,
-            2 => Kind::Lead,
-            3 => Kind::Lend,
-            4 => Kind::Line,
+            1 => IpcKind::Take,
+            2 => IpcKind::Lead,
+            3 => IpcKind::Lend,
+            4 => IpcKind::Line,
             _ => return None,
         };
         let u16_at = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -114,10 +114,10 @@ mod tests {
     #[test]
     fn a_letter_is_read_as_it_was_written() {
         for (kind, peer, via) in [
-            (Kind::Take, "192.0.2.1:22", "[::]:0"),
-            (Kind::Lead, "[2001:db8::1]:65535", "127.0.0.1:1080"),
-            (Kind::Lend, "[::]:0", "[::]:0"),
-            (Kind::Line, "[::1]:1", "[::2]:2"),
+            (IpcKind::Take, "192.0.2.1:22", "[::]:0"),
+            (IpcKind::Lead, "[2001:db8::1]:65535", "127.0.0.1:1080"),
+            (IpcKind::Lend, "[::]:0", "[::]:0"),
+            (IpcKind::Line, "[::1]:1", "[::2]:2"),
         ] {
             let letter = IpcMessage {
                 kind,

@@ -3,7 +3,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use crate::waits::Waited;
+use crate::waits::WaitSnapshot;
 
 /// The properties of a connection that the library may change.
 pub mod changed {
@@ -43,9 +43,9 @@ pub struct Record<'a> {
     /// The changed properties, as bits of [`changed`].
     pub changed: u32,
     /// Waits for reading.
-    pub reading: Waited,
+    pub reading: WaitSnapshot,
     /// Waits for writing.
-    pub writing: Waited,
+    pub writing: WaitSnapshot,
 }
 
 /// Counters from TCP_INFO.
@@ -65,8 +65,8 @@ pub struct Tcp {
 
 impl Record<'_> {
     /// Formats the line, with its newline.
-    pub fn line(&self) -> Line {
-        let mut line = Line::new();
+    pub fn line(&self) -> ReportLine {
+        let mut line = ReportLine::new();
         line.text("{\"program\":\"");
         line.name(self.program);
         line.text("\",\"pid\":");
@@ -122,12 +122,12 @@ impl Record<'_> {
 const LEN: usize = 1024;
 
 /// A line in a buffer of fixed size. Excess text is cut.
-pub struct Line {
+pub struct ReportLine {
     bytes: [u8; LEN],
     len: usize,
 }
 
-impl Line {
+impl ReportLine {
     const fn new() -> Self {
         Self {
             bytes: [0; LEN],
@@ -185,7 +185,7 @@ impl Line {
         self.text("}");
     }
 
-    fn waits(&mut self, waited: &Waited) {
+    fn waits(&mut self, waited: &WaitSnapshot) {
         let [ms10, ms20, ms50, ms100, ms200, ms500] = waited.classes;
         self.object(&[
             ("total_us", waited.total_us),
@@ -257,8 +257,8 @@ mod tests {
             dscp: Some(8),
             kept_off: 2,
             changed: changed::DSCP | changed::NOTSENT_LOWAT,
-            reading: Waited::default(),
-            writing: Waited::default(),
+            reading: WaitSnapshot::default(),
+            writing: WaitSnapshot::default(),
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
     fn addresses_are_what_they_were() {
         for text in ["[2001:db8::f0:1]:65535", "[::1]:1", "[::ffff:1.2.3.4]:5"] {
             let address: SocketAddr = text.parse().unwrap();
-            let mut line = Line::new();
+            let mut line = ReportLine::new();
             line.address(address);
             let said = core::str::from_utf8(line.bytes()).unwrap();
             let read: SocketAddr = said.trim_matches('"').parse().unwrap();
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_longest_line_is_whole() {
-        let long = Waited {
+        let long = WaitSnapshot {
             classes: [u32::MAX; 6],
             total_us: u64::MAX,
             longest_us: u64::MAX,

@@ -8,7 +8,7 @@ use crate::rules::plain;
 
 /// The distance of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum HostDistance {
     Near,
     Far,
 }
@@ -23,20 +23,20 @@ impl Memory {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
 
-    pub(crate) fn set(&self, ip: IpAddr, known: Known) {
+    pub(crate) fn set(&self, ip: IpAddr, known: HostDistance) {
         let (place, name) = self.place(ip);
         let verdict = match known {
-            Known::Near => 1,
-            Known::Far => 2,
+            HostDistance::Near => 1,
+            HostDistance::Far => 2,
         };
         place.store(name | verdict, Relaxed);
     }
 
-    pub(crate) fn get(&self, ip: IpAddr) -> Option<Known> {
+    pub(crate) fn get(&self, ip: IpAddr) -> Option<HostDistance> {
         let (place, name) = self.place(ip);
         match place.load(Relaxed) ^ name {
-            1 => Some(Known::Near),
-            2 => Some(Known::Far),
+            1 => Some(HostDistance::Near),
+            2 => Some(HostDistance::Far),
             _ => None,
         }
     }
@@ -69,13 +69,21 @@ mod tests {
         let memory = Memory::new();
         let host = |n: u32| IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
         for n in 0..10_000 {
-            let known = if n % 3 == 0 { Known::Far } else { Known::Near };
+            let known = if n % 3 == 0 {
+                HostDistance::Far
+            } else {
+                HostDistance::Near
+            };
             memory.set(host(n), known);
             assert_eq!(memory.get(host(n)), Some(known));
         }
         let mut there = 0;
         for n in 0..10_000 {
-            let expected = if n % 3 == 0 { Known::Far } else { Known::Near };
+            let expected = if n % 3 == 0 {
+                HostDistance::Far
+            } else {
+                HostDistance::Near
+            };
             if let Some(known) = memory.get(host(n)) {
                 assert_eq!(known, expected, "{n}");
                 there += 1;
@@ -84,7 +92,10 @@ mod tests {
         assert!((200..=PLACES).contains(&there), "{there}");
         let v6 = "2001:db8::1".parse().unwrap();
         assert_eq!(memory.get(v6), None);
-        memory.set("::ffff:192.0.2.1".parse().unwrap(), Known::Far);
-        assert_eq!(memory.get("192.0.2.1".parse().unwrap()), Some(Known::Far));
+        memory.set("::ffff:192.0.2.1".parse().unwrap(), HostDistance::Far);
+        assert_eq!(
+            memory.get("192.0.2.1".parse().unwrap()),
+            Some(HostDistance::Far)
+        );
     }
 }

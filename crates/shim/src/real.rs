@@ -6,7 +6,7 @@ use core::mem::transmute;
 use core::ptr::null_mut;
 
 use crate::c;
-use crate::epolls::Registered;
+use crate::epolls::EpollRegistration;
 use crate::hooks::{
     CLOSE, CONNECT, DUP3, EPOLL_CTL, EpollEvent, GETSOCKNAME, GETSOCKOPT, POLL, READ, RECV,
     RECVMSG, SEND, SENDMSG, SETSOCKOPT, WRITE,
@@ -159,14 +159,15 @@ pub(crate) fn put_onto(from: c_int, to: c_int, closed_by_exec: bool) -> bool {
 }
 
 /// Registers a descriptor with an epoll instance, or removes it.
-pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<Registered>) {
+pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<EpollRegistration>) {
     type Control = unsafe extern "C" fn(c_int, c_int, c_int, *mut EpollEvent) -> c_int;
     const ADD: c_int = 1;
     const DELETE: c_int = 2;
     // SAFETY: the C function of this name has this type.
     let next: Option<Control> = unsafe { transmute(EPOLL_CTL.get()) };
     let what_to = if what.is_some() { ADD } else { DELETE };
-    let Registered { events, data } = what.unwrap_or(Registered { events: 0, data: 0 });
+    let EpollRegistration { events, data } =
+        what.unwrap_or(EpollRegistration { events: 0, data: 0 });
     let mut event = EpollEvent { events, data };
     if let Some(next) = next {
         // SAFETY: the pointer is to a local.
@@ -179,7 +180,7 @@ pub(crate) fn register(epoll: c_int, fd: c_int, what: Option<Registered>) {
 struct Message {
     name: *mut c_void,
     name_len: u32,
-    parts: *mut Part,
+    parts: *mut Iovec,
     parts_len: usize,
     control: *mut Control,
     control_len: usize,
@@ -188,7 +189,7 @@ struct Message {
 
 /// `struct iovec`.
 #[repr(C)]
-struct Part {
+struct Iovec {
     base: *mut u8,
     len: usize,
 }
@@ -206,7 +207,7 @@ struct Control {
 const CONTROL: usize = 20;
 
 impl Message {
-    fn new(part: &mut Part, control: &mut Control) -> Self {
+    fn new(part: &mut Iovec, control: &mut Control) -> Self {
         Self {
             name: null_mut(),
             name_len: 0,
@@ -225,7 +226,7 @@ pub(crate) fn send_descriptor(to: c_int, fd: c_int) -> bool {
     // SAFETY: the C function of this name has this type.
     let next: Option<Send> = unsafe { transmute(SENDMSG.get()) };
     let mut byte = 0;
-    let mut part = Part {
+    let mut part = Iovec {
         base: &raw mut byte,
         len: 1,
     };
@@ -248,7 +249,7 @@ pub(crate) fn receive_descriptor(from: c_int) -> Option<(u8, Option<c_int>)> {
     // SAFETY: the C function of this name has this type.
     let next: Option<Receive> = unsafe { transmute(RECVMSG.get()) };
     let mut byte = 0;
-    let mut part = Part {
+    let mut part = Iovec {
         base: &raw mut byte,
         len: 1,
     };

@@ -4,10 +4,10 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{Carrier, letter};
-use crate::ipc::Kind;
+use crate::ipc::IpcKind;
 use crate::line::{Record, changed};
 use crate::socket::Fd;
-use crate::table::{Carried, Entry, NO_MARK, State, entries};
+use crate::table::{CarrierRole, Entry, NO_MARK, State, entries};
 use crate::waits::{For, LEAST_US};
 use crate::watch::{Socket as _, is_same};
 use crate::{c, init, real, table};
@@ -81,8 +81,8 @@ fn tell(fd: c_int, entry: &Entry) {
     };
     let line = record.line();
     // The carrier completes the line and writes it.
-    if matches!(entry.carried(), Carried::Led | Carried::Filtered) {
-        let letter = letter(Kind::Line, entry.cookie.load(Relaxed), line.bytes());
+    if matches!(entry.carried(), CarrierRole::Led | CarrierRole::Filtered) {
+        let letter = letter(IpcKind::Line, entry.cookie.load(Relaxed), line.bytes());
         let told = |c: Carrier| c.tell(&letter, line.bytes(), &[]) && c.agrees();
         if Carrier::reach().is_some_and(told) {
             return;

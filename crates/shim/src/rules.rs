@@ -38,14 +38,14 @@ pub struct Rules<'a> {
     /// The file of the report.
     pub report: Option<&'a str>,
     /// The carrier, if there is one.
-    pub carrier: Option<Carrier<'a>>,
+    pub carrier: Option<CarrierAddress<'a>>,
     routes: [Option<Route>; ROUTES],
-    filters: [Option<Net>; FILTERS],
+    filters: [Option<NetworkRule>; FILTERS],
 }
 
 /// The address of the process that carries bytes for the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carrier<'a> {
+pub struct CarrierAddress<'a> {
     /// The carrier's abstract UNIX socket, for messages.
     pub name: &'a str,
     /// The carrier's port on 127.0.0.1, for connections over a proxy.
@@ -56,7 +56,7 @@ pub struct Carrier<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The destinations.
-    pub to: Net,
+    pub to: NetworkRule,
     /// Address of the relay.
     pub via: SocketAddr,
     /// The relay is a SOCKS 5 proxy.
@@ -65,7 +65,7 @@ pub struct Route {
 
 /// A network, at one port or any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Net {
+pub struct NetworkRule {
     /// Address and prefix length; `None` for any address.
     pub ip: Option<(IpAddr, u8)>,
     /// The port; `None` for any.
@@ -143,7 +143,7 @@ impl<'a> Rules<'a> {
                     routes += 1;
                 }
                 ("filter", net) => {
-                    let net = Net::parse(net).ok_or_else(|| {
+                    let net = NetworkRule::parse(net).ok_or_else(|| {
                         wrong(word, "is no destination: ADDR[/BITS][:PORT] or *[:PORT]")
                     })?;
                     let place = rules.filters.iter_mut().find(|place| place.is_none());
@@ -151,7 +151,7 @@ impl<'a> Rules<'a> {
                     *place = Some(net);
                 }
                 ("carrier", carrier) => {
-                    let carrier = Carrier::parse(carrier);
+                    let carrier = CarrierAddress::parse(carrier);
                     let carrier = carrier.ok_or_else(|| wrong(word, "is no carrier: NAME@PORT"))?;
                     rules.carrier = Some(carrier);
                 }
@@ -193,7 +193,7 @@ fn wrong<'a>(word: &'a str, why: &'static str) -> RuleError<'a> {
     RuleError { word, why }
 }
 
-impl<'a> Carrier<'a> {
+impl<'a> CarrierAddress<'a> {
     fn parse(text: &'a str) -> Option<Self> {
         let (name, port) = text.split_once('@')?;
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
@@ -212,7 +212,7 @@ impl Route {
         let (to, via) = text
             .split_once('=')
             .ok_or("is not DEST=VIA, where to and by which relay")?;
-        let to = Net::parse(to)
+        let to = NetworkRule::parse(to)
             .ok_or("has no destination that can be: ADDR[/BITS][:PORT] or *[:PORT]")?;
         let (socks, via) = match via.strip_prefix("socks5://") {
             Some(via) => (true, via),
@@ -228,7 +228,7 @@ impl Route {
     }
 }
 
-impl Net {
+impl NetworkRule {
     /// Parses `ADDR[/BITS][:PORT]` or `*[:PORT]`.
     pub fn parse(text: &str) -> Option<Self> {
         let port = |text: &str| match text {
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn what_is_filtered_is_named() {
         let rules = Rules::parse("filter=192.0.2.0/24,filter=*:80,carrier=a-1@9").unwrap();
-        let carrier = Carrier {
+        let carrier = CarrierAddress {
             name: "a-1",
             port: 9,
         };

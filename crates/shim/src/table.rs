@@ -48,7 +48,7 @@ pub(crate) enum State {
 /// The carrier's part in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum Carried {
+pub(crate) enum CarrierRole {
     /// None.
     Not = 0,
     /// The carrier connects it over a proxy.
@@ -99,7 +99,7 @@ impl Entry {
     pub(crate) const fn new() -> Self {
         Self {
             state: AtomicU32::new(State::Free as u32),
-            carried: AtomicU32::new(Carried::Not as u32),
+            carried: AtomicU32::new(CarrierRole::Not as u32),
             owner: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -134,22 +134,22 @@ impl Entry {
     }
 
     /// The carrier's part in the connection.
-    pub(crate) fn carried(&self) -> Carried {
+    pub(crate) fn carried(&self) -> CarrierRole {
         match self.carried.load(Acquire) {
-            1 => Carried::Led,
-            2 => Carried::Soon,
-            3 => Carried::Filtered,
-            _ => Carried::Not,
+            1 => CarrierRole::Led,
+            2 => CarrierRole::Soon,
+            3 => CarrierRole::Filtered,
+            _ => CarrierRole::Not,
         }
     }
 
-    pub(crate) fn set_carried(&self, carried: Carried) {
+    pub(crate) fn set_carried(&self, carried: CarrierRole) {
         self.carried.store(carried as u32, Release);
     }
 
     /// Claims the entry for starting its filter. Returns false if another thread did.
     pub(crate) fn claim(&self) -> bool {
-        let (soon, not) = (Carried::Soon as u32, Carried::Not as u32);
+        let (soon, not) = (CarrierRole::Soon as u32, CarrierRole::Not as u32);
         let claimed = self.carried.compare_exchange(soon, not, AcqRel, Acquire);
         claimed.is_ok()
     }
@@ -170,7 +170,7 @@ impl Entry {
     /// Starts a new connection on this descriptor.
     pub(crate) fn begin(&self, new: &Beginning, state: State) {
         self.free();
-        self.set_carried(Carried::Not);
+        self.set_carried(CarrierRole::Not);
         self.owner.store(new.owner, Relaxed);
         self.cookie.store(new.cookie, Relaxed);
         self.begun_us.store(new.now_us, Relaxed);

@@ -26,7 +26,7 @@ pub(crate) struct WaitTimes {
 
 /// A snapshot of the waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waited {
+pub struct WaitSnapshot {
     /// Number of waits in each class: from 10, 20, 50, 100, 200 and 500 ms on.
     pub classes: [u32; CLASSES],
     /// All waits together, in microseconds.
@@ -62,11 +62,11 @@ impl WaitTimes {
         self.longest_us.fetch_max(us, Relaxed);
     }
 
-    pub(crate) fn read(&self) -> Waited {
-        let mut waited = Waited {
+    pub(crate) fn read(&self) -> WaitSnapshot {
+        let mut waited = WaitSnapshot {
             total_us: self.total_us.load(Relaxed),
             longest_us: self.longest_us.load(Relaxed),
-            ..Waited::default()
+            ..WaitSnapshot::default()
         };
         for (to, from) in waited.classes.iter_mut().zip(&self.classes) {
             *to = from.load(Relaxed);
@@ -92,6 +92,6 @@ mod tests {
         assert_eq!(waited.longest_us, 90_000_000);
         assert_eq!(waited.total_us, 91_049_998);
         waits.forget();
-        assert_eq!(waits.read(), Waited::default());
+        assert_eq!(waits.read(), WaitSnapshot::default());
     }
 }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::distance::{CONGESTION, LOSSES_US, NEAR_US, NOTSENT_LOWAT};
 use crate::line::changed;
-use crate::memory::{Known, Memory};
+use crate::memory::{HostDistance, Memory};
 use crate::rules::{Rules, plain};
 use crate::table::{self, Entry, NO_MARK, State};
 
@@ -60,8 +60,8 @@ pub(crate) fn outset(rules: &Rules<'_>, memory: &Memory, to: IpAddr) -> ConnectS
         return left;
     }
     match memory.get(to) {
-        Some(Known::Near) => left,
-        Some(Known::Far) => ConnectStart::Far,
+        Some(HostDistance::Near) => left,
+        Some(HostDistance::Far) => ConnectStart::Far,
         None => ConnectStart::Wait,
     }
 }
@@ -110,11 +110,11 @@ pub(crate) fn writing(rules: &Rules<'_>, memory: &Memory, entry: &Entry, socket:
             entry.rtt_us.store(us, Relaxed);
             match us < NEAR_US {
                 true => {
-                    memory.set(entry.peer().ip(), Known::Near);
+                    memory.set(entry.peer().ip(), HostDistance::Near);
                     State::Left
                 }
                 false => {
-                    memory.set(entry.peer().ip(), Known::Far);
+                    memory.set(entry.peer().ip(), HostDistance::Far);
                     let (mark, done) = unmark(rules, socket);
                     entry.mark.store(mark, Relaxed);
                     entry.changed.fetch_or(done, Relaxed);

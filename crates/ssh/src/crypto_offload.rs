@@ -33,7 +33,7 @@ impl Helper {
         (self.idle)()
     }
 
-    pub(crate) fn help<J: Job>(&self, batch: &Arc<Batch<J>>, order: Order) {
+    pub(crate) fn help<J: Job>(&self, batch: &Arc<Batch<J>>, order: JobOrder) {
         let batch = Arc::clone(batch);
         (self.run)(Box::new(move || batch.help(order)));
     }
@@ -54,7 +54,7 @@ pub(crate) trait Job: Send + 'static {
 
 /// Order in which a helper takes jobs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Order {
+pub(crate) enum JobOrder {
     /// First job first: the owner comes later.
     FirstFirst,
     /// Last job first: the owner starts at the same time with the first.
@@ -110,12 +110,12 @@ impl<J: Job> Batch<J> {
         self.places.iter().rev().any(Self::do_one)
     }
 
-    fn help(&self, order: Order) {
+    fn help(&self, order: JobOrder) {
         match order {
-            Order::FirstFirst => self.places.iter().for_each(|place| {
+            JobOrder::FirstFirst => self.places.iter().for_each(|place| {
                 Self::do_one(place);
             }),
-            Order::LastFirst => self.places.iter().rev().for_each(|place| {
+            JobOrder::LastFirst => self.places.iter().rev().for_each(|place| {
                 Self::do_one(place);
             }),
         }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_batch_comes_out_in_order_whoever_does_it() {
-        for order in [Order::FirstFirst, Order::LastFirst] {
+        for order in [JobOrder::FirstFirst, JobOrder::LastFirst] {
             for helped in 0..3 {
                 let batch = Batch::new((20..120).map(Square).collect());
                 let squares: Vec<_> = std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ mod tests {
         let batch = Batch::new(vec![Square(2), Square(13), Square(3)]);
         let failed = std::thread::scope(|scope| {
             scope
-                .spawn(|| batch.help(Order::FirstFirst))
+                .spawn(|| batch.help(JobOrder::FirstFirst))
                 .join()
                 .is_err()
         });

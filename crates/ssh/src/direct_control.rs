@@ -45,8 +45,8 @@ message! {
 }
 
 message! {
-    /// Further keys, sent at any time and answered by [`Taken`].
-    pub struct More<'a> = 2 {
+    /// Further keys, sent at any time and answered by [`KeysAccepted`].
+    pub struct MoreKeys<'a> = 2 {
         /// Number chosen by the client, which the answer repeats.
         pub number: u32,
         /// Keys for one login each, as [`write_keys`] encodes them.
@@ -81,9 +81,9 @@ message! {
 }
 
 message! {
-    /// Confirmation that the keys of a [`More`] are accepted from now on.
-    pub struct Taken = 19 {
-        /// Number from that [`More`].
+    /// Confirmation that the keys of a [`MoreKeys`] are accepted from now on.
+    pub struct KeysAccepted = 19 {
+        /// Number from that [`MoreKeys`].
         pub number: u32,
     }
 }
@@ -276,7 +276,7 @@ pub fn read_keys(bytes: &[u8]) -> Result<Vec<PublicKey>, OnceError> {
 
 /// Decoded message of the client.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum ClientMessage {
     /// A [`Begin`].
     Begin {
         /// Ports that the server may listen at; `None` for any.
@@ -286,7 +286,7 @@ pub enum Asked {
         /// Keys for one login each.
         keys: Vec<PublicKey>,
     },
-    /// A [`More`].
+    /// A [`MoreKeys`].
     More {
         /// Number to repeat in the answer.
         number: u32,
@@ -295,7 +295,7 @@ pub enum Asked {
     },
 }
 
-impl Asked {
+impl ClientMessage {
     /// Decodes a message of the client.
     ///
     /// # Errors
@@ -311,8 +311,8 @@ impl Asked {
                     keys: read_keys(begin.keys)?,
                 })
             }
-            Some(More::NUMBER) => {
-                let More { number, keys } = More::decode(message)?;
+            Some(MoreKeys::NUMBER) => {
+                let MoreKeys { number, keys } = MoreKeys::decode(message)?;
                 let keys = read_keys(keys)?;
                 Ok(Self::More { number, keys })
             }
@@ -323,7 +323,7 @@ impl Asked {
 
 /// Decoded message of the server.
 #[derive(Clone, Debug)]
-pub enum Answered {
+pub enum ServerMessage {
     /// A [`Listening`].
     Listening {
         /// Port of the listener, not 0.
@@ -337,11 +337,11 @@ pub enum Answered {
     },
     /// A [`Refused`] with its reason, not escaped.
     Refused(String),
-    /// A [`Taken`] with its number.
+    /// A [`KeysAccepted`] with its number.
     Taken(u32),
 }
 
-impl Answered {
+impl ServerMessage {
     /// Decodes a message of the server.
     ///
     /// # Errors
@@ -367,7 +367,7 @@ impl Answered {
                 let Refused { why, .. } = Refused::decode(message)?;
                 Ok(Self::Refused(String::from_utf8_lossy(why).into_owned()))
             }
-            Some(Taken::NUMBER) => Ok(Self::Taken(Taken::decode(message)?.number)),
+            Some(KeysAccepted::NUMBER) => Ok(Self::Taken(KeysAccepted::decode(message)?.number)),
             number => Err(OnceError::Unexpected(number.unwrap_or(0))),
         }
     }

@@ -26,7 +26,7 @@ use rustix::{
     fs::sendfile,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
-use wire::{Block, ExternalSource, Part};
+use wire::{Block, ExternalSource, OutputPart};
 
 use crate::holes::is_sparse;
 use crate::sigbus::{LEN, Watched};
@@ -301,15 +301,18 @@ pub fn is_in_memory(_: impl AsFd) -> bool {
 /// # Errors
 /// Errors of writev(2); `InvalidData` if a file became shorter than when its part was made. The
 /// connection is then unusable, since it is unknown what was written.
-pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
+pub fn write_parts<'a>(
+    fd: impl AsFd,
+    parts: impl Iterator<Item = OutputPart<'a>>,
+) -> io::Result<usize> {
     let (mut slices, mut before, mut last) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
         match part {
-            Part::Here(bytes) => {
+            OutputPart::Here(bytes) => {
                 slices.push(slice(bytes));
                 before += bytes.len();
             }
-            Part::Outside { lie, at, len } => {
+            OutputPart::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 if mapped.is_torn() {
@@ -353,15 +356,18 @@ pub fn write_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> 
 /// # Errors
 /// As for [`write_parts`].
 #[cfg(target_os = "linux")]
-pub fn send_parts<'a>(fd: impl AsFd, parts: impl Iterator<Item = Part<'a>>) -> io::Result<usize> {
+pub fn send_parts<'a>(
+    fd: impl AsFd,
+    parts: impl Iterator<Item = OutputPart<'a>>,
+) -> io::Result<usize> {
     let (mut slices, mut before, mut file) = (Vec::new(), 0, None);
     for part in parts.take(IOV_MAX) {
         match part {
-            Part::Here(bytes) => {
+            OutputPart::Here(bytes) => {
                 slices.push(IoSlice::new(bytes));
                 before += bytes.len();
             }
-            Part::Outside { lie, at, len } => {
+            OutputPart::Outside { lie, at, len } => {
                 let lie: &dyn Any = lie;
                 let mapped: &Mapped = lie.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
                 file = Some((mapped, at, len));

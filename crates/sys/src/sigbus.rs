@@ -25,7 +25,7 @@ const PLACES: usize = 256;
 pub(crate) const LEN: usize = 6 << 20;
 
 /// Slot for one guarded mapping.
-struct Place {
+struct GuardSlot {
     /// Start address of the mapping, [`FREE`], or [`TAKEN`] while it is being set.
     start: AtomicUsize,
     torn: AtomicBool,
@@ -34,8 +34,8 @@ struct Place {
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 
-static PLACE: [Place; PLACES] = [const {
-    Place {
+static PLACE: [GuardSlot; PLACES] = [const {
+    GuardSlot {
         start: AtomicUsize::new(FREE),
         torn: AtomicBool::new(false),
     }
@@ -63,7 +63,7 @@ impl Watched {
             return None;
         }
         let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
-        let take = |place: &Place| {
+        let take = |place: &GuardSlot| {
             let took = place.start.compare_exchange(FREE, TAKEN, taken, free);
             took.is_ok()
         };

@@ -30,7 +30,7 @@ pub struct PlacedBinary {
 
 /// The far end's report about the place for the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct RemotePlatform {
     state: String,
     has: String,
     platform: String,
@@ -98,7 +98,7 @@ fn look(
     connect: &dyn Connect,
     cancel: &CancelToken,
     sum: &str,
-) -> Result<Found, String> {
+) -> Result<RemotePlatform, String> {
     let said = Questions::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or("the far end runs no commands that could tell its platform")?;
     match found.state.as_str() {
@@ -144,11 +144,11 @@ fn script(sum: &str) -> String {
     )
 }
 
-fn read(said: &str) -> Option<Found> {
+fn read(said: &str) -> Option<RemotePlatform> {
     let mut lines = said.lines();
     let line = lines.find_map(|line| line.strip_prefix(LINE))?;
     let mut words = line.splitn(3, ' ');
-    let found = Found {
+    let found = RemotePlatform {
         state: words.next()?.to_owned(),
         has: words.next()?.to_owned(),
         platform: words.next()?.trim().to_owned(),

@@ -27,7 +27,7 @@ pub type Answer = Zeroizing<String>;
 pub trait Prompt {
     /// Asks a question and waits for the answer. `Err(PromptError::Unavailable)` if no prompt is
     /// possible.
-    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError>;
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError>;
 
     /// Shows a text before the questions that follow (a banner, instructions).
     fn show(&mut self, text: &str);
@@ -35,7 +35,7 @@ pub trait Prompt {
 
 /// The visibility of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EchoMode {
     /// A secret that is not echoed.
     Secret,
     /// An echoed answer: a host key confirmation, or an echoing keyboard-interactive prompt.
@@ -70,7 +70,7 @@ impl std::error::Error for PromptError {}
 pub struct NoPrompt;
 
 impl Prompt for NoPrompt {
-    fn ask(&mut self, _: &str, _: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, _: &str, _: EchoMode) -> Result<Answer, PromptError> {
         Err(PromptError::Unavailable(
             "nobody may be asked in batch mode (-B, BatchMode)",
         ))
@@ -143,7 +143,7 @@ impl TerminalPrompt {
 }
 
 impl Prompt for TerminalPrompt {
-    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
         if self.askpass == Askpass::Always {
             return self.ask_program(question);
         }
@@ -168,9 +168,9 @@ impl Prompt for TerminalPrompt {
     }
 }
 
-fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+fn ask_terminal(mut terminal: File, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
     match kind {
-        Kind::Secret => {
+        EchoMode::Secret => {
             let config = ConfigBuilder::new()
                 .input_file_path("/dev/tty")
                 .output_file_path("/dev/tty")
@@ -188,7 +188,7 @@ fn ask_terminal(mut terminal: File, question: &str, kind: Kind) -> Result<Answer
                 _ => PromptError::Io(e),
             })
         }
-        Kind::Visible => {
+        EchoMode::Visible => {
             terminal
                 .write_all(question.as_bytes())
                 .map_err(PromptError::Io)?;
@@ -271,7 +271,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
             let mut asked = person(&[("SSH_ASKPASS_REQUIRE", "force")]);
             asked.program = path.into();
-            asked.ask("the question", Kind::Secret)
+            asked.ask("the question", EchoMode::Secret)
         };
         let answer = script("yes", "echo \"answer to $1\"; echo more");
         assert_eq!(*answer.unwrap(), "answer to the question");
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn batch_mode_asks_nobody() {
-        let refused = NoPrompt.ask("?", Kind::Secret);
+        let refused = NoPrompt.ask("?", EchoMode::Secret);
         assert!(matches!(refused, Err(PromptError::Unavailable(_))));
     }
 }

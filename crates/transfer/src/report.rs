@@ -17,7 +17,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 pub use decision::{Choice, CipherOrder, Decision, Guessed, Origin, Sample, ZlibWhy};
-pub use session::{Depth, FarEnd, SessionReport};
+pub use session::{FarEnd, FarEndDepth, SessionReport};
 
 use crate::sums::Algorithm;
 

@@ -208,14 +208,14 @@ pub struct Pool {
 struct Inner {
     slot: usize,
     keep: usize,
-    free: Mutex<Free>,
+    free: Mutex<FreeBuffers>,
     /// A [`BorrowPolicy`] as an integer.
     outlying: AtomicU8,
 }
 
 /// Free buffers, one list for each of [`SIZES`]; the last list has whole slots.
 #[derive(Debug, Default)]
-struct Free([Vec<Vec<u8>>; SIZES.len() + 1]);
+struct FreeBuffers([Vec<Vec<u8>>; SIZES.len() + 1]);
 
 /// Buffer sizes below a whole slot, in bytes of payload. Thousands of small files are in flight at
 /// once, and memory that is not in the pool has to be mapped and zeroed first. The sizes are round
@@ -273,7 +273,7 @@ impl Pool {
 
     /// Frees the memory that is not in use.
     pub fn trim(&self) {
-        *self.lock() = Free::default();
+        *self.lock() = FreeBuffers::default();
     }
 
     pub(crate) fn give_back(&self, memory: Vec<u8>) {
@@ -295,7 +295,7 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Free> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FreeBuffers> {
         self.inner
             .free
             .lock()

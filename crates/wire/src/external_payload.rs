@@ -87,7 +87,7 @@ impl ExternalPayload {
 
 /// Part of a packet to be written out.
 #[derive(Clone, Copy, Debug)]
-pub enum Part<'a> {
+pub enum OutputPart<'a> {
     /// Bytes in the packet's memory.
     Here(&'a [u8]),
     /// Bytes borrowed from a source.
@@ -101,7 +101,7 @@ pub enum Part<'a> {
     },
 }
 
-impl<'a> Part<'a> {
+impl<'a> OutputPart<'a> {
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
@@ -140,7 +140,7 @@ impl<'a> Part<'a> {
     }
 }
 
-impl<'a> From<&'a ExternalPayload> for Part<'a> {
+impl<'a> From<&'a ExternalPayload> for OutputPart<'a> {
     fn from(outside: &'a ExternalPayload) -> Self {
         Self::Outside {
             lie: &*outside.lie,

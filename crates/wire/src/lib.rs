@@ -18,7 +18,7 @@ mod reader;
 
 pub use block::{Block, Pool};
 pub use error::WireError;
-pub use external_payload::{BorrowPolicy, ExternalSource, Part};
+pub use external_payload::{BorrowPolicy, ExternalSource, OutputPart};
 pub use field::{Field, Mpint, Rest};
 pub use name_list::NameList;
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::Pool;
-use crate::external_payload::{ExternalPayload, ExternalSource, Part};
+use crate::external_payload::{ExternalPayload, ExternalSource, OutputPart};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
@@ -255,14 +255,17 @@ impl PacketBuf {
 
     /// Returns the bytes of [`PacketBuf::with_room`] in order of sending: the borrowed payload goes
     /// before the `back` bytes.
-    pub fn parts(&self, front: usize, back: usize) -> [Part<'_>; 3] {
+    pub fn parts(&self, front: usize, back: usize) -> [OutputPart<'_>; 3] {
         let whole = &self.memory[self.start - front..self.end + back];
         let (before, behind) = match self.outside {
             Some(_) => whole.split_at(front + self.inside()),
             None => (whole, &[][..]),
         };
-        let outside = self.outside.as_ref().map_or(Part::Here(&[]), Part::from);
-        [Part::Here(before), outside, Part::Here(behind)]
+        let outside = self
+            .outside
+            .as_ref()
+            .map_or(OutputPart::Here(&[]), OutputPart::from);
+        [OutputPart::Here(before), outside, OutputPart::Here(behind)]
     }
 }
 

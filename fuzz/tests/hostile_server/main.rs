@@ -11,7 +11,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::BytesMut;
 use fuzz::peers::{config, drain, host_key, proposal, transport};
 use fuzz::{assert_shown_safely, mutate, operate};
-use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
+use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
 use ssh::msg::*;
@@ -100,7 +100,7 @@ impl World {
         let auth = AuthConfig {
             user: "marvin".into(),
             methods: all.iter().copied().cycle().skip(first).take(3).collect(),
-            identities: vec![Identity {
+            identities: vec![OfferedIdentity {
                 blob: key.public_blob().to_vec(),
                 algorithms: vec!["ssh-ed25519".into()],
                 direct: u.arbitrary()?,

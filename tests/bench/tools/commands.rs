@@ -1,6 +1,6 @@
 //! Commands of the tools with placeholders.
 
-use measure::Way;
+use measure::CopyDirection;
 
 use super::{Ask, Words};
 
@@ -8,8 +8,8 @@ use super::{Ask, Words};
 pub(super) fn operands(ask: &Ask) -> [String; 2] {
     let name = ask.name;
     match ask.way {
-        Way::Up => [format!("$SRC/{name}"), "far:$DST/".to_owned()],
-        Way::Down => [format!("far:$SRC/{name}"), "$DST/".to_owned()],
+        CopyDirection::Up => [format!("$SRC/{name}"), "far:$DST/".to_owned()],
+        CopyDirection::Down => [format!("far:$SRC/{name}"), "$DST/".to_owned()],
     }
 }
 
@@ -150,8 +150,8 @@ pub(super) fn sftp(ask: &Ask) -> Words {
         return Err("it always encrypts");
     }
     let verb = match ask.way {
-        Way::Up => "put",
-        Way::Down => "get",
+        CopyDirection::Up => "put",
+        CopyDirection::Down => "get",
     };
     let recursive = if ask.file { "" } else { "-r " };
     let flags = ssh_flags(ask).join(" ");
@@ -184,8 +184,12 @@ pub(super) fn tar(ask: &Ask) -> Words {
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let line = match ask.way {
-        Way::Up => format!("tar -C $SRC -cf - {name} | ssh {flags} far 'tar -C $DST -xf -'"),
-        Way::Down => format!("ssh {flags} far 'tar -C $SRC -cf - {name}' | tar -C $DST -xf -"),
+        CopyDirection::Up => {
+            format!("tar -C $SRC -cf - {name} | ssh {flags} far 'tar -C $DST -xf -'")
+        }
+        CopyDirection::Down => {
+            format!("ssh {flags} far 'tar -C $SRC -cf - {name}' | tar -C $DST -xf -")
+        }
     };
     Ok(words(&["sh", "-c"], [line]))
 }
@@ -201,8 +205,8 @@ pub(super) fn rclone(ask: &Ask, tuned: &[&str]) -> Words {
     // A file goes into a folder; the contents of a tree go into a folder of its name.
     let inside = if ask.file { "" } else { name };
     let [from, to] = match ask.way {
-        Way::Up => [format!("$SRC/{name}"), format!(":sftp:$DST/{inside}")],
-        Way::Down => [format!(":sftp:$SRC/{name}"), format!("$DST/{inside}")],
+        CopyDirection::Up => [format!("$SRC/{name}"), format!(":sftp:$DST/{inside}")],
+        CopyDirection::Down => [format!(":sftp:$SRC/{name}"), format!("$DST/{inside}")],
     };
     let mut command = words(
         &[
@@ -230,10 +234,12 @@ pub(super) fn lftp(ask: &Ask) -> Words {
     let flags = ssh_flags(ask).join(" ");
     let name = ask.name;
     let copy = match (ask.way, ask.file) {
-        (Way::Up, true) => format!("put -O $DST $SRC/{name}"),
-        (Way::Down, true) => format!("pget -n 8 -O $DST $SRC/{name}"),
-        (Way::Up, false) => format!("mirror -R --parallel=16 $SRC/{name} $DST/"),
-        (Way::Down, false) => format!("mirror --parallel=16 --use-pget-n=8 $SRC/{name} $DST/"),
+        (CopyDirection::Up, true) => format!("put -O $DST $SRC/{name}"),
+        (CopyDirection::Down, true) => format!("pget -n 8 -O $DST $SRC/{name}"),
+        (CopyDirection::Up, false) => format!("mirror -R --parallel=16 $SRC/{name} $DST/"),
+        (CopyDirection::Down, false) => {
+            format!("mirror --parallel=16 --use-pget-n=8 $SRC/{name} $DST/")
+        }
     };
     let script = format!(
         "set cmd:fail-exit yes; set net:max-retries 1; set sftp:auto-confirm yes; \
@@ -273,7 +279,7 @@ pub(super) fn iperf3(ask: &Ask) -> Words {
         ],
         [""; 0],
     );
-    if ask.way == Way::Down {
+    if ask.way == CopyDirection::Down {
         command.push("-R".to_owned());
     }
     if let Some(name) = ask.reference_cc {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use measure::bench::{Data, Place};
+use measure::bench::{Data, FilePlace};
 use rustix::fs::statvfs;
 use transfer::UserDir;
 use transfer::bench::data;
@@ -22,9 +22,9 @@ const LEAST: u64 = 64 << 20;
 const MEMORY: &str = "/dev/shm";
 
 /// A folder that is removed with its contents when it is dropped.
-struct Folder(PathBuf);
+struct ScratchFolder(PathBuf);
 
-impl Folder {
+impl ScratchFolder {
     fn make(within: &Path, name: &str) -> io::Result<Self> {
         let path = within.join(name);
         // Created here, exclusively and for this user only, so that no other user can place a link
@@ -34,23 +34,23 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// The files of the measurement at this end.
-pub(super) struct Files {
-    memory: Option<Folder>,
-    disk: Folder,
+pub(super) struct LocalBenchFiles {
+    memory: Option<ScratchFolder>,
+    disk: ScratchFolder,
     /// The repeated content of each kind of data.
     pieces: BTreeMap<Data, Vec<u8>>,
     /// The name of the files at both ends.
     name: String,
 }
 
-impl Files {
+impl LocalBenchFiles {
     /// Creates empty folders in memory and below `disk`, which is created if missing.
     ///
     /// # Errors
@@ -62,12 +62,12 @@ impl Files {
         fs::create_dir_all(disk).map_err(named)?;
         let memory = Path::new(MEMORY);
         let memory = match free(memory) >= LEAST {
-            true => Folder::make(memory, &name).ok(),
+            true => ScratchFolder::make(memory, &name).ok(),
             false => None,
         };
         Ok(Self {
             memory,
-            disk: Folder::make(disk, &name).map_err(named)?,
+            disk: ScratchFolder::make(disk, &name).map_err(named)?,
             pieces: BTreeMap::new(),
             name,
         })
@@ -87,7 +87,7 @@ impl Files {
     }
 
     /// Free bytes in a place.
-    pub(super) fn room(&self, place: Place) -> u64 {
+    pub(super) fn room(&self, place: FilePlace) -> u64 {
         free(self.folder(place))
     }
 
@@ -116,7 +116,12 @@ impl Files {
     ///
     /// # Errors
     /// There is no room for it, or another reason; one sentence.
-    pub(super) fn source(&self, kind: Data, place: Place, size: u64) -> Result<PathBuf, String> {
+    pub(super) fn source(
+        &self,
+        kind: Data,
+        place: FilePlace,
+        size: u64,
+    ) -> Result<PathBuf, String> {
         let path = self.folder(place).join(kind.name());
         let piece = self.pieces.get(&kind).map_or(&[][..], Vec::as_slice);
         let named = |error: io::Error| format!("{}: {error}", path.display());
@@ -133,20 +138,20 @@ impl Files {
         } else {
             data::write(piece, has, size, &mut file).map_err(named)?;
         }
-        if place == Place::Disk {
+        if place == FilePlace::Disk {
             File::sync_data(&file).map_err(named)?;
         }
         Ok(path)
     }
 
     /// The path that downloads are written to.
-    pub(super) fn target(&self, place: Place) -> PathBuf {
+    pub(super) fn target(&self, place: FilePlace) -> PathBuf {
         self.folder(place).join("back")
     }
 
-    fn folder(&self, place: Place) -> &Path {
+    fn folder(&self, place: FilePlace) -> &Path {
         match (place, &self.memory) {
-            (Place::Memory, Some(memory)) => &memory.0,
+            (FilePlace::Memory, Some(memory)) => &memory.0,
             _ => &self.disk.0,
         }
     }
@@ -173,10 +178,10 @@ mod tests {
     #[test]
     fn files_grow_and_shrink_and_go() {
         let disk = tempfile::tempdir().unwrap();
-        let mut files = Files::new(&disk.path().join("a/b")).unwrap();
+        let mut files = LocalBenchFiles::new(&disk.path().join("a/b")).unwrap();
         files.piece(Data::Random, None).unwrap();
         for size in [5000, 70_000, 300] {
-            let path = files.source(Data::Random, Place::Disk, size).unwrap();
+            let path = files.source(Data::Random, FilePlace::Disk, size).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().len(), size);
             assert_eq!(fs::read(&path).unwrap(), data::random()[..size as usize]);
         }
@@ -187,10 +192,10 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let disk = tempfile::tempdir().unwrap();
-        let mut files = Files::new(disk.path()).unwrap();
+        let mut files = LocalBenchFiles::new(disk.path()).unwrap();
         let absent = Path::new("/nonexistent/f");
         let why = files.piece(Data::File, Some(absent)).unwrap_err();
         assert!(why.starts_with("/nonexistent/f: "), "{why}");
-        assert!(Files::new(Path::new("/dev/null/x")).is_err());
+        assert!(LocalBenchFiles::new(Path::new("/dev/null/x")).is_err());
     }
 }

@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use measure::bench::planner::Planner;
-use measure::bench::{Bench, Compression, Place, Row, Run, Setting, text};
-use measure::{Way, bench};
+use measure::bench::{Bench, BenchRow, BenchRun, Compression, FilePlace, Setting, text};
+use measure::{CopyDirection, bench};
 use schedule::PackingMode;
 use transfer::cancel::CancelToken;
-use transfer::connect::{Facts, RemoteServerUse};
+use transfer::connect::{ConnectionFacts, RemoteServerUse};
 use transfer::copy::{Connect as _, CopyOptions, CopyRequest, HostId};
 use transfer::operand::Destination;
-use transfer::report::Depth;
+use transfer::report::FarEndDepth;
 
-use self::remote_files::Far;
-use self::sizes::Sizes;
-use super::files::{Files, disk};
+use self::remote_files::RemoteFiles;
+use self::sizes::FileSizes;
+use super::files::{LocalBenchFiles, disk};
 use super::machine;
-use super::once::{Copied, CopySetup};
-use super::watch::Watch;
-use crate::connect::{Hosts, Measured};
+use super::once::{CopyResult, CopySetup};
+use super::watch::BenchProgress;
+use crate::connect::{Hosts, MeasuringSessions};
 use crate::cp::log_to;
 use crate::exit::Exit;
 use crate::flags::high::{Environment, HighArgs};
@@ -37,7 +37,7 @@ use crate::{signals, usage};
 const TIME: Duration = Duration::from_secs(180);
 
 /// Ends a measurement early: the reason, and the exit code.
-struct Stop(String, Exit);
+struct EarlyStop(String, Exit);
 
 /// Measures a host to the end. An error has been reported already.
 pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit), Exit> {
@@ -50,11 +50,11 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
         console.warning(&format!("signals can't be caught: {error}"));
     }
-    let told = |Stop(why, exit): Stop| {
+    let told = |EarlyStop(why, exit): EarlyStop| {
         console.error(&why);
         exit
     };
-    let mut driver = Driver::connect(args, high, &console, &cancel).map_err(told)?;
+    let mut driver = HostBench::connect(args, high, &console, &cancel).map_err(told)?;
     if let Err(stop) = driver.prepare() {
         driver.clean().iter().for_each(|left| console.warning(left));
         return Err(told(stop));
@@ -62,7 +62,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     if !args.login.quiet {
         console.line(&driver.outlook());
     }
-    let watch = Watch::new(&console, world, args.login.quiet);
+    let watch = BenchProgress::new(&console, world, args.login.quiet);
     let exit = driver.measure(&watch);
     drop(watch);
     let (bench, kept) = driver.finish();
@@ -77,61 +77,61 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     Ok((bench, exit))
 }
 
-struct Driver<'a> {
+struct HostBench<'a> {
     args: &'a BenchArgs,
     copies: CopySetup,
     hosts: Hosts,
-    far: Far,
-    facts: Facts,
-    files: Files,
-    sizes: Sizes,
+    far: RemoteFiles,
+    facts: ConnectionFacts,
+    files: LocalBenchFiles,
+    sizes: FileSizes,
     bench: Bench,
     start: Instant,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> HostBench<'a> {
     /// Logs in and inspects both ends.
     fn connect(
         args: &'a BenchArgs,
         high: HighArgs,
         console: &Arc<Console>,
         cancel: &CancelToken,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, EarlyStop> {
         let host: Destination = high.hosts.first().cloned().ok_or_else(|| {
             let what = "a host is needed, not a path of this machine";
-            Stop(what.to_owned(), Exit::Usage)
+            EarlyStop(what.to_owned(), Exit::Usage)
         })?;
         let start = Instant::now();
         let limit = args.time.unwrap_or(TIME);
-        let local = |why| Stop(why, Exit::SomeFailed);
+        let local = |why| EarlyStop(why, Exit::SomeFailed);
         let mut bench = super::begun(limit.as_secs_f64());
         bench.warnings = machine::quiet();
-        let files = Files::new(&disk(args)).map_err(local)?;
+        let files = LocalBenchFiles::new(&disk(args)).map_err(local)?;
         let output = |quiet| {
             let console = Arc::clone(console);
             Arc::new(Output::new(console, None, quiet, cancel.clone()))
         };
-        let heard: Arc<Mutex<Option<Facts>>> = Arc::default();
+        let heard: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
         let told = Arc::clone(&heard);
         let mut flags = high.flags;
         flags.far = RemoteServerUse::Stock;
         (flags.connections, flags.channels) = (Some(1), Some(1));
         let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
-        let hosts = hosts.measured(Measured {
+        let hosts = hosts.measured(MeasuringSessions {
             pack: PackingMode::Never,
             // Keeps a host memory, so that the findings can be stored beside it.
             remembers: true,
-            opened: Arc::new(move |facts: &Facts| {
+            opened: Arc::new(move |facts: &ConnectionFacts| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 *told = Some(facts.clone());
             }),
         });
         let lost = |why| match cancel.is_cancelled() {
-            true => Stop("interrupted".to_owned(), Exit::Interrupted),
-            false => Stop(why, Exit::NoConnection),
+            true => EarlyStop("interrupted".to_owned(), Exit::Interrupted),
+            false => EarlyStop(why, Exit::NoConnection),
         };
         let session = hosts.connect(HostId(0), None, cancel).map_err(lost)?;
-        let (far, room) = Far::look(session);
+        let (far, room) = RemoteFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {
             let why = far.why().unwrap_or("there was no login").to_owned();
@@ -143,7 +143,7 @@ impl<'a> Driver<'a> {
                 hosts.name(HostId(0))
             )));
         }
-        let sizes = Sizes::new(limit.as_secs_f64(), room);
+        let sizes = FileSizes::new(limit.as_secs_f64(), room);
         Ok(Self {
             args,
             copies: CopySetup {
@@ -174,8 +174,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Determines the settings to measure.
-    fn prepare(&mut self) -> Result<(), Stop> {
-        let local = |why| Stop(why, Exit::SomeFailed);
+    fn prepare(&mut self) -> Result<(), EarlyStop> {
+        let local = |why| EarlyStop(why, Exit::SomeFailed);
         let data = matrix::data(self.args);
         for kind in &data {
             let piece = self.files.piece(*kind, self.args.file.as_deref());
@@ -208,7 +208,7 @@ impl<'a> Driver<'a> {
         let settings = matrix::placed(settings, self.args.places);
         self.bench.rows = settings
             .into_iter()
-            .map(|setting| Row {
+            .map(|setting| BenchRow {
                 setting,
                 runs: Vec::new(),
                 trouble: None,
@@ -220,18 +220,18 @@ impl<'a> Driver<'a> {
 
     /// Makes two tiny copies. They show that copying works at all, and what a login costs the other
     /// end in processor time.
-    fn probe(&mut self, plain: &Setting) -> Result<(), Stop> {
+    fn probe(&mut self, plain: &Setting) -> Result<(), EarlyStop> {
         const TINY: u64 = 64 << 10;
         for _ in 0..2 {
             let copied = self
                 .up(plain, TINY)
-                .map_err(|why| Stop(why, Exit::SomeFailed))?;
+                .map_err(|why| EarlyStop(why, Exit::SomeFailed))?;
             if let Some(why) = copied.trouble() {
                 // Without write access to the memory folder, files go to disk.
                 if !copied.is_lost() && self.far.give_memory_up() {
                     return self.probe(plain);
                 }
-                return Err(Stop(why, self.exit(&copied)));
+                return Err(EarlyStop(why, self.exit(&copied)));
             }
             self.far.logged_in();
         }
@@ -251,11 +251,11 @@ impl<'a> Driver<'a> {
         };
         self.far.settle();
         let copied = match depth(&found) {
-            Depth::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
+            FarEndDepth::Stock => self.up(&setting, ENOUGH).unwrap_or(found),
             _ => found,
         };
         let far = copied.summary.far_ends.first();
-        let ours = copied.trouble().is_none() && depth(&copied) != Depth::Stock;
+        let ours = copied.trouble().is_none() && depth(&copied) != FarEndDepth::Stock;
         if let Some(far) = far.filter(|_| ours) {
             self.sizes.longhaul = Some(far.software.clone().unwrap_or_default());
         }
@@ -264,7 +264,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs the settings that the planner picks, until it is done or has to stop.
-    fn measure(&mut self, watch: &Watch) -> Exit {
+    fn measure(&mut self, watch: &BenchProgress) -> Exit {
         let limit = self.bench.limit_seconds;
         let settings: Vec<&Setting> = self.bench.rows.iter().map(|row| &row.setting).collect();
         let decides = |setting: &&Setting| {
@@ -308,9 +308,9 @@ impl<'a> Driver<'a> {
                 self.bench.partial = Some(stop.0);
                 break;
             }
-            let disk = setting.place == Place::Disk && stop.1 != Exit::NoConnection;
+            let disk = setting.place == FilePlace::Disk && stop.1 != Exit::NoConnection;
             for (other, row) in self.bench.rows.iter_mut().enumerate() {
-                if other == at || disk && row.setting.place == Place::Disk {
+                if other == at || disk && row.setting.place == FilePlace::Disk {
                     row.trouble = Some(stop.0.clone());
                     planner.failed(other);
                 }
@@ -329,12 +329,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs a setting once.
-    fn once(&mut self, setting: &Setting) -> Result<Run, Stop> {
+    fn once(&mut self, setting: &Setting) -> Result<BenchRun, EarlyStop> {
         let at = self.used();
         let size = self.sizes.of(setting, self.files.room(setting.place));
         let copied = match setting.way {
-            Way::Up => self.up(setting, size),
-            Way::Down => self.down(setting, size),
+            CopyDirection::Up => self.up(setting, size),
+            CopyDirection::Down => self.down(setting, size),
         };
         let (copied, size) = match copied {
             Ok(copied) => {
@@ -345,10 +345,10 @@ impl<'a> Driver<'a> {
                 let size = copied.summary.bytes;
                 (copied, size)
             }
-            Err(why) => return Err(Stop(why, Exit::SomeFailed)),
+            Err(why) => return Err(EarlyStop(why, Exit::SomeFailed)),
         };
         if let Some(why) = copied.trouble() {
-            return Err(Stop(why, self.exit(&copied)));
+            return Err(EarlyStop(why, self.exit(&copied)));
         }
         let cipher = copied.facts.as_ref().and_then(|facts| facts.cipher.clone());
         if cipher
@@ -356,18 +356,18 @@ impl<'a> Driver<'a> {
             .is_some_and(|cipher| *cipher != setting.cipher)
         {
             let why = format!("{} was agreed on instead", cipher.unwrap_or_default());
-            return Err(Stop(why, Exit::SomeFailed));
+            return Err(EarlyStop(why, Exit::SomeFailed));
         }
         let zlib = setting.compression == Compression::Zlib;
         if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
             let why = "zlib was not agreed on".to_owned();
-            return Err(Stop(why, Exit::SomeFailed));
+            return Err(EarlyStop(why, Exit::SomeFailed));
         }
-        if setting.both_ours && depth(&copied) == Depth::Stock {
+        if setting.both_ours && depth(&copied) == FarEndDepth::Stock {
             let why = "no longhaul served at the other end".to_owned();
-            return Err(Stop(why, Exit::SomeFailed));
+            return Err(EarlyStop(why, Exit::SomeFailed));
         }
-        Ok(Run {
+        Ok(BenchRun {
             at,
             bytes: size,
             seconds: copied.seconds,
@@ -377,7 +377,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    fn up(&mut self, setting: &Setting, size: u64) -> Result<Copied, String> {
+    fn up(&mut self, setting: &Setting, size: u64) -> Result<CopyResult, String> {
         let source = self.files.source(setting.data, setting.place, size)?;
         let request = CopyRequest {
             sources: vec![transfer::copy::Place::Local(source)],
@@ -390,14 +390,14 @@ impl<'a> Driver<'a> {
         Ok(copied)
     }
 
-    fn down(&mut self, setting: &Setting, size: u64) -> Result<Copied, String> {
+    fn down(&mut self, setting: &Setting, size: u64) -> Result<CopyResult, String> {
         let there = self.far.size(setting);
         let there = match there.filter(|there| (size / 2..=size * 4).contains(there)) {
             Some(there) => there,
             None => {
                 let plain = self.bench.rows.first().map(|row| row.setting.clone());
                 let carrier = Setting {
-                    way: Way::Up,
+                    way: CopyDirection::Up,
                     data: setting.data,
                     place: setting.place,
                     ..plain.unwrap_or_else(|| setting.clone())
@@ -418,7 +418,7 @@ impl<'a> Driver<'a> {
         Ok(self.copies.run(setting, request, there))
     }
 
-    fn exit(&self, copied: &Copied) -> Exit {
+    fn exit(&self, copied: &CopyResult) -> Exit {
         match copied.is_lost() {
             _ if self.copies.cancel.is_cancelled() => Exit::Interrupted,
             true => Exit::NoConnection,
@@ -432,7 +432,7 @@ impl<'a> Driver<'a> {
 }
 
 /// The server at the other end: the stock one, or a longhaul by exec or direct.
-fn depth(copied: &Copied) -> Depth {
+fn depth(copied: &CopyResult) -> FarEndDepth {
     let far = copied.summary.far_ends.first();
     far.map(|far| far.depth).unwrap_or_default()
 }

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use measure::Way;
-use measure::bench::{self, Bench, Compression, Place, Row};
+use measure::CopyDirection;
+use measure::bench::{self, Bench, BenchRow, Compression, FilePlace};
 use schedule::Direction;
 use transfer::memory::findings::{CipherRate, Compressed, Data, Findings, Method};
 use transfer::memory::processor;
@@ -11,10 +11,12 @@ use transfer::memory::processor;
 /// Extracts the findings of a measurement in the form in which copies read them.
 pub(super) fn findings(bench: &Bench) -> Findings {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let one_lane = |row: &&Row| {
-        row.setting.place == Place::Memory && row.setting.lanes() == "1x1" && !row.runs.is_empty()
+    let one_lane = |row: &&BenchRow| {
+        row.setting.place == FilePlace::Memory
+            && row.setting.lanes() == "1x1"
+            && !row.runs.is_empty()
     };
-    let rows: Vec<&Row> = bench.rows.iter().filter(one_lane).collect();
+    let rows: Vec<&BenchRow> = bench.rows.iter().filter(one_lane).collect();
     Findings {
         at: now.map_or(0, |now| now.as_secs()),
         by: concat!("longhaul bench ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -27,7 +29,7 @@ pub(super) fn findings(bench: &Bench) -> Findings {
     }
 }
 
-fn rate(row: &Row) -> Option<u64> {
+fn rate(row: &BenchRow) -> Option<u64> {
     row.rate().map(|rate| rate.median as u64)
 }
 
@@ -37,9 +39,9 @@ fn per_second(cpu_per_gb: Option<f64>) -> Option<u64> {
     Some((1e9 / cpu) as u64)
 }
 
-fn cipher(row: &Row) -> Option<CipherRate> {
+fn cipher(row: &BenchRow) -> Option<CipherRate> {
     let s = &row.setting;
-    let plain = s.compression == Compression::None && s.way == Way::Up && !s.both_ours;
+    let plain = s.compression == Compression::None && s.way == CopyDirection::Up && !s.both_ours;
     if !plain {
         return None;
     }
@@ -52,14 +54,14 @@ fn cipher(row: &Row) -> Option<CipherRate> {
     })
 }
 
-fn compressed(bench: &Bench, rows: &[&Row], row: &Row) -> Option<Compressed> {
+fn compressed(bench: &Bench, rows: &[&BenchRow], row: &BenchRow) -> Option<Compressed> {
     let s = &row.setting;
     let method = match s.compression {
         Compression::None => return None,
         Compression::Zlib => Method::Zlib,
         Compression::Zstd => Method::Zstd,
     };
-    let alike = |other: &&&Row| {
+    let alike = |other: &&&BenchRow| {
         let o = &other.setting;
         o.compression == Compression::None && o.cipher == s.cipher && o.way == s.way
     };
@@ -77,8 +79,8 @@ fn compressed(bench: &Bench, rows: &[&Row], row: &Row) -> Option<Compressed> {
         },
         method,
         direction: match s.way {
-            Way::Up => Direction::Up,
-            Way::Down => Direction::Down,
+            CopyDirection::Up => Direction::Up,
+            CopyDirection::Down => Direction::Down,
         },
         left: (bench.ratio(s.data, s.compression)? * 1000.0) as u32,
         rate: rate(row)?,

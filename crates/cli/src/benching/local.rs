@@ -10,7 +10,7 @@ use transfer::memory::MemoryStore;
 use transfer::memory::processor::{self, Processor};
 
 use super::machine;
-use super::watch::Watch;
+use super::watch::BenchProgress;
 use crate::exit::Exit;
 use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
@@ -33,7 +33,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     if let Err(error) = watched {
         console.warning(&format!("signals can't be caught: {error}"));
     }
-    let watch = Watch::new(&console, world, args.login.quiet);
+    let watch = BenchProgress::new(&console, world, args.login.quiet);
     let mut bench = super::begun(limit.as_secs_f64());
     bench.warnings = machine::quiet();
     let start = Instant::now();

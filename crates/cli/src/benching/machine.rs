@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use measure::Machine;
-use measure::bench::machine::{Look, before};
+use measure::bench::machine::{MachineCounters, before};
 use rustix::time::{ClockId, clock_gettime};
 use transfer::memory::processor;
 
@@ -41,8 +41,8 @@ pub(super) fn cores() -> usize {
 }
 
 /// Reads the load counters.
-pub(super) fn look() -> Look {
-    Look::parse(
+pub(super) fn look() -> MachineCounters {
+    MachineCounters::parse(
         &read("/proc/stat"),
         &read("/proc/loadavg"),
         &read("/proc/cpuinfo"),

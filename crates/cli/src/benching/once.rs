@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measure::bench::{Compression, Place, Setting};
+use measure::bench::{Compression, FilePlace, Setting};
 use schedule::PackingMode;
 use transfer::cancel::CancelToken;
-use transfer::connect::{Facts, RemoteServerUse};
+use transfer::connect::{ConnectionFacts, RemoteServerUse};
 use transfer::copy::{self, CopyOptions, CopyRequest, Delta};
 use transfer::operand::Destination;
 use transfer::report::{Outcome, Progress, Summary};
 
 use super::machine::own_time;
-use crate::connect::{Hosts, Measured};
+use crate::connect::{Hosts, MeasuringSessions};
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 
@@ -24,9 +24,9 @@ const TICK: Duration = Duration::from_millis(1);
 const WARM: f64 = 0.2;
 
 /// The result of one copy.
-pub(super) struct Copied {
+pub(super) struct CopyResult {
     pub(super) summary: Summary,
-    pub(super) facts: Option<Facts>,
+    pub(super) facts: Option<ConnectionFacts>,
     /// From connecting to the end, in seconds.
     pub(super) seconds: f64,
     /// Bytes a second in the steady part.
@@ -37,7 +37,7 @@ pub(super) struct Copied {
 
 /// A sample of the progress: seconds, bytes, processor seconds.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct ProgressSample {
     at: f64,
     bytes: u64,
     cpu: f64,
@@ -80,24 +80,24 @@ impl CopySetup {
     }
 
     /// Runs one copy and measures it.
-    pub(super) fn run(&self, setting: &Setting, mut request: CopyRequest, size: u64) -> Copied {
+    pub(super) fn run(&self, setting: &Setting, mut request: CopyRequest, size: u64) -> CopyResult {
         request.options = CopyOptions {
-            fsync: setting.place == Place::Disk,
+            fsync: setting.place == FilePlace::Disk,
             afresh: true,
             delta: Delta::Never,
             ..CopyOptions::default()
         };
         let start = Instant::now();
-        let opened: Arc<Mutex<Option<(Facts, f64)>>> = Arc::default();
+        let opened: Arc<Mutex<Option<(ConnectionFacts, f64)>>> = Arc::default();
         let told = Arc::clone(&opened);
-        let measured = Measured {
+        let measured = MeasuringSessions {
             pack: match setting.compression {
                 Compression::Zstd => PackingMode::Always,
                 Compression::None | Compression::Zlib => PackingMode::Never,
             },
             // A remembered longhaul serves from the start.
             remembers: setting.both_ours,
-            opened: Arc::new(move |facts: &Facts| {
+            opened: Arc::new(move |facts: &ConnectionFacts| {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
                 let at = start.elapsed().as_secs_f64();
                 told.get_or_insert_with(|| (facts.clone(), at));
@@ -119,8 +119,8 @@ impl CopySetup {
         });
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let begun = opened.as_ref().map_or(0.0, |(_, at)| *at);
-        let (rate, cpu) = steady(&points, size, begun, setting.place == Place::Disk);
-        Copied {
+        let (rate, cpu) = steady(&points, size, begun, setting.place == FilePlace::Disk);
+        CopyResult {
             summary,
             facts: opened.map(|(facts, _)| facts),
             seconds: start.elapsed().as_secs_f64(),
@@ -130,7 +130,7 @@ impl CopySetup {
     }
 }
 
-impl Copied {
+impl CopyResult {
     /// The reason why the copy does not count, if it failed.
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.summary.outcome {
@@ -153,14 +153,14 @@ impl Copied {
     }
 }
 
-fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<Point> {
-    let mut points: Vec<Point> = Vec::new();
+fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<ProgressSample> {
+    let mut points: Vec<ProgressSample> = Vec::new();
     loop {
         let last = over.load(Ordering::Acquire);
         let bytes = progress.bytes_done();
         let news = points.last().is_none_or(|point| point.bytes != bytes);
         if news || last {
-            points.push(Point {
+            points.push(ProgressSample {
                 at: start.elapsed().as_secs_f64(),
                 bytes,
                 cpu: own_time(),
@@ -177,12 +177,12 @@ fn sample(progress: &Progress, over: &AtomicBool, start: Instant) -> Vec<Point> 
 /// bytes. The steady part begins at [`WARM`] and ends at the last progress before the end, or at
 /// the end itself if `whole` is set, as for disks. A copy that is too short for this is measured
 /// from `begun` to its end.
-fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
+fn steady(points: &[ProgressSample], size: u64, begun: f64, whole: bool) -> (f64, f64) {
     const NOTHING: (f64, f64) = (0.0, 0.0);
     let (Some(first), Some(end)) = (points.first(), points.last()) else {
         return NOTHING;
     };
-    let between = |from: &Point, to: &Point| {
+    let between = |from: &ProgressSample, to: &ProgressSample| {
         let bytes = to.bytes.saturating_sub(from.bytes) as f64;
         let seconds = to.at - from.at;
         (
@@ -203,7 +203,7 @@ fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
     }
     let done = points.iter().find(|point| point.bytes >= size);
     let to = if whole { end } else { done.unwrap_or(end) };
-    let from = Point {
+    let from = ProgressSample {
         at: begun,
         bytes: 0,
         cpu: first.cpu,
@@ -215,8 +215,8 @@ fn steady(points: &[Point], size: u64, begun: f64, whole: bool) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    fn point(at: f64, bytes: u64) -> Point {
-        Point {
+    fn point(at: f64, bytes: u64) -> ProgressSample {
+        ProgressSample {
             at,
             bytes,
             cpu: at / 2.0,

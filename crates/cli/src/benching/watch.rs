@@ -7,12 +7,12 @@ use crate::output::bar;
 use crate::output::console::Console;
 
 /// Shows progress and the remaining time if standard error is a terminal.
-pub(super) struct Watch {
+pub(super) struct BenchProgress {
     console: Arc<Console>,
     shows: bool,
 }
 
-impl Watch {
+impl BenchProgress {
     pub(super) fn new(console: &Arc<Console>, world: &Environment, quiet: bool) -> Self {
         Self {
             console: Arc::clone(console),
@@ -29,7 +29,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for BenchProgress {
     fn drop(&mut self) {
         if self.shows {
             self.console.clear();

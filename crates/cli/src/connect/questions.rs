@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use transfer::prompt::{Answer, Kind, Prompt, PromptError, TerminalPrompt};
+use transfer::prompt::{Answer, EchoMode, Prompt, PromptError, TerminalPrompt};
 
 use crate::output::Output;
 
@@ -20,7 +20,7 @@ impl Questions {
 }
 
 impl Prompt for Questions {
-    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
         let _hold = self.output.console().hold();
         self.person.ask(question, kind)
     }

@@ -16,7 +16,7 @@ use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
 use transfer::copy::Delta;
-use transfer::sums::Wants;
+use transfer::sums::WantedDigest;
 
 pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
@@ -483,11 +483,11 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
 
 impl CopyArgs {
     /// The checksums to compute while copying, if any.
-    pub(crate) fn sums(&self) -> Option<Wants> {
+    pub(crate) fn sums(&self) -> Option<WantedDigest> {
         match (&self.manifest, self.hash) {
-            (Some(_), Some(Hash::Sha256)) => Some(Wants::Sha256),
-            (Some(_), _) => Some(Wants::Blake3),
-            (None, _) => self.verify.then_some(Wants::Verify),
+            (Some(_), Some(Hash::Sha256)) => Some(WantedDigest::Sha256),
+            (Some(_), _) => Some(WantedDigest::Blake3),
+            (None, _) => self.verify.then_some(WantedDigest::Verify),
         }
     }
 

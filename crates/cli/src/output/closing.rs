@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use transfer::report::{Depth, Outcome, Summary, Verified};
+use transfer::report::{FarEndDepth, Outcome, Summary, Verified};
 
 use crate::output::units;
 use schedule::FileState;
@@ -82,12 +82,12 @@ fn far(summary: &Summary) -> Option<String> {
     let said = summary.far_ends.iter().filter_map(|far| {
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
-            (Depth::Direct, _) => format!("straight to longhaul {software} at the far end"),
-            (Depth::Exec, Some(reason)) if far.less => {
+            (FarEndDepth::Direct, _) => format!("straight to longhaul {software} at the far end"),
+            (FarEndDepth::Exec, Some(reason)) if far.less => {
                 format!("by longhaul {software} at the far end, not straight to it since {reason}")
             }
-            (Depth::Exec, _) => format!("by longhaul {software} at the far end"),
-            (Depth::Stock, Some(reason)) if far.less => {
+            (FarEndDepth::Exec, _) => format!("by longhaul {software} at the far end"),
+            (FarEndDepth::Stock, Some(reason)) if far.less => {
                 format!("by the server's own SFTP server, since {reason}")
             }
             _ => return None,
@@ -357,7 +357,7 @@ mod tests {
         assert!(with(less).ends_with(said));
         let exec = FarEnd {
             host: Name(b"h".to_vec()),
-            depth: Depth::Exec,
+            depth: FarEndDepth::Exec,
             software: Some("0.1.0".to_owned()),
             ..FarEnd::default()
         };

@@ -4,7 +4,8 @@ use serde::Serialize;
 use transfer::copy::Delta;
 use transfer::escape;
 use transfer::report::{
-    Choice, CipherOrder, Decision, Depth, FarEnd, Guessed, Name, Origin, Sample, Verified, ZlibWhy,
+    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, Guessed, Name, Origin, Sample, Verified,
+    ZlibWhy,
 };
 
 use crate::output::limiter::lanes;
@@ -126,10 +127,10 @@ fn zstd(tried: u64, became: u64, moved: u64) -> String {
 fn far_end(far: &FarEnd) -> String {
     let software = far.software.as_deref().unwrap_or_default();
     match far.depth {
-        Depth::Stock => "the server's own SFTP server".to_owned(),
-        Depth::Exec => format!("longhaul {software}, started through the SSH server"),
-        Depth::Direct => format!("longhaul {software}, straight to it"),
-        Depth::Server => "longhaul is the server".to_owned(),
+        FarEndDepth::Stock => "the server's own SFTP server".to_owned(),
+        FarEndDepth::Exec => format!("longhaul {software}, started through the SSH server"),
+        FarEndDepth::Direct => format!("longhaul {software}, straight to it"),
+        FarEndDepth::Server => "longhaul is the server".to_owned(),
     }
 }
 
@@ -183,8 +184,8 @@ fn evidence(choice: &Choice) -> String {
         .to_owned(),
         Choice::FarEnd(far) => match (&far.reason, far.depth) {
             (Some(reason), _) => reason.clone(),
-            (None, Depth::Stock) => "nothing else was asked for".to_owned(),
-            (None, Depth::Server) => "its identification or its extensions say so".to_owned(),
+            (None, FarEndDepth::Stock) => "nothing else was asked for".to_owned(),
+            (None, FarEndDepth::Server) => "its identification or its extensions say so".to_owned(),
             (None, _) => "it has answered".to_owned(),
         },
         Choice::Lanes {

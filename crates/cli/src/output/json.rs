@@ -22,7 +22,7 @@ pub(crate) struct Json {
 }
 
 #[derive(Serialize)]
-struct Line<'a, E: Serialize> {
+struct EventLine<'a, E: Serialize> {
     v: u32,
     t: f64,
     #[serde(flatten)]
@@ -102,7 +102,7 @@ impl Json {
     /// The event can't be written; `BrokenPipe` if the reader has closed the pipe.
     pub(crate) fn write(&self, event: &impl Serialize) -> io::Result<()> {
         let t = (self.start.elapsed().as_secs_f64() * 1e6).round() / 1e6;
-        let line = serde_json::to_string(&Line {
+        let line = serde_json::to_string(&EventLine {
             v: VERSION,
             t,
             event,

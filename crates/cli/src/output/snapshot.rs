@@ -22,7 +22,7 @@ pub(crate) struct Snapshot {
 
 /// A part of the progress text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ProgressPart {
     /// Bytes done.
     Done,
     /// Bytes in all, behind the bytes done.
@@ -62,13 +62,19 @@ impl Snapshot {
     /// sources are still being walked the totals have a plus, and percentage and remaining time are
     /// left out.
     pub(crate) fn counts(&self) -> String {
-        self.told(&[Part::Done, Part::Total, Part::Rate, Part::Left, Part::Files])
+        self.told(&[
+            ProgressPart::Done,
+            ProgressPart::Total,
+            ProgressPart::Rate,
+            ProgressPart::Left,
+            ProgressPart::Files,
+        ])
     }
 
     /// The progress text in versions of decreasing length, for narrow terminals.
     pub(crate) fn counts_from_long_to_short(&self) -> Vec<String> {
-        use Part::{Done, Files, Left, Rate, Total};
-        let parts: [&[Part]; 6] = [
+        use ProgressPart::{Done, Files, Left, Rate, Total};
+        let parts: [&[ProgressPart]; 6] = [
             &[Done, Total, Rate, Left, Files],
             &[Done, Total, Rate, Left],
             &[Done, Rate, Left],
@@ -83,7 +89,7 @@ impl Snapshot {
         parts.into_iter().map(|parts| self.told(parts)).collect()
     }
 
-    fn told(&self, parts: &[Part]) -> String {
+    fn told(&self, parts: &[ProgressPart]) -> String {
         let plus = if self.totals_final { "" } else { "+" };
         let mut told = Vec::new();
         if self.totals_final {
@@ -91,18 +97,18 @@ impl Snapshot {
         }
         let has = |part| parts.contains(&part);
         let (done, total) = (units::size(self.bytes_done), units::size(self.bytes_total));
-        match (has(Part::Done), has(Part::Total)) {
+        match (has(ProgressPart::Done), has(ProgressPart::Total)) {
             (true, true) => told.push(format!("{done} of {total}{plus}")),
             (true, false) => told.push(done),
             (false, _) => {}
         }
-        if has(Part::Rate) {
+        if has(ProgressPart::Rate) {
             told.push(format!("{}/s", units::size(self.rate)));
         }
-        if let Some(time) = self.remaining.filter(|_| has(Part::Left)) {
+        if let Some(time) = self.remaining.filter(|_| has(ProgressPart::Left)) {
             told.push(format!("{} left", units::clock(time)));
         }
-        if self.files_total != 1 && has(Part::Files) {
+        if self.files_total != 1 && has(ProgressPart::Files) {
             let (done, total) = (self.files_done, self.files_total);
             told.push(format!("{done} of {total}{plus} files"));
         }

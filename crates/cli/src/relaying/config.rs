@@ -59,7 +59,7 @@ fn parse<T>(
     settle: impl Fn(&RelayArgs) -> Result<T, String>,
 ) -> Result<(RelayArgs, Vec<T>), Vec<ConfigFileError>> {
     let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
-    let mut reading = Reading::default();
+    let mut reading = ConfigReader::default();
     let configuration = reading.whole(table.get_ref());
     let mut settled = Vec::new();
     for (args, at) in configuration.relays.iter().zip(&reading.places) {
@@ -78,13 +78,13 @@ fn parse<T>(
 }
 
 #[derive(Default)]
-struct Reading {
+struct ConfigReader {
     wrongs: Vec<ConfigFileError>,
     /// Offset of each relay in the file.
     places: Vec<usize>,
 }
 
-impl Reading {
+impl ConfigReader {
     fn wrong(&mut self, at: &Range<usize>, what: impl Into<String>) {
         self.wrongs.push(ConfigFileError {
             at: at.start,
@@ -167,7 +167,7 @@ impl Reading {
             parsed.map(|entrance| entrance.place).ok()
         };
         let own = place(relay);
-        if own == Some(relay::Place::Streams) {
+        if own == Some(relay::Endpoint::Streams) {
             self.wrong(at, "standard streams are for the command line");
         }
         if own.is_some() && relays.iter().any(|other| place(other) == own) {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use relay::status::Watch;
-use relay::{Handle, InheritedSockets, Place, Relay, Relays};
+use relay::status::StatusMonitor;
+use relay::{Endpoint, Handle, InheritedSockets, RelaySettings, Relays};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -20,15 +20,15 @@ use super::route::{self, Route};
 use super::{config, page, prometheus, settle};
 use crate::config_file::is_nearby;
 use crate::flags::low::RelayArgs;
-use crate::http::{self, Answer, HttpEndpoint, HttpServer};
+use crate::http::{self, HttpEndpoint, HttpResponse, HttpServer};
 use crate::{signals, systemd};
 
 /// Interval for checking keys and certificates.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Merged settings of command line and file.
-pub(super) struct Told {
-    pub(super) relays: Vec<Relay>,
+pub(super) struct MergedSettings {
+    pub(super) relays: Vec<RelaySettings>,
     /// Routes over ssh.
     routes: Vec<Route>,
     /// Stamps of keys and certificates, taken before they were read.
@@ -40,7 +40,7 @@ pub(super) struct Told {
     threads: Option<usize>,
 }
 
-impl Told {
+impl MergedSettings {
     /// Reads the file, if there is one. Flags override it.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Told {
             None => (RelayArgs::default(), vec![settled(args)?]),
         };
         let (mut all_relays, mut routes, mut files) = (Vec::new(), Vec::new(), Vec::new());
-        for Settled {
+        for ResolvedRelay {
             relay,
             route,
             files: of,
@@ -108,22 +108,22 @@ impl Told {
     /// Returns true if the relay serves the single connection of standard input and output.
     pub(super) fn is_of_streams(&self) -> bool {
         let mut places = self.relays.iter().map(|relay| &relay.entrance.place);
-        places.any(|place| *place == Place::Streams)
+        places.any(|place| *place == Endpoint::Streams)
     }
 }
 
 /// One relay, its route over ssh if it has one, and the files that it depends on.
-struct Settled {
-    relay: Relay,
+struct ResolvedRelay {
+    relay: RelaySettings,
     route: Option<Route>,
     files: Vec<FileStamp>,
 }
 
-fn settled(args: &RelayArgs) -> Result<Settled, String> {
+fn settled(args: &RelayArgs) -> Result<ResolvedRelay, String> {
     let tls = &args.tls;
     let files = [&tls.cert, &tls.key, &tls.ca, &tls.client_ca];
     let files = files.into_iter().flatten().cloned().map(FileStamp::new);
-    Ok(Settled {
+    Ok(ResolvedRelay {
         files: files.collect(),
         route: Route::of(args)?,
         relay: settle(args)?,
@@ -150,7 +150,7 @@ impl FileStamp {
 }
 
 /// Relays until a signal or a successor ends the process.
-pub(super) fn listen(args: &RelayArgs, told: Told) -> Result<(), String> {
+pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), String> {
     let connections = told.relays.iter().map(|relay| {
         // A pair may use several connections for one of a client.
         let legs = if relay.facing.is_some() { 4 } else { 1 };
@@ -290,8 +290,8 @@ fn tell(
 }
 
 /// The metrics in Prometheus' format.
-pub(super) fn figures(watch: &Watch) -> Answer {
-    Answer::figures(prometheus::text(&watch.status()))
+pub(super) fn figures(watch: &StatusMonitor) -> HttpResponse {
+    HttpResponse::figures(prometheus::text(&watch.status()))
 }
 
 /// Drains the relays at a signal or a successor.
@@ -334,7 +334,7 @@ impl Reloading {
     /// Applies the current files to connections from now on, if they are valid.
     fn reload(&self) {
         systemd::reloading();
-        let told = Told::of(&self.args).and_then(|told| told.on_its_way(&self.args));
+        let told = MergedSettings::of(&self.args).and_then(|told| told.on_its_way(&self.args));
         let told = told.and_then(|told| {
             let replaced = self.handle.replace(told.relays);
             replaced.map(|()| told.files).map_err(|e| e.to_string())

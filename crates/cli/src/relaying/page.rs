@@ -5,18 +5,18 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use measure::html::escaped;
-use relay::status::{ConnectionStatus, LegStatus, RelayStatus, SECONDS, Status, Watch};
+use relay::status::{ConnectionStatus, LegStatus, RelayStatus, SECONDS, Status, StatusMonitor};
 
 use super::operating::figures;
-use crate::http::Answer;
+use crate::http::HttpResponse;
 use crate::output::units::{duration, size};
 
 const WIDTH: usize = 120;
 const HEIGHT: usize = 24;
 
 /// The answer for a path of the status server.
-pub(super) fn answer(watch: &Watch, path: &str) -> Option<Answer> {
-    let answer = |kind, body: String| Some(Answer { kind, body });
+pub(super) fn answer(watch: &StatusMonitor, path: &str) -> Option<HttpResponse> {
+    let answer = |kind, body: String| Some(HttpResponse { kind, body });
     match path {
         "/" => answer("text/html; charset=utf-8", page(&watch.status())),
         "/page.css" => answer("text/css", include_str!("page.css").to_owned()),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use relay::peer::{Known, PeerConfig, StripeCount, is_fingerprint, new_key};
+use relay::peer::{KnownPeers, PeerConfig, StripeCount, is_fingerprint, new_key};
 use zeroize::Zeroizing;
 
 use super::paths::LearnedStripes;
@@ -18,7 +18,7 @@ use crate::flags::table::PairArgs;
 /// A key cannot be read or created, or no peer would be admitted.
 pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     let (file, key) = own_key(args.key.as_deref())?;
-    let mut known = Known::default();
+    let mut known = KnownPeers::default();
     for text in &args.allow {
         add(&mut known, text)?;
     }
@@ -87,7 +87,7 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
 }
 
 /// Adds a fingerprint, or a file of them.
-fn add(known: &mut Known, text: &str) -> Result<(), String> {
+fn add(known: &mut KnownPeers, text: &str) -> Result<(), String> {
     if is_fingerprint(text) {
         return known.add(text);
     }

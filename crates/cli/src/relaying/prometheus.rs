@@ -7,7 +7,7 @@ use wire::escape::{name, steers_terminal};
 
 /// The text of all metrics.
 pub(super) fn text(status: &Status) -> String {
-    let mut text = Text::default();
+    let mut text = MetricsText::default();
     let relays = &status.relays;
     text.family("accepted_total", "counter", "Connections taken.");
     text.each(relays, &[], |relay| relay.accepted);
@@ -57,13 +57,13 @@ pub(super) fn text(status: &Status) -> String {
 }
 
 #[derive(Default)]
-struct Text {
+struct MetricsText {
     out: String,
     family: &'static str,
 }
 
 /// Writes samples of the family that was begun last.
-impl Text {
+impl MetricsText {
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.family = name;
         // Writing to a String cannot fail.

@@ -13,15 +13,15 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::StartHalf;
-use relay::peer::{Known, PeerConfig, StripeCount, new_key};
-use relay::{Host, Place, Target};
+use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
+use relay::{Endpoint, Host, Target};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;
 use transfer::copy::HostId;
 use transfer::operand::Destination;
 use zeroize::Zeroizing;
 
-use self::near::{Backoff, Carrier, MonitoredHalf, RemoteHalf, patience, say_alive};
+use self::near::{Backoff, LegCarrier, MonitoredHalf, RemoteHalf, patience, say_alive};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::Output;
@@ -51,24 +51,24 @@ pub(super) struct Route {
 
 /// The first leg of a route: its target and the pair's settings.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct FirstLeg {
     pub(super) target: Target,
     pub(super) facing: PeerConfig,
 }
 
 /// Running routes of this process, which reloaded relays continue to use.
-static BEGUN: Mutex<Vec<Begun>> = Mutex::new(Vec::new());
+static BEGUN: Mutex<Vec<StartedRoute>> = Mutex::new(Vec::new());
 /// Called when a running route gets another first leg.
 static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 /// Key of this end, for the lifetime of the process.
 static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
 
-struct Begun {
+struct StartedRoute {
     route: Route,
-    way: Way,
+    way: FirstLeg,
 }
 
-fn begun() -> MutexGuard<'static, Vec<Begun>> {
+fn begun() -> MutexGuard<'static, Vec<StartedRoute>> {
     BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -131,7 +131,7 @@ impl Route {
     }
 
     /// The first leg, if the route is running.
-    pub(super) fn way(&self) -> Option<Way> {
+    pub(super) fn way(&self) -> Option<FirstLeg> {
         let begun = begun();
         let of = begun.iter().find(|begun| begun.route == *self);
         of.map(|begun| begun.way.clone())
@@ -142,9 +142,9 @@ impl Route {
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
-        let carrier = Carrier::start().map_err(|e| format!("legs cannot be taken: {e}"))?;
+        let carrier = LegCarrier::start().map_err(|e| format!("legs cannot be taken: {e}"))?;
         let chain = self.set_up(&carrier, false)?;
-        begun().push(Begun {
+        begun().push(StartedRoute {
             route: self.clone(),
             way: chain.way.clone(),
         });
@@ -155,7 +155,7 @@ impl Route {
         Ok(())
     }
 
-    fn keep(&self, carrier: &Arc<Carrier>, mut chain: Chain) {
+    fn keep(&self, carrier: &Arc<LegCarrier>, mut chain: HalfChain) {
         let mut pause = Backoff::new();
         loop {
             let why = chain.follow();
@@ -179,9 +179,9 @@ impl Route {
     }
 
     /// Starts the halves, and connects each to the next.
-    fn set_up(&self, carrier: &Arc<Carrier>, again: bool) -> Result<Chain, String> {
+    fn set_up(&self, carrier: &Arc<LegCarrier>, again: bool) -> Result<HalfChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let own = PeerConfig::new(key.as_bytes(), Known::default())?;
+        let own = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
         let mut halves = Vec::new();
         for nth in 0..self.hosts.len() {
@@ -241,11 +241,11 @@ impl Route {
         &self,
         halves: Vec<RemoteHalf>,
         (nth, port): (usize, Option<u16>),
-        carrier: &Arc<Carrier>,
-    ) -> Result<Chain, String> {
+        carrier: &Arc<LegCarrier>,
+    ) -> Result<HalfChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let half = halves.first().ok_or("there is no half")?;
-        let mut known = Known::default();
+        let mut known = KnownPeers::default();
         known.add(&half.key)?;
         let mut facing = PeerConfig::new(key.as_bytes(), known)?;
         if let Some(most) = self.most {
@@ -290,10 +290,10 @@ impl Route {
         let (tell, gone) = mpsc::channel();
         let followed = halves.into_iter().map(|half| half.follow(tell.clone()));
         let followed = followed.collect::<Result<_, _>>();
-        Ok(Chain {
+        Ok(HalfChain {
             halves: followed.map_err(|e| format!("{name}: {e}"))?,
             gone,
-            way: Way {
+            way: FirstLeg {
                 target: self.target_at(at),
                 facing,
             },
@@ -302,7 +302,7 @@ impl Route {
 
     fn target_at(&self, at: SocketAddr) -> Target {
         Target {
-            place: Place::Tcp {
+            place: Endpoint::Tcp {
                 host: Host::Address(at.ip()),
                 port: at.port(),
             },
@@ -338,13 +338,13 @@ impl Route {
 }
 
 /// Connected halves.
-struct Chain {
+struct HalfChain {
     halves: Vec<MonitoredHalf>,
     gone: Receiver<String>,
-    way: Way,
+    way: FirstLeg,
 }
 
-impl Chain {
+impl HalfChain {
     /// Waits until one of the halves is gone, and returns the reason.
     fn follow(&self) -> String {
         loop {

@@ -4,13 +4,13 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use relay::Relay;
+use relay::RelaySettings;
 
 use crate::flags::low::Rules;
 
-pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
+pub(super) fn run(what: Rules, relay: &RelaySettings) -> Result<(), String> {
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
-    let rules = relay::Rules::of(relay, has_ipv6)?;
+    let rules = relay::ListenerRules::of(relay, has_ipv6)?;
     match what {
         Rules::Print => {
             let mut text = "# What `longhaul relay rules add` runs, as root:\n".to_owned();
@@ -41,7 +41,7 @@ pub(super) fn run(what: Rules, relay: &Relay) -> Result<(), String> {
 }
 
 /// Formats a command for a shell.
-fn shell(command: &relay::Command) -> String {
+fn shell(command: &relay::RuleCommand) -> String {
     let words = command.words.join(" ");
     match &command.input {
         None => format!("{words}\n"),
@@ -49,7 +49,7 @@ fn shell(command: &relay::Command) -> String {
     }
 }
 
-fn call(command: &relay::Command) -> Result<(), String> {
+fn call(command: &relay::RuleCommand) -> Result<(), String> {
     let [program, words @ ..] = command.words.as_slice() else {
         return Ok(());
     };

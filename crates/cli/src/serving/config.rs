@@ -45,11 +45,11 @@ fn unknown(text: &str) -> Vec<ConfigFileError> {
     type Table = BTreeMap<Spanned<String>, IgnoredAny>;
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Keys {
+    struct KeyTables {
         key: Vec<Table>,
     }
     let top: Table = toml::from_str(text).unwrap_or_default();
-    let keys: Keys = toml::from_str(text).unwrap_or_default();
+    let keys: KeyTables = toml::from_str(text).unwrap_or_default();
     let tables = keys.key.iter().map(|table| (table, KeyOptions::ROWS));
     let tables = [(&top, Options::ROWS)].into_iter().chain(tables);
     tables

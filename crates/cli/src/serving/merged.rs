@@ -5,7 +5,9 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serve::listen::{AccessPolicy, AllowedProgram, Limits, Offer, Rules, ServedFiles, Settings};
+use serve::listen::{
+    AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings,
+};
 use serve::{Access, Export};
 use ssh::key::host_key_algorithms;
 use ssh::transport::DisabledProtection;
@@ -21,7 +23,7 @@ use crate::http::HttpEndpoint;
 /// Seconds for a login: half of sshd's LoginGraceTime.
 const LOGIN_TIME: u64 = 60;
 
-pub(super) struct Settled {
+pub(super) struct MergedServeSettings {
     options: Options,
     root: Option<PathBuf>,
     authorized_keys: Option<PathBuf>,
@@ -37,7 +39,7 @@ pub(super) struct Settled {
     pub(super) metrics: Option<HttpEndpoint>,
 }
 
-impl Settled {
+impl MergedServeSettings {
     /// Reads the configuration file, if there is one, and merges it with the flags, which override
     /// it. Paths in the arguments must be absolute.
     pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
@@ -159,7 +161,7 @@ impl Settled {
             info!("host key {kind} {fingerprint} is not shown: --old-clients would");
         }
         let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
-        let to_old_clients = (!self.old_clients).then(|| Offer {
+        let to_old_clients = (!self.old_clients).then(|| FullOffer {
             algorithms: options.algorithms(true),
             host_key: host_key_algorithms(all_keys),
         });

@@ -8,7 +8,7 @@ use serve::Access;
 use serve::listen::Algorithms;
 
 /// The documentation of an option.
-pub(crate) struct Row {
+pub(crate) struct OptionDoc {
     /// Name in the file.
     pub(crate) name: &'static str,
     /// Form of the value.
@@ -28,8 +28,8 @@ macro_rules! options {
 
         impl $name {
             /// The documentation of the options.
-            pub(crate) const ROWS: &[Row] = &[
-                $(Row { name: $key, takes: $takes, doc: $doc },)*
+            pub(crate) const ROWS: &[OptionDoc] = &[
+                $(OptionDoc { name: $key, takes: $takes, doc: $doc },)*
             ];
         }
     };

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use shim::ipc::{DONE, HEAD, IpcMessage, Kind};
+use shim::ipc::{DONE, HEAD, IpcKind, IpcMessage};
 use socket2::SockRef;
 use sys::Tuning;
 use transfer::connect::{pass_socket, passed_socket};
 
-use self::pump::{End, Pump, Way};
-use super::events::{self, Carried, Connection, How};
+use self::pump::{DirectionStats, Pump, PumpEnd};
+use super::events::{self, CarriedWaits, CarryReason, Connection};
 
 /// Time limit for a message to arrive, and for a connection after its announcement.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ const MOST: usize = 2048;
 const PIECE: usize = 64 << 10;
 
 /// Carries connections until the program and all of them have ended.
-pub(super) struct Carrier {
+pub(super) struct CarrierServer {
     shared: Arc<Shared>,
     name: String,
     port: u16,
@@ -54,7 +54,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     /// Carried connections, by the cookie of the program's socket.
-    live: HashMap<u64, Live>,
+    live: HashMap<u64, LiveConnections>,
     /// Errors of lost connections that the program has not seen yet.
     lost: HashMap<u64, Errno>,
     /// Announced connections, by the program's port.
@@ -64,7 +64,7 @@ struct State {
 }
 
 #[derive(Default)]
-struct Live {
+struct LiveConnections {
     /// The socket to the network, once connected.
     net: Option<Arc<OwnedFd>>,
     /// The library's report line for this connection.
@@ -80,7 +80,7 @@ struct CarriedSocket {
     since: Instant,
 }
 
-impl Carrier {
+impl CarrierServer {
     /// Starts listening.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Shared {
             since: Instant::now(),
         };
         match letter.kind {
-            Kind::Take => {
+            IpcKind::Take => {
                 let program = passed_socket(stream, Some(PATIENCE))?;
                 let net = Arc::new(passed_socket(stream, Some(PATIENCE))?);
                 let (lead, socket) = (lead(), Arc::clone(&net));
@@ -195,12 +195,12 @@ impl Shared {
                 let answer = if taken { DONE } else { refusal(Errno::MFILE) };
                 stream.write_all(&[answer])
             }
-            Kind::Lead => {
+            IpcKind::Lead => {
                 self.lock().leads.insert(letter.port, lead());
                 self.changed.notify_all();
                 Ok(())
             }
-            Kind::Lend => {
+            IpcKind::Lend => {
                 let state = self.lock();
                 let net = state
                     .live
@@ -214,7 +214,7 @@ impl Shared {
                     (None, None) => stream.write_all(&[DONE]),
                 }
             }
-            Kind::Line => {
+            IpcKind::Line => {
                 if let Some(live) = self.lock().live.get_mut(&letter.key) {
                     live.line = Some(text);
                 }
@@ -229,7 +229,7 @@ impl Shared {
         // Until the end is orderly, closing must reset: this process may be killed.
         let linger = socket.linger().ok().flatten();
         let _ = socket.set_linger(Some(Duration::ZERO));
-        if self.carry(lead, program, net, How::Filter) {
+        if self.carry(lead, program, net, CarryReason::Filter) {
             let _ = socket.set_linger(linger);
         }
     }
@@ -280,7 +280,7 @@ impl Shared {
         lead: &CarriedSocket,
         program: &impl AsFd,
         net: &Arc<OwnedFd>,
-        how: How,
+        how: CarryReason,
     ) -> bool {
         let key = lead.letter.key;
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
@@ -290,7 +290,7 @@ impl Shared {
         let carried = ready.and_then(|()| {
             pump.run(|error| {
                 // Only needed for a socket pair, which cannot be reset.
-                if how == How::Filter {
+                if how == CarryReason::Filter {
                     self.lock().lost.insert(key, error);
                 }
             })
@@ -301,7 +301,7 @@ impl Shared {
             return false;
         };
         self.report(lead, live.line, tcp.as_ref(), how, (up, down));
-        end == End::Whole
+        end == PumpEnd::Whole
     }
 
     fn report(
@@ -309,8 +309,8 @@ impl Shared {
         lead: &CarriedSocket,
         line: Option<Vec<u8>>,
         tcp: Option<&sys::TcpInfo>,
-        how: How,
-        (up, down): (Way, Way),
+        how: CarryReason,
+        (up, down): (DirectionStats, DirectionStats),
     ) {
         let Some(file) = &self.report else {
             return;
@@ -319,11 +319,11 @@ impl Shared {
             program: &lead.program,
             pid: lead.pid,
             peer: lead.letter.peer,
-            via: (how == How::Socks).then_some(lead.letter.via),
+            via: (how == CarryReason::Socks).then_some(lead.letter.via),
             lasted: lead.since.elapsed(),
             bytes: (up.bytes, down.bytes),
         };
-        let carried = Carried {
+        let carried = CarriedWaits {
             how,
             program_wrote: up.for_source.into(),
             network_took: up.for_sink.into(),
@@ -339,8 +339,8 @@ fn refusal(error: Errno) -> u8 {
     u8::try_from(error.raw_os_error()).unwrap_or(u8::MAX)
 }
 
-impl From<pump::Waited> for events::Waited {
-    fn from(waited: pump::Waited) -> Self {
+impl From<pump::WaitTotals> for events::WaitMicros {
+    fn from(waited: pump::WaitTotals) -> Self {
         let us = |time: Duration| time.as_micros() as u64;
         Self {
             total_us: us(waited.total),

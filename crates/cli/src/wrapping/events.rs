@@ -13,23 +13,23 @@ use shim::line::{Record, Tcp};
 
 /// Waiting times of both sides, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Carried {
+pub(super) struct CarriedWaits {
     #[serde(rename = "by")]
-    pub(super) how: How,
+    pub(super) how: CarryReason,
     /// Waiting for the program to write.
-    pub(super) program_wrote: Waited,
+    pub(super) program_wrote: WaitMicros,
     /// Waiting for the network to accept the program's bytes.
-    pub(super) network_took: Waited,
+    pub(super) network_took: WaitMicros,
     /// Waiting for bytes from the network.
-    pub(super) network_sent: Waited,
+    pub(super) network_sent: WaitMicros,
     /// Waiting for the program to read the network's bytes.
-    pub(super) program_read: Waited,
+    pub(super) program_read: WaitMicros,
 }
 
 /// The reason for carrying a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum How {
+pub(super) enum CarryReason {
     /// A filter names the destination.
     Filter,
     /// The connection goes over a SOCKS proxy.
@@ -40,7 +40,7 @@ pub(super) enum How {
 
 /// Waiting times in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Waited {
+pub(super) struct WaitMicros {
     pub(super) total_us: u64,
     pub(super) longest_us: u64,
 }
@@ -63,7 +63,7 @@ pub(super) fn append(
     line: Option<&[u8]>,
     connection: &Connection<'_>,
     tcp: Option<&sys::TcpInfo>,
-    carried: &Carried,
+    carried: &CarriedWaits,
 ) {
     let line = whole(line, connection, tcp, carried);
     let mut options = OpenOptions::new();
@@ -77,7 +77,7 @@ fn whole(
     line: Option<&[u8]>,
     connection: &Connection<'_>,
     tcp: Option<&sys::TcpInfo>,
-    carried: &Carried,
+    carried: &CarriedWaits,
 ) -> Option<String> {
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
     let tcp = tcp.map(|tcp| Tcp {

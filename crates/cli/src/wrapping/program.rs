@@ -15,12 +15,12 @@ use transfer::escape;
 use super::go::is_go;
 
 /// A program's file.
-pub(super) struct Found {
+pub(super) struct ProgramFile {
     pub(super) path: PathBuf,
 }
 
 /// The result of the check.
-pub(super) enum Checked {
+pub(super) enum WrapCheck {
     /// The program can be wrapped; the text describes how.
     Yes(String),
     /// The reason why not, and the alternative, to be printed after the program's name.
@@ -32,7 +32,7 @@ const INSTEAD: &str = "use longhaul dial for programs that use ssh, or longhaul 
 
 /// Returns true if the program has GCC's address sanitizer as a library, which ends programs that
 /// have loaded another library before it. Clang's is part of the program.
-pub(super) fn wants_to_be_first(found: &Found) -> bool {
+pub(super) fn wants_to_be_first(found: &ProgramFile) -> bool {
     const NAME: &[u8] = b"libasan.so";
     // Linkers write the names of libraries near the beginning.
     let head = head(&found.path).unwrap_or_default();
@@ -43,12 +43,12 @@ pub(super) fn wants_to_be_first(found: &Found) -> bool {
 ///
 /// # Errors
 /// The program was not found; a sentence.
-pub(super) fn find(name: &OsStr) -> Result<Found, String> {
+pub(super) fn find(name: &OsStr) -> Result<ProgramFile, String> {
     let shown = super::named(name);
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match fs::metadata(&path) {
-            Ok(_) => Ok(Found { path }),
+            Ok(_) => Ok(ProgramFile { path }),
             Err(e) => Err(format!("{shown}: {e}")),
         };
     }
@@ -56,23 +56,23 @@ pub(super) fn find(name: &OsStr) -> Result<Found, String> {
     let runs = |file: &PathBuf| file.is_file() && access(file, Access::EXEC_OK).is_ok();
     let mut files = env::split_paths(&path).map(|folder| folder.join(name));
     match files.find(runs) {
-        Some(path) => Ok(Found { path }),
+        Some(path) => Ok(ProgramFile { path }),
         None => Err(format!("there is no program {shown} on the PATH")),
     }
 }
 
 /// Checks the file, and its interpreter if it is a script.
-pub(super) fn check(found: &Found) -> Checked {
+pub(super) fn check(found: &ProgramFile) -> WrapCheck {
     // As many interpreters as the kernel follows at most (BINPRM_MAX_RECURSION).
     look_at(&found.path, 5)
 }
 
-fn look_at(path: &Path, depth: u32) -> Checked {
+fn look_at(path: &Path, depth: u32) -> WrapCheck {
     let read = head(path).and_then(|head| Ok((head, head_of_own()?, fs::metadata(path)?)));
     let (head, own, file) = match read {
         Ok(read) => read,
         Err(e) => {
-            return Checked::No(format!(
+            return WrapCheck::No(format!(
                 "cannot be read, so that nothing is known of it: {e}"
             ));
         }
@@ -102,13 +102,13 @@ fn look_at(path: &Path, depth: u32) -> Checked {
             let musl = loader.windows(7).any(|part| part == b"ld-musl");
             let of = if musl { "musl" } else { "glibc" };
             let loader = escape::name(loader);
-            return Checked::Yes(format!("it is linked dynamically, with {of} ({loader})"));
+            return WrapCheck::Yes(format!("it is linked dynamically, with {of} ({loader})"));
         }
     };
-    Checked::No(format!("{why}: {INSTEAD}"))
+    WrapCheck::No(format!("{why}: {INSTEAD}"))
 }
 
-fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> Checked {
+fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> WrapCheck {
     let path = PathBuf::from(OsStr::from_bytes(interpreter));
     let mut words = argument
         .split(|b| b.is_ascii_whitespace())
@@ -121,8 +121,8 @@ fn script(interpreter: &[u8], argument: &[u8], depth: u32) -> Checked {
     let path = named.map_or(path, |found| found.path);
     let shown = escape::path(&path);
     match look_at(&path, depth - 1) {
-        Checked::Yes(how) => Checked::Yes(format!("a script for {shown}: {how}")),
-        Checked::No(why) => Checked::No(format!("is a script for {shown}, which {why}")),
+        WrapCheck::Yes(how) => WrapCheck::Yes(format!("a script for {shown}: {how}")),
+        WrapCheck::No(why) => WrapCheck::No(format!("is a script for {shown}, which {why}")),
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use wire::escape;
 
-use super::events::{Carried, How};
+use super::events::{CarriedWaits, CarryReason};
 use crate::output::units;
 
 /// The fields of a report line that are shown.
@@ -22,7 +22,7 @@ struct Line {
     changed: Vec<String>,
     waits: Waits,
     /// Set if longhaul has carried the connection.
-    carried: Option<Carried>,
+    carried: Option<CarriedWaits>,
 }
 
 #[derive(Deserialize)]
@@ -36,12 +36,12 @@ struct Tcp {
 
 #[derive(Deserialize)]
 struct Waits {
-    reading: Waited,
-    writing: Waited,
+    reading: ReportedWait,
+    writing: ReportedWait,
 }
 
 #[derive(Deserialize)]
-struct Waited {
+struct ReportedWait {
     total_us: u64,
     longest_us: u64,
     from_10ms: u32,
@@ -109,12 +109,12 @@ impl Line {
     }
 }
 
-impl Carried {
+impl CarriedWaits {
     fn shown(&self) -> String {
         let how = match self.how {
-            How::Filter => "filtered",
-            How::Socks => "led to the proxy",
-            How::Direct => "refused by the proxy",
+            CarryReason::Filter => "filtered",
+            CarryReason::Socks => "led to the proxy",
+            CarryReason::Direct => "refused by the proxy",
         };
         let waited = [
             ("the program to write", self.program_wrote),
@@ -130,7 +130,7 @@ impl Carried {
     }
 }
 
-impl Waited {
+impl ReportedWait {
     fn shown(&self, what: &str) -> String {
         let classes = [
             ("10", self.from_10ms),

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use shim::rules::{Net, Rules};
+use shim::rules::{NetworkRule, Rules};
 
 use crate::flags::low::WrapArgs;
 
@@ -76,7 +76,7 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
 
 /// Converts a destination to the library's form: one for each address of a name.
 fn destinations(text: &str) -> Result<Vec<String>, String> {
-    if Net::parse(text).is_some() {
+    if NetworkRule::parse(text).is_some() {
         return Ok(vec![text.to_owned()]);
     }
     let (host, port) = match text.rsplit_once(':') {

@@ -1,4 +1,4 @@
-use crate::path::{Direction, Loss, PathSpec, Share};
+use crate::path::{Direction, Fraction, Loss, PathSpec};
 
 /// The uses of randomness. Each has its own stream in each direction, so that another impairment
 /// leaves the choices of the others unchanged.
@@ -87,7 +87,7 @@ pub(super) struct SegmentFates {
 impl SegmentFates {
     pub(super) fn new(path: &PathSpec, direction: Direction) -> Self {
         let random = |purpose| Random::new(path.seed, direction, purpose);
-        let coin = |purpose, share: Share| Probability::new(random(purpose), share.get());
+        let coin = |purpose, share: Fraction| Probability::new(random(purpose), share.get());
         Self {
             loss: coin(Purpose::Loss, path.loss.share),
             bursts: bursts(path.loss),

@@ -11,23 +11,23 @@ const MOST: usize = 65_536;
 /// The TCP connections on the path, tracked in order to reset them.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
-    flows: BTreeMap<Ends, Flow>,
+    flows: BTreeMap<FlowEndpoints, Flow>,
 }
 
 /// Address and port of the near and the far end.
-type Ends = [(IpAddr, u16); 2];
+type FlowEndpoints = [(IpAddr, u16); 2];
 
 #[derive(Debug, Default)]
 struct Flow {
     /// The connection was reset; nothing passes any more.
     dead: bool,
     /// State of each direction, indexed by direction.
-    ways: [Way; 2],
+    ways: [FlowDirection; 2],
 }
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct FlowDirection {
     /// Next sequence number after all that was sent, and after all that has arrived.
     sent: Option<u32>,
     arrived: Option<u32>,
@@ -36,7 +36,7 @@ struct Way {
 
 /// The treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PacketVerdict {
     Pass,
     Drop,
     /// Drop the packet, and send this reset back.
@@ -51,21 +51,21 @@ impl Flows {
         direction: Direction,
         headers: &Headers,
         len: usize,
-    ) -> Verdict {
+    ) -> PacketVerdict {
         let Some((ends, tcp)) = ends(direction, headers) else {
-            return Verdict::Pass;
+            return PacketVerdict::Pass;
         };
         if tcp.has(Tcp::SYN) && tcp.ack.is_none() {
             self.begin(ends);
         }
         let Entry::Occupied(mut entry) = self.flows.entry(ends) else {
-            return Verdict::Pass;
+            return PacketVerdict::Pass;
         };
         let flow = entry.get_mut();
         if flow.dead {
             return match tcp.has(Tcp::RST) {
-                true => Verdict::Drop,
-                false => Verdict::Answer(answer(direction, &ends, &tcp, len)),
+                true => PacketVerdict::Drop,
+                false => PacketVerdict::Answer(answer(direction, &ends, &tcp, len)),
             };
         }
         let way = &mut flow.ways[direction as usize];
@@ -75,7 +75,7 @@ impl Flows {
         if over || tcp.has(Tcp::RST) {
             entry.remove();
         }
-        Verdict::Pass
+        PacketVerdict::Pass
     }
 
     /// Decides if a frame may arrive.
@@ -122,7 +122,7 @@ impl Flows {
     }
 
     /// Starts tracking a connection at its SYN, also if an earlier one with these ends was reset.
-    fn begin(&mut self, ends: Ends) {
+    fn begin(&mut self, ends: FlowEndpoints) {
         let full = self.flows.len() >= MOST;
         match self.flows.entry(ends) {
             Entry::Occupied(mut entry) if entry.get().dead => {
@@ -138,7 +138,7 @@ impl Flows {
 
 /// The reset that a host without this connection sends (RFC 9293 section 3.10.7.1), back to the
 /// origin of `direction`.
-fn answer(direction: Direction, ends: &Ends, tcp: &Tcp, len: usize) -> Reset {
+fn answer(direction: Direction, ends: &FlowEndpoints, tcp: &Tcp, len: usize) -> Reset {
     Reset {
         from: ends[direction.opposite() as usize],
         to: ends[direction as usize],
@@ -148,7 +148,7 @@ fn answer(direction: Direction, ends: &Ends, tcp: &Tcp, len: usize) -> Reset {
 }
 
 /// The ends of a TCP packet's connection, near end first, and its TCP header.
-fn ends(direction: Direction, headers: &Headers) -> Option<(Ends, Tcp)> {
+fn ends(direction: Direction, headers: &Headers) -> Option<(FlowEndpoints, Tcp)> {
     let (source, destination) = headers.addresses?;
     let (from, to) = headers.ports?;
     let mut ends = [(source, from), (destination, to)];

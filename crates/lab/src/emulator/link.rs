@@ -6,7 +6,7 @@ use super::delay::Delay;
 use super::drain::LeakyBucket;
 use super::flight::{Flight, FrameInFlight};
 use super::nanoseconds;
-use crate::figures::{Count, DirectionFigures};
+use crate::figures::{DirectionFigures, PacketCount};
 use crate::packet::{Frame, Headers, Pool, Segments, clear_dscp, copy_segments, keep_segments};
 use crate::path::{Direction, Event, EventKind, PathSpec, Policer};
 
@@ -28,12 +28,12 @@ pub(super) struct Link {
     held: u64,
     flight: Flight,
     /// Reused for each frame.
-    parts: Vec<Part>,
+    parts: Vec<SegmentRun>,
 }
 
 /// Consecutive segments of a frame that continue together.
 #[derive(Clone, Debug)]
-struct Part {
+struct SegmentRun {
     segments: Range<usize>,
     departs: u64,
     held: bool,
@@ -111,7 +111,7 @@ impl Link {
         now: u64,
         headers: &Headers,
         figures: &'f mut DirectionFigures,
-    ) -> Option<&'f mut Count> {
+    ) -> Option<&'f mut PacketCount> {
         let blocked = |port: u16| self.block.iter().any(|ports| ports.contains(&port));
         if headers.ports.is_some_and(|(_, to)| blocked(to)) {
             return Some(&mut figures.drops.blocked);
@@ -185,7 +185,7 @@ impl Link {
             if fate.duplicated {
                 figures.duplicated.add(count, bytes);
             }
-            let part = Part {
+            let part = SegmentRun {
                 segments: range,
                 departs,
                 held: fate.held,
@@ -213,7 +213,7 @@ impl Link {
         self.launch(segments, &last, frame);
     }
 
-    fn launch(&mut self, segments: &Segments, part: &Part, frame: Frame) {
+    fn launch(&mut self, segments: &Segments, part: &SegmentRun, frame: Frame) {
         let arrives = self.delay.arrival(part.departs);
         let flying = FrameInFlight {
             at: arrives,
@@ -234,7 +234,7 @@ impl Link {
 
 /// Adds a part, or extends the last one if they are adjacent and together at most a piece. Held
 /// parts and copies stay separate.
-fn push(parts: &mut Vec<Part>, part: Part, duplicated: bool, piece: usize) {
+fn push(parts: &mut Vec<SegmentRun>, part: SegmentRun, duplicated: bool, piece: usize) {
     if part.held || duplicated {
         if duplicated {
             parts.push(part.clone());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::figures::Figures;
 use crate::packet::{Frame, Headers, Pool, Reset, Segments, reset};
 use crate::path::{Direction, EventKind, PathSpec};
-use flows::{Flows, Verdict};
+use flows::{Flows, PacketVerdict};
 use link::Link;
 
 /// Both directions of a path.
@@ -85,16 +85,16 @@ impl Emulator {
         figures.offered.add(packets, bytes);
         figures.dscp[usize::from(headers.dscp)].add(packets, bytes);
 
-        let verdict = self.flows.as_mut().map_or(Verdict::Pass, |flows| {
+        let verdict = self.flows.as_mut().map_or(PacketVerdict::Pass, |flows| {
             flows.sets_out(direction, &headers, frame.packet().len())
         });
-        if verdict == Verdict::Pass {
+        if verdict == PacketVerdict::Pass {
             let link = &mut self.links[direction as usize];
             return link.carry(now, &headers, &segments, frame, &mut self.pool, figures);
         }
         figures.drops.reset.add(packets, bytes);
         self.pool.give(frame);
-        if let Verdict::Answer(answer) = verdict {
+        if let PacketVerdict::Answer(answer) = verdict {
             self.inject(now, direction.opposite(), &answer);
         }
     }

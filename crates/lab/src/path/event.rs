@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::units::{Why, time};
+use super::units::{InvalidValue, time};
 
 /// A single event at a time counted from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum EventKind {
 }
 
 /// Parses "5s blackout=3s" or "5s reset".
-pub(super) fn parse(text: &str) -> Result<Event, Why> {
+pub(super) fn parse(text: &str) -> Result<Event, InvalidValue> {
     let form = || "is neither TIME blackout=TIME nor TIME reset, such as 5s blackout=3s".to_owned();
     let (at, what) = text.trim().split_once([' ', ',']).ok_or_else(form)?;
     let kind = match what.trim().split_once('=') {

@@ -16,7 +16,7 @@ pub use event::{Event, EventKind};
 pub use named::{NAMED, NamedPath};
 pub use options::{OPTIONS, PathError, PathOption};
 pub use tcp::TcpBuffers;
-pub use units::{Rate, Share};
+pub use units::{Fraction, Rate};
 
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ pub struct PathSpec {
     /// Packets that later ones overtake.
     pub reorder: Reorder,
     /// Packets that arrive twice.
-    pub duplicate: Share,
+    pub duplicate: Fraction,
     /// Longest IP packet of the devices, in bytes; the emulator accepts any.
     pub mtu: u16,
     /// Classes with a rate limit of their own.
@@ -87,7 +87,7 @@ impl Default for PathSpec {
             queue: Queue::Default,
             loss: Loss::NONE,
             reorder: Reorder::NONE,
-            duplicate: Share::NONE,
+            duplicate: Fraction::NONE,
             mtu: 1500,
             police: Vec::new(),
             bleach: false,
@@ -139,7 +139,7 @@ impl Queue {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// Share of all packets.
-    pub share: Share,
+    pub share: Fraction,
     /// Mean length of a burst in packets; `None` for uniform loss. The model is Gilbert's (1960): a
     /// good state that loses nothing and a bad state that loses everything.
     pub burst: Option<f64>,
@@ -148,7 +148,7 @@ pub struct Loss {
 impl Loss {
     /// No loss.
     pub const NONE: Self = Self {
-        share: Share::NONE,
+        share: Fraction::NONE,
         burst: None,
     };
 }
@@ -157,7 +157,7 @@ impl Loss {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reorder {
     /// Share of all packets.
-    pub share: Share,
+    pub share: Fraction,
     /// Time for which they are held.
     pub held: Duration,
 }
@@ -165,7 +165,7 @@ pub struct Reorder {
 impl Reorder {
     /// No reordering.
     pub const NONE: Self = Self {
-        share: Share::NONE,
+        share: Fraction::NONE,
         held: Duration::from_millis(1),
     };
 }

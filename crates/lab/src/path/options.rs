@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::units::{Why, positive, rate, rates, share, size, time};
+use super::units::{InvalidValue, positive, rate, rates, share, size, time};
 use super::{Dscp, Loss, NAMED, PathSpec, Policer, Queue, Reorder, TcpBuffers, event};
 
 /// The reason why a path is invalid: one sentence.
@@ -28,7 +28,7 @@ pub struct PathOption {
     pub several: bool,
     /// One line for help.
     pub help: &'static str,
-    set: fn(&mut PathSpec, &str) -> Result<(), Why>,
+    set: fn(&mut PathSpec, &str) -> Result<(), InvalidValue>,
 }
 
 impl fmt::Debug for PathOption {
@@ -185,19 +185,19 @@ impl PathSpec {
     }
 }
 
-fn set<T>(field: &mut T, value: Result<T, Why>) -> Result<(), Why> {
+fn set<T>(field: &mut T, value: Result<T, InvalidValue>) -> Result<(), InvalidValue> {
     *field = value?;
     Ok(())
 }
 
-fn queue(text: &str) -> Result<Queue, Why> {
+fn queue(text: &str) -> Result<Queue, InvalidValue> {
     time(text)
         .map(Queue::Time)
         .or_else(|_| size(text).map(Queue::Bytes))
         .map_err(|_| "is neither a size such as 2MB nor a time such as 50ms".to_owned())
 }
 
-fn loss(text: &str) -> Result<Loss, Why> {
+fn loss(text: &str) -> Result<Loss, InvalidValue> {
     let (part, burst) = match text.split_once('/') {
         None => (text, None),
         Some((part, burst)) => {
@@ -213,7 +213,7 @@ fn loss(text: &str) -> Result<Loss, Why> {
     })
 }
 
-fn reorder(text: &str) -> Result<Reorder, Why> {
+fn reorder(text: &str) -> Result<Reorder, InvalidValue> {
     let (part, held) = match text.split_once('/') {
         None => (text, Reorder::NONE.held),
         Some((part, held)) => (part, time(held)?),
@@ -225,7 +225,7 @@ fn reorder(text: &str) -> Result<Reorder, Why> {
 }
 
 /// Parses a policer, which replaces an earlier one of its class.
-fn police(path: &mut PathSpec, text: &str) -> Result<(), Why> {
+fn police(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
     let (class, limit) = text
         .split_once('=')
         .ok_or("is not a class and its rate, such as CS1=10Mbit")?;
@@ -238,7 +238,7 @@ fn police(path: &mut PathSpec, text: &str) -> Result<(), Why> {
     Ok(())
 }
 
-fn block(path: &mut PathSpec, text: &str) -> Result<(), Why> {
+fn block(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
     let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -251,7 +251,7 @@ fn block(path: &mut PathSpec, text: &str) -> Result<(), Why> {
     Ok(())
 }
 
-fn tcp(text: &str) -> Result<Option<TcpBuffers>, Why> {
+fn tcp(text: &str) -> Result<Option<TcpBuffers>, InvalidValue> {
     TcpBuffers::NAMES
         .iter()
         .find(|(name, _)| *name == text)
@@ -259,7 +259,7 @@ fn tcp(text: &str) -> Result<Option<TcpBuffers>, Why> {
         .ok_or_else(|| "is neither stock nor tuned".to_owned())
 }
 
-fn congestion_control(text: &str) -> Result<Option<String>, Why> {
+fn congestion_control(text: &str) -> Result<Option<String>, InvalidValue> {
     // TCP_CA_NAME_MAX is 16 with the closing zero. The name is written to a file and never part of
     // a path.
     let named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
@@ -269,7 +269,7 @@ fn congestion_control(text: &str) -> Result<Option<String>, Why> {
     }
 }
 
-fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, Why>
+fn number<T>(text: &str, range: RangeInclusive<T>) -> Result<T, InvalidValue>
 where
     T: std::str::FromStr + PartialOrd + fmt::Display,
 {

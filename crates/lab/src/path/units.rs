@@ -43,9 +43,9 @@ impl fmt::Display for Rate {
 
 /// A share from 0 to below 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub struct Share(f64);
+pub struct Fraction(f64);
 
-impl Share {
+impl Fraction {
     /// The share 0.
     pub const NONE: Self = Self(0.0);
 
@@ -87,13 +87,13 @@ const TIME_UNITS: [(u64, &str); 5] = [
 ];
 
 /// The reason why a value is invalid; it is printed after the option's name and the value.
-pub(super) type Why = String;
+pub(super) type InvalidValue = String;
 
 /// Longest accepted time, so that sums stay far from overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Parses a time: "114ms", "1.5s", "200us".
-pub(super) fn time(text: &str) -> Result<Duration, Why> {
+pub(super) fn time(text: &str) -> Result<Duration, InvalidValue> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -106,12 +106,12 @@ pub(super) fn time(text: &str) -> Result<Duration, Why> {
 }
 
 /// Parses a size: "64kB", "2MiB".
-pub(super) fn size(text: &str) -> Result<u64, Why> {
+pub(super) fn size(text: &str) -> Result<u64, InvalidValue> {
     scaled(text, &SIZE_UNITS, "a size such as 64kB or 2MiB")
 }
 
 /// Parses a rate: "1Gbit", "120Mbit/s", "10Mbps".
-pub(super) fn rate(text: &str) -> Result<Rate, Why> {
+pub(super) fn rate(text: &str) -> Result<Rate, InvalidValue> {
     let bare = text.strip_suffix("/s").unwrap_or(text);
     let bits = match bare.strip_suffix("bps") {
         Some(bare) => format!("{bare}bit"),
@@ -126,7 +126,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Why> {
 }
 
 /// Parses "1Gbit" for both directions, or "1Gbit/100Mbit".
-pub(super) fn rates(text: &str) -> Result<[Rate; 2], Why> {
+pub(super) fn rates(text: &str) -> Result<[Rate; 2], InvalidValue> {
     let mut parts = text.split('/').filter(|part| *part != "s");
     match (parts.next(), parts.next(), parts.next()) {
         (Some(both), None, _) => Ok([rate(both)?; 2]),
@@ -136,7 +136,7 @@ pub(super) fn rates(text: &str) -> Result<[Rate; 2], Why> {
 }
 
 /// Parses a percentage: "0.1%".
-pub(super) fn share(text: &str) -> Result<Share, Why> {
+pub(super) fn share(text: &str) -> Result<Fraction, InvalidValue> {
     let Some(number) = text.strip_suffix('%') else {
         return match text.parse::<f64>() {
             Ok(_) => Err(format!("lacks its unit: {text}%")),
@@ -144,7 +144,8 @@ pub(super) fn share(text: &str) -> Result<Share, Why> {
         };
     };
     let percent = positive(number.trim_end()).ok_or("is not a share such as 0.1%")?;
-    Share::new(percent / 100.0).ok_or_else(|| "would leave nothing: it must be below 100%".into())
+    Fraction::new(percent / 100.0)
+        .ok_or_else(|| "would leave nothing: it must be below 100%".into())
 }
 
 /// Parses a number in plain digits that is neither negative, infinite nor NaN.
@@ -154,7 +155,7 @@ pub(super) fn positive(text: &str) -> Option<f64> {
 }
 
 /// Parses a number with a unit and multiplies them, rounded.
-fn scaled(text: &str, units: &[(u64, &str)], wanted: &str) -> Result<u64, Why> {
+fn scaled(text: &str, units: &[(u64, &str)], wanted: &str) -> Result<u64, InvalidValue> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

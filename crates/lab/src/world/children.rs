@@ -17,14 +17,14 @@ const COMMAND_ENDS: Duration = Duration::from_secs(2);
 
 /// The role of a process in the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ChildRole {
     Emulator,
     Sshd,
     Far,
     Command,
 }
 
-impl Role {
+impl ChildRole {
     fn name(self) -> &'static str {
         match self {
             Self::Emulator => "the lab's emulator",
@@ -38,7 +38,7 @@ impl Role {
 /// The processes started by this one. As the first of its namespace, it also inherits orphans.
 #[derive(Debug)]
 pub(super) struct Children {
-    alive: Vec<(Pid, Role)>,
+    alive: Vec<(Pid, ChildRole)>,
     ended: SignalFd,
     passed_on: Vec<SignalFd>,
 }
@@ -61,7 +61,7 @@ impl Children {
     }
 
     /// Starts a process.
-    pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LabError> {
+    pub(super) fn start(&mut self, role: ChildRole, command: &mut Command) -> Result<(), LabError> {
         let child = command
             .spawn()
             .map_err(|error| LabError::system(format!("{} does not start", role.name()), error))?;
@@ -75,7 +75,7 @@ impl Children {
     /// The process ended instead.
     pub(super) fn wait_for(
         &mut self,
-        role: Role,
+        role: ChildRole,
         ready: impl Fn() -> bool,
         patience: Duration,
     ) -> Result<bool, LabError> {
@@ -83,7 +83,7 @@ impl Children {
         while !ready() {
             match self.reap() {
                 // The caller prints the server's log.
-                Some((Role::Sshd, _)) if role == Role::Sshd => return Ok(false),
+                Some((ChildRole::Sshd, _)) if role == ChildRole::Sshd => return Ok(false),
                 Some((ended, status)) if ended == role => {
                     let (name, how) = (role.name(), told(status));
                     return Err(LabError(format!("{name} {how} before it was ready")));
@@ -105,13 +105,13 @@ impl Children {
     /// The emulator ended; without a path the command has been ended too.
     pub(super) fn run(&mut self, command: Child) -> Result<u8, LabError> {
         let pid = Pid::from_child(&command);
-        self.alive.push((pid, Role::Command));
+        self.alive.push((pid, ChildRole::Command));
         loop {
             while let Some((role, status)) = self.reap() {
                 match role {
-                    Role::Command => return Ok(code(status)),
-                    Role::Emulator => {
-                        self.end(pid, Role::Command, COMMAND_ENDS);
+                    ChildRole::Command => return Ok(code(status)),
+                    ChildRole::Emulator => {
+                        self.end(pid, ChildRole::Command, COMMAND_ENDS);
                         let how = told(status);
                         return Err(LabError(format!(
                             "{} {how}, and the path with it: the command was ended",
@@ -119,8 +119,8 @@ impl Children {
                         )));
                     }
                     // A server for a single client, such as iperf3 -s -1, ends normally.
-                    Role::Far if status.exit_status() == Some(0) => {}
-                    Role::Sshd | Role::Far => tell(&format!(
+                    ChildRole::Far if status.exit_status() == Some(0) => {}
+                    ChildRole::Sshd | ChildRole::Far => tell(&format!(
                         "{} {} while the command ran",
                         role.name(),
                         told(status)
@@ -141,17 +141,17 @@ impl Children {
 
     /// Asks the emulator to write its figures, and waits for its end.
     pub(super) fn end_emulator(&mut self, patience: Duration) {
-        if let Some((pid, role)) = self.find(Role::Emulator) {
+        if let Some((pid, role)) = self.find(ChildRole::Emulator) {
             self.end(pid, role, patience);
         }
     }
 
-    fn find(&self, role: Role) -> Option<(Pid, Role)> {
+    fn find(&self, role: ChildRole) -> Option<(Pid, ChildRole)> {
         self.alive.iter().copied().find(|(_, have)| *have == role)
     }
 
     /// Asks a process to end. After `patience` it is left to end with the namespace.
-    fn end(&mut self, pid: Pid, role: Role, patience: Duration) {
+    fn end(&mut self, pid: Pid, role: ChildRole, patience: Duration) {
         let _ = kill_process(pid, Signal::TERM);
         let deadline = Instant::now() + patience;
         while self.find(role).is_some() {
@@ -167,7 +167,7 @@ impl Children {
     }
 
     /// The next of the lab's own processes that has ended, if any.
-    fn reap(&mut self) -> Option<(Role, WaitStatus)> {
+    fn reap(&mut self) -> Option<(ChildRole, WaitStatus)> {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(at) = self.alive.iter().position(|(alive, _)| *alive == pid) {
                 return Some((self.alive.swap_remove(at).1, status));

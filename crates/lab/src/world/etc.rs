@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
 use sys::Namespace;
 
-use super::side::{FAR, Identity, NEAR};
+use super::side::{FAR, NEAR, SideAddresses};
 use crate::error::LabError;
 
 /// Enters a mount namespace, with a /proc of the lab's processes.
@@ -47,7 +47,7 @@ pub(super) fn hosts(scratch: &Path, ipv6: bool) -> Result<(), LabError> {
 
 fn lines(ipv6: bool) -> String {
     let mut text = String::new();
-    for Identity { name, v4, v6 } in [NEAR, FAR] {
+    for SideAddresses { name, v4, v6 } in [NEAR, FAR] {
         text.push_str(&format!("{v4} {name} {name}4\n"));
         if ipv6 {
             text.push_str(&format!("{v6} {name} {name}6\n"));

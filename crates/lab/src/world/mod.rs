@@ -20,11 +20,11 @@ use rustix::process::{Signal, getpid, getuid, set_parent_process_death_signal};
 use crate::error::LabError;
 use crate::outside::this_program;
 use crate::scratch::Scratch;
-use crate::sshd::{self, Keys};
+use crate::sshd::{self, SshdKeys};
 use crate::{CANNOT_RUN, Lab, NOT_FOUND, files, privilege};
-use children::{Children, Role};
+use children::{ChildRole, Children};
 use listening::Port;
-use side::{FAR, NEAR, Side};
+use side::{FAR, NEAR, NamespaceSide};
 
 /// The hidden subcommand that calls [`crate::emulate`].
 pub const EMULATOR: &str = "lab-emulator";
@@ -46,8 +46,8 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     etc::own_mounts()?;
     etc::hosts(scratch, side::has_ipv6(&lab.path))?;
     etc::plain_shell(scratch)?;
-    let mut near = Side::new(NEAR, FAR, &lab.path)?;
-    let mut far = Side::new(FAR, NEAR, &lab.path)?;
+    let mut near = NamespaceSide::new(NEAR, FAR, &lab.path)?;
+    let mut far = NamespaceSide::new(FAR, NEAR, &lab.path)?;
     let mut children = Children::new()?;
     privilege::limit_children(!lab.allow_cc.is_empty())
         .map_err(|error| LabError::system("the lab can't drop its capabilities", error))?;
@@ -55,9 +55,9 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
     let keys = servers(lab, scratch, &mut children)?;
     // Started last, so that its clock starts with the command.
     let mut emulator = emulator(scratch, again, &mut near, &mut far);
-    children.start(Role::Emulator, &mut emulator)?;
+    children.start(ChildRole::Emulator, &mut emulator)?;
     let ready = scratch.join(files::EMULATOR_READY);
-    if !children.wait_for(Role::Emulator, || ready.exists(), SERVER_STARTS)? {
+    if !children.wait_for(ChildRole::Emulator, || ready.exists(), SERVER_STARTS)? {
         return Err(LabError("the lab's emulator does not start".to_owned()));
     }
 
@@ -67,9 +67,9 @@ pub fn inside(lab: &Lab, scratch: &Path, again: &[OsString]) -> Result<u8, LabEr
         Ok(child) => children.run(child)?,
         Err(error) => not_run(lab, &error),
     };
-    let dropped = Side::dropped_by_device() + {
+    let dropped = NamespaceSide::dropped_by_device() + {
         far.enter()?;
-        Side::dropped_by_device()
+        NamespaceSide::dropped_by_device()
     };
     // If this fails, the figures lack the number.
     let _ = fs::write(scratch.join(files::DEVICE_DROPS), dropped.to_string());
@@ -91,9 +91,14 @@ fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
     ))
 }
 
-fn emulator(scratch: &Path, again: &[OsString], near: &mut Side, far: &mut Side) -> Command {
+fn emulator(
+    scratch: &Path,
+    again: &[OsString],
+    near: &mut NamespaceSide,
+    far: &mut NamespaceSide,
+) -> Command {
     let mut command = this_program(EMULATOR, scratch, again);
-    let device = |side: &mut Side| side.tun.take().map_or_else(Stdio::null, Stdio::from);
+    let device = |side: &mut NamespaceSide| side.tun.take().map_or_else(Stdio::null, Stdio::from);
     command
         .stdin(device(near))
         .stdout(device(far))
@@ -104,10 +109,14 @@ fn emulator(scratch: &Path, again: &[OsString], near: &mut Side, far: &mut Side)
 
 /// Starts the servers of the far side, in whose namespace this thread is, and waits until they
 /// listen.
-fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<Keys>, LabError> {
+fn servers(
+    lab: &Lab,
+    scratch: &Path,
+    children: &mut Children,
+) -> Result<Option<SshdKeys>, LabError> {
     let mut keys = None;
     if let Some(options) = &lab.sshd {
-        let new = Keys::generate(scratch)?;
+        let new = SshdKeys::generate(scratch)?;
         if Path::new("/etc/ssh/ssh_config").is_file() {
             etc::ssh_config(scratch, &new.client_config())?;
         }
@@ -115,9 +124,9 @@ fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<
             etc::no_terminal_group(scratch)?;
         }
         let mut server = new.server(options)?;
-        children.start(Role::Sshd, server.process_group(0))?;
+        children.start(ChildRole::Sshd, server.process_group(0))?;
         if !children.wait_for(
-            Role::Sshd,
+            ChildRole::Sshd,
             || Port::Number(sshd::PORT).listens(),
             SERVER_STARTS,
         )? {
@@ -134,12 +143,12 @@ fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<
             .stdout(io::stderr())
             .process_group(0);
         let before = listening::ports();
-        children.start(Role::Far, &mut server)?;
+        children.start(ChildRole::Far, &mut server)?;
         let (port, patience) = match lab.far_port {
             Some(port) => (Port::Number(port), SERVER_STARTS),
             None => (Port::Other(before), PERHAPS_LISTENS),
         };
-        let listens = children.wait_for(Role::Far, || port.listens(), patience)?;
+        let listens = children.wait_for(ChildRole::Far, || port.listens(), patience)?;
         if let (false, Some(port)) = (listens, lab.far_port) {
             return Err(LabError(format!(
                 "the far command does not listen on port {port}, {SERVER_STARTS:?} after its start"
@@ -149,7 +158,7 @@ fn servers(lab: &Lab, scratch: &Path, children: &mut Children) -> Result<Option<
     Ok(keys)
 }
 
-fn command(lab: &Lab, keys: Option<&Keys>) -> Command {
+fn command(lab: &Lab, keys: Option<&SshdKeys>) -> Command {
     let mut words = lab.command.iter();
     let mut command = Command::new(
         words

@@ -24,21 +24,21 @@ const LEAST_MTU_OF_IPV6: u16 = 1280;
 
 /// Name and addresses of a side, from the ranges for documentation (RFC 5737, RFC 3849).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct SideAddresses {
     pub(crate) name: &'static str,
     pub(crate) v4: Ipv4Addr,
     pub(crate) v6: Ipv6Addr,
 }
 
 /// The side of the command.
-pub(crate) const NEAR: Identity = Identity {
+pub(crate) const NEAR: SideAddresses = SideAddresses {
     name: "near",
     v4: Ipv4Addr::new(192, 0, 2, 1),
     v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
 };
 
 /// The side of the servers.
-pub(crate) const FAR: Identity = Identity {
+pub(crate) const FAR: SideAddresses = SideAddresses {
     name: "far",
     v4: Ipv4Addr::new(192, 0, 2, 2),
     v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
@@ -46,7 +46,7 @@ pub(crate) const FAR: Identity = Identity {
 
 /// A namespace that is set up.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct NamespaceSide {
     namespace: File,
     /// The emulator's end of the device, until the emulator takes it.
     pub(super) tun: Option<OwnedFd>,
@@ -57,9 +57,13 @@ pub(super) fn has_ipv6(path: &PathSpec) -> bool {
     path.mtu >= LEAST_MTU_OF_IPV6 && Path::new("/proc/sys/net/ipv6").is_dir()
 }
 
-impl Side {
+impl NamespaceSide {
     /// Creates the namespace and moves this thread into it.
-    pub(super) fn new(me: Identity, peer: Identity, path: &PathSpec) -> Result<Self, LabError> {
+    pub(super) fn new(
+        me: SideAddresses,
+        peer: SideAddresses,
+        path: &PathSpec,
+    ) -> Result<Self, LabError> {
         sys::unshare(Namespace::Network).map_err(|error| {
             LabError::system("the kernel refuses a network namespace to the lab", error)
         })?;
@@ -101,7 +105,7 @@ fn dropped(table: &str) -> u64 {
         .sum()
 }
 
-fn configure(me: Identity, peer: Identity, path: &PathSpec) -> Result<(), LabError> {
+fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<(), LabError> {
     let failed = |what: &'static str| {
         move |error: io::Error| {
             LabError::system(format!("{what} in the lab's {} namespace", me.name), error)

@@ -9,8 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bench, Compression, Data, Place, Row, Setting};
-use crate::result::Way;
+use super::{Bench, BenchRow, Compression, Data, FilePlace, Setting};
+use crate::result::CopyDirection;
 use crate::shown;
 
 /// Rates within this share of the fastest count as equal, and costs decide.
@@ -56,13 +56,13 @@ pub fn advise(bench: &Bench) -> Vec<Advice> {
 
 fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
     let usable = bench.rows.iter().filter(|row| usable(row));
-    let all: Vec<&Row> = usable.filter(|row| fits(bench, row, data)).collect();
+    let all: Vec<&BenchRow> = usable.filter(|row| fits(bench, row, data)).collect();
     let best = choose(&all)?;
-    let is_plain = |row: &&&Row| {
+    let is_plain = |row: &&&BenchRow| {
         let s = &row.setting;
         s.compression != Compression::Zstd && !s.both_ours && s.lanes() == "1x1"
     };
-    let plain: Vec<&Row> = all.iter().filter(is_plain).copied().collect();
+    let plain: Vec<&BenchRow> = all.iter().filter(is_plain).copied().collect();
     Some(Advice {
         data,
         setting: best.setting.clone(),
@@ -73,13 +73,13 @@ fn advise_for(bench: &Bench, data: Data) -> Option<Advice> {
 }
 
 /// Starts at the plainest setting and follows faster neighbours.
-fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
+fn choose<'a>(all: &[&'a BenchRow]) -> Option<&'a BenchRow> {
     let simplest = all
         .iter()
         .copied()
         .min_by_key(|row| plainness(&row.setting))?;
-    let level = |row: &&&Row| plainness(&row.setting) == plainness(&simplest.setting);
-    let first: Vec<&Row> = all.iter().filter(level).copied().collect();
+    let level = |row: &&&BenchRow| plainness(&row.setting) == plainness(&simplest.setting);
+    let first: Vec<&BenchRow> = all.iter().filter(level).copied().collect();
     let mut chosen = cheapest_of_the_fastest(&first)?;
     // Each step goes to a row that is significantly faster, so this ends.
     loop {
@@ -94,10 +94,10 @@ fn choose<'a>(all: &[&'a Row]) -> Option<&'a Row> {
         }
     }
     // Take the cheapest among equally fast ciphers, unless that row has a faster neighbour.
-    let like = |row: &&&Row| difference(&row.setting, &chosen.setting) == Some(Thing::Cipher);
-    let mut like: Vec<&Row> = all.iter().filter(like).copied().collect();
+    let like = |row: &&&BenchRow| difference(&row.setting, &chosen.setting) == Some(Thing::Cipher);
+    let mut like: Vec<&BenchRow> = all.iter().filter(like).copied().collect();
     like.push(chosen);
-    let place = |row: &Row| all.iter().position(|other| std::ptr::eq(*other, row));
+    let place = |row: &BenchRow| all.iter().position(|other| std::ptr::eq(*other, row));
     like.sort_by_key(|row| place(row));
     like.retain(|row| {
         let mut others = all.iter();
@@ -140,12 +140,12 @@ fn difference(a: &Setting, b: &Setting) -> Option<Thing> {
     }
 }
 
-fn differs_in_one(a: &Row, b: &Row) -> bool {
+fn differs_in_one(a: &BenchRow, b: &BenchRow) -> bool {
     difference(&a.setting, &b.setting).is_some()
 }
 
 /// Returns true if `a` is faster than `b` beyond chance.
-fn faster(a: &Row, b: &Row) -> bool {
+fn faster(a: &BenchRow, b: &BenchRow) -> bool {
     let (Some(one), Some(other)) = (a.rate(), b.rate()) else {
         return false;
     };
@@ -156,22 +156,23 @@ fn faster(a: &Row, b: &Row) -> bool {
 /// Returns true if the advice compares rows of this setting. `plain` is the first setting of the
 /// table.
 pub fn decides(setting: &Setting, plain: &Setting) -> bool {
-    let compared = setting.way == Way::Up && setting.place == Place::Memory && !setting.carried;
+    let compared =
+        setting.way == CopyDirection::Up && setting.place == FilePlace::Memory && !setting.carried;
     let level = plainness(setting) == plainness(plain);
     compared && (level || setting.protection() == plain.protection())
 }
 
 /// Selects uploads between memories: they show path and processors, without disks.
-fn usable(row: &Row) -> bool {
+fn usable(row: &BenchRow) -> bool {
     let s = &row.setting;
     // Algorithms that longhaul lacks are never advised.
     let ours = !s.carried && row.trouble.is_none();
-    ours && !row.runs.is_empty() && s.way == Way::Up && s.place == Place::Memory
+    ours && !row.runs.is_empty() && s.way == CopyDirection::Up && s.place == FilePlace::Memory
 }
 
 /// Selects rows that apply to a kind of data: all without compression, and those with a compression
 /// that makes these data smaller.
-fn fits(bench: &Bench, row: &Row, data: Data) -> bool {
+fn fits(bench: &Bench, row: &BenchRow, data: Data) -> bool {
     let setting = &row.setting;
     match setting.compression {
         Compression::None => true,
@@ -179,17 +180,17 @@ fn fits(bench: &Bench, row: &Row, data: Data) -> bool {
     }
 }
 
-fn median(row: &Row) -> f64 {
+fn median(row: &BenchRow) -> f64 {
     row.rate().map_or(0.0, |rate| rate.median)
 }
 
 /// Processor seconds for 10^9 bytes, summed over the ends for which they are known.
-fn cost(row: &Row) -> f64 {
+fn cost(row: &BenchRow) -> f64 {
     row.near_cpu().unwrap_or_default() + row.far_cpu().unwrap_or_default()
 }
 
 /// The first row that is nearly the cheapest among those that are as fast as the fastest.
-fn cheapest_of_the_fastest<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+fn cheapest_of_the_fastest<'a>(rows: &[&'a BenchRow]) -> Option<&'a BenchRow> {
     let fastest = rows.iter().map(|row| median(row)).fold(0.0, f64::max);
     let equal = rows.iter().copied();
     let mut equal = equal.filter(|row| median(row) >= fastest * (1.0 - EQUAL));
@@ -197,7 +198,7 @@ fn cheapest_of_the_fastest<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
     equal.find(|row| cost(row) <= least * AS_CHEAP)
 }
 
-fn reason(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> String {
+fn reason(bench: &Bench, data: Data, best: &BenchRow, all: &[&BenchRow]) -> String {
     let said = [
         about_compression(bench, data, best, all),
         about_ciphers(best, all),
@@ -208,26 +209,26 @@ fn reason(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> String {
     said.join("; ")
 }
 
-fn mb(row: &Row) -> String {
+fn mb(row: &BenchRow) -> String {
     shown::number(median(row) / 1e6)
 }
 
 /// The fastest row that differs from `row` in this property only.
-fn neighbour<'a>(all: &[&'a Row], row: &Row, thing: Thing) -> Option<&'a Row> {
+fn neighbour<'a>(all: &[&'a BenchRow], row: &BenchRow, thing: Thing) -> Option<&'a BenchRow> {
     let like = all.iter().copied();
     let like = like.filter(|other| difference(&other.setting, &row.setting) == Some(thing));
     like.max_by(|a, b| median(a).total_cmp(&median(b)))
 }
 
 /// Describes the chosen row relative to another.
-fn verdict(best: &Row, other: &Row) -> &'static str {
+fn verdict(best: &BenchRow, other: &BenchRow) -> &'static str {
     match faster(best, other) {
         true => "faster",
         false => "not measurably slower",
     }
 }
 
-fn about_ciphers(best: &Row, all: &[&Row]) -> Option<String> {
+fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let second = neighbour(all, best, Thing::Cipher)?;
     let (name, other) = (best.setting.protection(), second.setting.protection());
     // A row with a lower median may be too uncertain to be called slower.
@@ -248,7 +249,7 @@ fn about_ciphers(best: &Row, all: &[&Row]) -> Option<String> {
     })
 }
 
-fn about_lanes(best: &Row, all: &[&Row]) -> Option<String> {
+fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let one = |setting: &Setting| setting.connections * setting.channels == 1;
     if one(&best.setting) {
         let other = neighbour(all, best, Thing::Lanes)?;
@@ -273,7 +274,7 @@ fn about_lanes(best: &Row, all: &[&Row]) -> Option<String> {
     ))
 }
 
-fn about_the_server(best: &Row, all: &[&Row]) -> Option<String> {
+fn about_the_server(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let other = neighbour(all, best, Thing::Server)?;
     let (with, without) = match best.setting.both_ours {
         true => (best, other),
@@ -293,7 +294,12 @@ fn about_the_server(best: &Row, all: &[&Row]) -> Option<String> {
     ))
 }
 
-fn about_compression(bench: &Bench, data: Data, best: &Row, all: &[&Row]) -> Option<String> {
+fn about_compression(
+    bench: &Bench,
+    data: Data,
+    best: &BenchRow,
+    all: &[&BenchRow],
+) -> Option<String> {
     let shrinks = |compression: Compression| match bench.ratio(data, compression) {
         Some(ratio) if ratio < SHRUNK => {
             format!("; {data} data become {:.0} % of their size", ratio * 100.0)
@@ -370,8 +376,8 @@ fn command(setting: &Setting) -> String {
 }
 
 /// The names to list: the best cipher, then the other measured ones from fast to slow.
-fn lines(best: &Setting, rows: &[&Row]) -> Vec<String> {
-    let mut rows: Vec<&Row> = rows
+fn lines(best: &Setting, rows: &[&BenchRow]) -> Vec<String> {
+    let mut rows: Vec<&BenchRow> = rows
         .iter()
         .copied()
         .filter(|row| row.setting.compression == best.compression)

@@ -120,9 +120,9 @@ mod tests {
     use super::*;
 
     /// Pseudo-random run times from a seed (xorshift).
-    struct Times(u64);
+    struct RandomTimes(u64);
 
-    impl Times {
+    impl RandomTimes {
         fn uniform(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -146,9 +146,10 @@ mod tests {
     const TRIALS: u64 = 300;
 
     /// Number of trials in which a difference is found.
-    fn found(ratio: f64, mut time: impl FnMut(&mut Times) -> f64) -> u64 {
+    fn found(ratio: f64, mut time: impl FnMut(&mut RandomTimes) -> f64) -> u64 {
         let sure = |seed: &u64| {
-            let mut times = Times(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+            let mut times =
+                RandomTimes(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
             let rounds: Vec<(f64, f64)> = (0..ROUNDS)
                 .map(|round| {
                     // Both become slower together over the rounds.
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn it_covers_what_it_says() {
-        let mut times = Times(7);
+        let mut times = RandomTimes(7);
         let true_median = 1.0 + 0.1 * 2.0_f64.ln();
         let trials = 2000;
         let holds = (0..trials).filter(|_| {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn throttling_is_a_fall() {
-        let mut times = Times(11);
+        let mut times = RandomTimes(11);
         let steady: Vec<f64> = (0..60).map(|_| times.bell(0.02)).collect();
         assert_eq!(fall(&steady), None);
         let throttled: Vec<f64> = steady

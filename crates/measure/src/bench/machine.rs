@@ -11,7 +11,7 @@ const CLOCK: f64 = 0.05;
 
 /// Counters at one moment; times are in seconds since boot, summed over all processors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Look {
+pub struct MachineCounters {
     /// Time spent working.
     pub busy: f64,
     /// Time spent idle.
@@ -26,7 +26,7 @@ pub struct Look {
     pub throttled: f64,
 }
 
-impl Look {
+impl MachineCounters {
     /// Parses /proc/stat, /proc/loadavg, /proc/cpuinfo and the cgroup's cpu.stat, each empty if
     /// missing.
     pub fn parse(stat: &str, loadavg: &str, cpuinfo: &str, cgroup: &str) -> Self {
@@ -71,7 +71,12 @@ impl Look {
 }
 
 /// Warnings about a period before the first run, in which nothing of ours was running.
-pub fn before(first: &Look, then: &Look, seconds: f64, cores: usize) -> Vec<String> {
+pub fn before(
+    first: &MachineCounters,
+    then: &MachineCounters,
+    seconds: f64,
+    cores: usize,
+) -> Vec<String> {
     let busy = then.cores_busy(first, seconds);
     let mut warnings = Vec::new();
     if busy > QUIET {
@@ -85,7 +90,7 @@ pub fn before(first: &Look, then: &Look, seconds: f64, cores: usize) -> Vec<Stri
 }
 
 /// Warnings about the period of the runs, which took `seconds`.
-pub fn after(first: &Look, then: &Look, seconds: f64) -> Vec<String> {
+pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> Vec<String> {
     let mut warnings = Vec::new();
     let all = then.busy - first.busy + then.idle - first.idle + then.steal - first.steal;
     let stolen = (then.steal - first.steal) / all;
@@ -113,7 +118,12 @@ pub fn after(first: &Look, then: &Look, seconds: f64) -> Vec<String> {
 }
 
 /// A warning about other programs during the runs; `ours` is our own processor time in that period.
-pub fn beside(first: &Look, then: &Look, seconds: f64, ours: f64) -> Option<String> {
+pub fn beside(
+    first: &MachineCounters,
+    then: &MachineCounters,
+    seconds: f64,
+    ours: f64,
+) -> Option<String> {
     let others = then.cores_busy(first, seconds) - ours / seconds;
     (others > QUIET).then(|| {
         format!("the machine is busy: others kept {others:.1} processors at work during the runs")
@@ -128,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_counters_are_read() {
-        let look = Look::parse(
+        let look = MachineCounters::parse(
             STAT,
             "0.52 0.4 0.3 1/200 77\n",
             "processor : 0\ncpu MHz\t\t: 2000.5\ncpu MHz : 3000.5\n",
@@ -137,27 +147,30 @@ mod tests {
         assert_eq!(look.busy, 15.5);
         assert_eq!((look.idle, look.steal, look.load), (81.0, 0.2, 0.52));
         assert_eq!((look.mhz, look.throttled), (Some(2500.5), 2.5));
-        let nothing = Look::parse("", "", "", "");
-        assert_eq!(nothing, Look::default());
-        assert_eq!(Look::parse("cpu x\n", "y", "cpu MHz\n", "z"), nothing);
+        let nothing = MachineCounters::parse("", "", "", "");
+        assert_eq!(nothing, MachineCounters::default());
+        assert_eq!(
+            MachineCounters::parse("cpu x\n", "y", "cpu MHz\n", "z"),
+            nothing
+        );
     }
 
     #[test]
     fn a_busy_machine_is_noticed_and_a_quiet_one_is_not() {
-        let first = Look::default();
-        let busy = Look {
+        let first = MachineCounters::default();
+        let busy = MachineCounters {
             busy: 0.5,
             idle: 0.5,
             ..first
         };
         assert!(before(&first, &busy, 0.5, 2)[0].contains("others kept 1.0 of its 2"));
-        let quiet = Look {
+        let quiet = MachineCounters {
             busy: 0.05,
             idle: 0.95,
             ..first
         };
         assert!(before(&first, &quiet, 0.5, 2).is_empty());
-        let ours = Look {
+        let ours = MachineCounters {
             busy: 10.0,
             idle: 10.0,
             ..first
@@ -168,11 +181,11 @@ mod tests {
 
     #[test]
     fn what_slows_all_runs_is_said() {
-        let first = Look {
+        let first = MachineCounters {
             mhz: Some(3000.0),
-            ..Look::default()
+            ..MachineCounters::default()
         };
-        let then = Look {
+        let then = MachineCounters {
             busy: 50.0,
             idle: 40.0,
             steal: 10.0,

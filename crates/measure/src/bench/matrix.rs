@@ -1,11 +1,11 @@
 //! Lists the settings that are possible between two ends, the most useful first.
 
-use super::{Compression, Data, Named, Place, Setting};
-use crate::result::Way;
+use super::{Compression, Data, FilePlace, Setting, UnmeasuredAlgorithm};
+use crate::result::CopyDirection;
 
 /// The algorithms that both ends have, in a copy's order of preference.
 #[derive(Debug, Clone, Default)]
-pub struct Offer {
+pub struct CommonOffer {
     /// Ciphers, each with true if it needs no separate MAC.
     pub ciphers: Vec<(String, bool)>,
     /// MACs.
@@ -18,7 +18,7 @@ pub struct Offer {
 
 /// The selection of settings to measure.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct WantedSettings {
     /// Kinds of data; the first is used if a single one suffices.
     pub data: Vec<Data>,
     /// (connections, channels); the first is used if lanes are not compared.
@@ -28,8 +28,8 @@ pub struct Wanted {
 }
 
 /// The settings, and the number of leading ones that run even if time is short: each cipher once.
-pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
-    let mut all = Rows::default();
+pub fn settings(offer: &CommonOffer, wanted: &WantedSettings) -> (Vec<Setting>, usize) {
+    let mut all = SettingList::default();
     let Some(plain) = base(offer, wanted) else {
         return (Vec::new(), 0);
     };
@@ -71,7 +71,7 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
         }
     }
     let down = |row: &Setting| Setting {
-        way: Way::Down,
+        way: CopyDirection::Down,
         ..row.clone()
     };
     all.add(down(&plain));
@@ -92,7 +92,7 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
     }
     if wanted.disk {
         let disk = Setting {
-            place: Place::Disk,
+            place: FilePlace::Disk,
             ..plain.clone()
         };
         all.add(disk.clone());
@@ -114,7 +114,7 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
         });
     }
     // The table of the report: each cipher with and without compression, for each kind of data.
-    for way in [Way::Up, Way::Down] {
+    for way in [CopyDirection::Up, CopyDirection::Down] {
         for row in &ciphers {
             for data in &wanted.data {
                 for compression in &compressions {
@@ -133,10 +133,10 @@ pub fn settings(offer: &Offer, wanted: &Wanted) -> (Vec<Setting>, usize) {
 /// uncompressed and on one lane. They are removed from `named`, the list of algorithms not
 /// measured.
 pub fn carried(
-    named: &mut Vec<Named>,
+    named: &mut Vec<UnmeasuredAlgorithm>,
     like: &Setting,
     (ciphers, macs): (&[String], &[String]),
-    offer: &Offer,
+    offer: &CommonOffer,
 ) -> Vec<Setting> {
     let plain = Setting {
         compression: Compression::None,
@@ -177,7 +177,7 @@ pub fn carried(
     settings
 }
 
-fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
+fn base(offer: &CommonOffer, wanted: &WantedSettings) -> Option<Setting> {
     let (cipher, alone) = offer.ciphers.first()?;
     let (connections, channels) = wanted.lanes.first().copied().unwrap_or((1, 1));
     Some(Setting {
@@ -188,8 +188,8 @@ fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
         },
         compression: Compression::None,
         data: wanted.data.first().copied().unwrap_or(Data::Random),
-        way: Way::Up,
-        place: Place::Memory,
+        way: CopyDirection::Up,
+        place: FilePlace::Memory,
         connections,
         channels,
         both_ours: false,
@@ -199,9 +199,9 @@ fn base(offer: &Offer, wanted: &Wanted) -> Option<Setting> {
 
 /// A list of settings without duplicates.
 #[derive(Default)]
-struct Rows(Vec<Setting>);
+struct SettingList(Vec<Setting>);
 
-impl Rows {
+impl SettingList {
     fn add(&mut self, setting: Setting) {
         if !self.0.contains(&setting) {
             self.0.push(setting);
@@ -222,11 +222,11 @@ pub fn is_weak(name: &str) -> bool {
 }
 
 /// The algorithms in the other end's list that are not measured.
-pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<Named> {
+pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<UnmeasuredAlgorithm> {
     let theirs = theirs.split(',').filter(|name| !name.is_empty());
     theirs
         .filter(|name| !measured.contains(name))
-        .map(|name| Named {
+        .map(|name| UnmeasuredAlgorithm {
             what: what.to_owned(),
             name: name.to_owned(),
             weak: is_weak(name),
@@ -238,8 +238,8 @@ pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<Named> {
 mod tests {
     use super::*;
 
-    fn offer() -> Offer {
-        Offer {
+    fn offer() -> CommonOffer {
+        CommonOffer {
             ciphers: vec![
                 ("aes128-gcm@openssh.com".into(), true),
                 ("aes128-ctr".into(), false),
@@ -254,8 +254,8 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn wanted() -> WantedSettings {
+        WantedSettings {
             data: vec![Data::Random, Data::Text, Data::Gzipped],
             lanes: vec![(1, 1), (2, 1)],
             disk: true,
@@ -276,15 +276,17 @@ mod tests {
             assert_eq!(setting.mac.is_none(), setting.cipher.contains("gcm"));
         }
         let any = |is: &dyn Fn(&Setting) -> bool| all.iter().any(is);
-        assert!(any(&|s| s.way == Way::Down && s.cipher == "aes256-ctr"));
+        assert!(any(
+            &|s| s.way == CopyDirection::Down && s.cipher == "aes256-ctr"
+        ));
         assert!(any(&|s| s.mac.as_deref() == Some("hmac-sha2-512")));
-        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == Place::Disk));
+        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == FilePlace::Disk));
         assert!(!any(&|s| s.compression == Compression::Zstd || s.both_ours));
     }
 
     #[test]
     fn with_longhaul_at_both_ends_there_is_zstd() {
-        let ours = Offer {
+        let ours = CommonOffer {
             zstd: true,
             ..offer()
         };
@@ -296,10 +298,10 @@ mod tests {
 
     #[test]
     fn ends_with_nothing_in_common_give_no_settings() {
-        assert_eq!(settings(&Offer::default(), &wanted()).0, []);
-        let no_mac = Offer {
+        assert_eq!(settings(&CommonOffer::default(), &wanted()).0, []);
+        let no_mac = CommonOffer {
             ciphers: vec![("aes128-ctr".into(), false)],
-            ..Offer::default()
+            ..CommonOffer::default()
         };
         assert_eq!(settings(&no_mac, &wanted()).0, []);
     }

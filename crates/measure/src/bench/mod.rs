@@ -16,7 +16,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use self::interval::{Interval, USUAL};
-use crate::result::{Machine, Way};
+use crate::result::{CopyDirection, Machine};
 use crate::stats::Spread;
 
 /// Version of the stored form, raised when a member changes its meaning or is removed.
@@ -52,13 +52,13 @@ pub struct Bench {
     pub primitives: Vec<Primitive>,
     /// Measurements between the two ends.
     #[serde(default)]
-    pub rows: Vec<Row>,
+    pub rows: Vec<BenchRow>,
     /// Number of settings that were not measured for lack of time.
     #[serde(default)]
     pub not_reached: usize,
     /// Algorithms that the other end offers and that were not measured.
     #[serde(default)]
-    pub named: Vec<Named>,
+    pub named: Vec<UnmeasuredAlgorithm>,
     /// Compression ratios of each kind of data.
     #[serde(default)]
     pub ratios: Vec<Ratio>,
@@ -120,7 +120,7 @@ pub enum Data {
 /// The place of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum FilePlace {
     /// In memory at both ends, if possible.
     Memory,
     /// On disk at both ends.
@@ -149,7 +149,7 @@ macro_rules! names {
 
 names!(Compression { None = "none", Zlib = "zlib", Zstd = "zstd" });
 names!(Data { Random = "random", Text = "text", Gzipped = "gzipped", File = "file" });
-names!(Place { Memory = "memory", Disk = "disk" });
+names!(FilePlace { Memory = "memory", Disk = "disk" });
 
 /// One way to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,9 +163,9 @@ pub struct Setting {
     /// The kind of data.
     pub data: Data,
     /// The direction.
-    pub way: Way,
+    pub way: CopyDirection,
     /// The place of the files.
-    pub place: Place,
+    pub place: FilePlace,
     /// Number of connections.
     pub connections: u32,
     /// Channels on each connection.
@@ -194,18 +194,18 @@ impl Setting {
 
 /// A setting with its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct BenchRow {
     /// The setting.
     pub setting: Setting,
     /// The runs in order; the first is the warm-up.
-    pub runs: Vec<Run>,
+    pub runs: Vec<BenchRun>,
     /// The reason why it could not be measured.
     pub trouble: Option<String>,
 }
 
 /// One copy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct BenchRun {
     /// Start of the run, in seconds since the first.
     pub at: f64,
     /// Size of the file in bytes.
@@ -221,9 +221,9 @@ pub struct Run {
     pub far_cpu_seconds: Option<f64>,
 }
 
-impl Row {
+impl BenchRow {
     /// The runs that count: all but the warm-up, unless that is the only one.
-    pub fn counted(&self) -> &[Run] {
+    pub fn counted(&self) -> &[BenchRun] {
         match self.runs.as_slice() {
             [_, rest @ ..] if !rest.is_empty() => rest,
             all => all,
@@ -248,7 +248,7 @@ impl Row {
     /// Processor seconds for 10^9 bytes at the other end, over all runs together, since the kernel
     /// there counts in hundredths of a second.
     pub fn far_cpu(&self) -> Option<f64> {
-        let known = |run: &Run| run.far_cpu_seconds.map(|cpu| (cpu, run.bytes as f64));
+        let known = |run: &BenchRun| run.far_cpu_seconds.map(|cpu| (cpu, run.bytes as f64));
         let runs: Vec<(f64, f64)> = self.counted().iter().filter_map(known).collect();
         let bytes: f64 = runs.iter().map(|(_, bytes)| bytes).sum();
         let seconds: f64 = runs.iter().map(|(cpu, _)| cpu).sum();
@@ -280,7 +280,7 @@ impl Primitive {
 
 /// An algorithm that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct UnmeasuredAlgorithm {
     /// `cipher` or `MAC`.
     pub what: String,
     /// Name in SSH.
@@ -358,7 +358,7 @@ impl Bench {
     }
 
     /// The row of a setting.
-    pub fn row(&self, setting: &Setting) -> Option<&Row> {
+    pub fn row(&self, setting: &Setting) -> Option<&BenchRow> {
         self.rows.iter().find(|row| row.setting == *setting)
     }
 

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Bench, Compression, Place, Primitive, Row};
+use super::{Bench, BenchRow, Compression, FilePlace, Primitive};
 use super::{interval::Interval, text};
 use crate::Spread;
 use crate::html::escaped;
 use crate::page::STYLE;
-use crate::plot::{BarRow, Bars, Fill, Svg};
-use crate::result::Way;
+use crate::plot::{BarPlot, BarRow, BarStyle, Svg};
+use crate::result::CopyDirection;
 use crate::shown;
 
 /// The page as HTML.
@@ -81,14 +81,14 @@ fn advice(html: &mut String, bench: &Bench) {
 }
 
 /// Plots of rows that differ in one property, each with a title.
-fn plots(bench: &Bench) -> Vec<(String, Bars)> {
+fn plots(bench: &Bench) -> Vec<(String, BarPlot)> {
     let mut plots = Vec::new();
     let first = bench.rows.first().map(|row| row.setting.clone());
     let mut add = |title: &str, rows: Vec<BarRow>| {
         if rows.len() > 1 {
             plots.push((
                 title.to_owned(),
-                Bars {
+                BarPlot {
                     title: title.to_owned(),
                     unit: "MB/s".to_owned(),
                     rows,
@@ -98,13 +98,16 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
     };
     if let Some(first) = &first {
         for (way, title) in [
-            (Way::Up, "Ciphers, uncompressed, to the other end"),
-            (Way::Down, "Ciphers, uncompressed, from the other end"),
+            (CopyDirection::Up, "Ciphers, uncompressed, to the other end"),
+            (
+                CopyDirection::Down,
+                "Ciphers, uncompressed, from the other end",
+            ),
         ] {
             let rows = of(bench, |s| {
                 s.way == way
                     && s.compression == Compression::None
-                    && s.place == Place::Memory
+                    && s.place == FilePlace::Memory
                     && s.data == first.data
                     && s.lanes() == first.lanes()
                     && !s.both_ours
@@ -117,8 +120,8 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
             );
         }
         let rows = of(bench, |s| {
-            s.way == Way::Up
-                && s.place == Place::Memory
+            s.way == CopyDirection::Up
+                && s.place == FilePlace::Memory
                 && s.cipher == first.cipher
                 && s.lanes() == first.lanes()
                 && (!s.both_ours || s.compression == Compression::Zstd)
@@ -130,8 +133,8 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
             }),
         );
         let rows = of(bench, |s| {
-            s.way == Way::Up
-                && s.place == Place::Memory
+            s.way == CopyDirection::Up
+                && s.place == FilePlace::Memory
                 && s.cipher == first.cipher
                 && s.compression == Compression::None
                 && s.data == first.data
@@ -141,7 +144,7 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
             "Connections and channels",
             bars(&rows, |row| row.setting.lanes()),
         );
-        let rows = of(bench, |s| s.place == Place::Disk);
+        let rows = of(bench, |s| s.place == FilePlace::Disk);
         add(
             "Disk to disk",
             bars(&rows, |row| {
@@ -166,11 +169,11 @@ fn plots(bench: &Bench) -> Vec<(String, Bars)> {
     plots
 }
 
-fn of(bench: &Bench, is: impl Fn(&super::Setting) -> bool) -> Vec<&Row> {
+fn of(bench: &Bench, is: impl Fn(&super::Setting) -> bool) -> Vec<&BenchRow> {
     bench.rows.iter().filter(|row| is(&row.setting)).collect()
 }
 
-fn bars(rows: &[&Row], label: impl Fn(&Row) -> String) -> Vec<BarRow> {
+fn bars(rows: &[&BenchRow], label: impl Fn(&BenchRow) -> String) -> Vec<BarRow> {
     rows.iter()
         .map(|row| {
             let note = match (row.rate(), &row.trouble) {
@@ -203,7 +206,7 @@ fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
             count: rate.count,
         }),
         note,
-        fill: Fill::Other,
+        fill: BarStyle::Other,
     }
 }
 

@@ -7,7 +7,7 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
         compression,
         data,
         way: Way::Up,
-        place: Place::Memory,
+        place: FilePlace::Memory,
         connections: 1,
         channels: 1,
         both_ours: false,
@@ -16,8 +16,8 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
 }
 
 /// A row with a warm-up at half the rate, and six runs.
-fn row(setting: Setting, rate: f64, cpu: f64) -> Row {
-    let runs = (0..7).map(|number| Run {
+fn row(setting: Setting, rate: f64, cpu: f64) -> BenchRow {
+    let runs = (0..7).map(|number| BenchRun {
         at: f64::from(number),
         bytes: 100_000_000,
         seconds: 1.0,
@@ -25,7 +25,7 @@ fn row(setting: Setting, rate: f64, cpu: f64) -> Row {
         near_cpu: cpu,
         far_cpu_seconds: Some(0.1),
     });
-    Row {
+    BenchRow {
         setting,
         runs: runs.collect(),
         trouble: None,
@@ -84,7 +84,7 @@ fn the_warm_up_does_not_count() {
     let row = row(setting("c", Compression::None, Data::Random), 10.0, 1.0);
     assert_eq!(row.rate().unwrap().low, 10.0);
     assert_eq!(row.counted().len(), 6);
-    let alone = Row {
+    let alone = BenchRow {
         runs: row.runs[..1].to_vec(),
         ..row.clone()
     };

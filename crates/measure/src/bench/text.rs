@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::interval::Interval;
-use super::{Bench, Primitive, Row, Setting, matrix};
+use super::{Bench, BenchRow, Primitive, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
 
@@ -127,7 +127,7 @@ pub fn rows(bench: &Bench) -> String {
     table.markdown()
 }
 
-fn cells(row: &Row) -> Option<Vec<String>> {
+fn cells(row: &BenchRow) -> Option<Vec<String>> {
     let s = &row.setting;
     let rate = row.rate()?;
     let ours = if s.both_ours { " (ours)" } else { "" };

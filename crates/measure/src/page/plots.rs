@@ -1,6 +1,6 @@
 //! The two plots of a scenario: figures by tool, and rates over time.
 
-use crate::plot::{BarRow, Bars, Fill, Line, Lines};
+use crate::plot::{BarPlot, BarRow, BarStyle, LinePlot, PlotLine};
 use crate::result::{Ending, Entry, Measure, Sample, Scenario};
 use crate::shown;
 use crate::stats::Spread;
@@ -14,13 +14,13 @@ const HORIZON: f64 = 6.0;
 const MOST_LINES: usize = 6;
 
 /// The plot of figures: a bar for each tool, in the scenario's order.
-pub(super) fn bars(scenario: &Scenario) -> Bars {
+pub(super) fn bars(scenario: &Scenario) -> BarPlot {
     let less = if scenario.measure.less_is_better() {
         ", less is better"
     } else {
         ""
     };
-    Bars {
+    BarPlot {
         title: format!("{}: {} by tool", scenario.name, scenario.measure.unit()),
         unit: format!("{}{less}", scenario.measure.unit()),
         rows: scenario
@@ -33,9 +33,9 @@ pub(super) fn bars(scenario: &Scenario) -> Bars {
 
 fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
     let fill = match entry.tool.as_str() {
-        OURS => Fill::Ours,
-        name if name.starts_with("iperf3") => Fill::Reference,
-        _ => Fill::Other,
+        OURS => BarStyle::Ours,
+        name if name.starts_with("iperf3") => BarStyle::Reference,
+        _ => BarStyle::Other,
     };
     let label = entry.tool.clone();
     if let Some(value) = entry.spread(|sample| sample.figure(scenario.measure)) {
@@ -59,7 +59,7 @@ fn row(scenario: &Scenario, entry: &Entry) -> BarRow {
         label,
         value,
         note,
-        fill: Fill::Stopped,
+        fill: BarStyle::Stopped,
     }
 }
 
@@ -86,7 +86,7 @@ fn cut(text: &str) -> String {
 
 /// The plot of rates over time, for the fastest tools and the slowest; `None` if no run is long
 /// enough.
-pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
+pub(super) fn rates(scenario: &Scenario) -> Option<LinePlot> {
     let mut entries: Vec<(&Entry, &Sample)> = scenario
         .entries
         .iter()
@@ -117,11 +117,11 @@ pub(super) fn rates(scenario: &Scenario) -> Option<Lines> {
     } else {
         ""
     };
-    let lines = entries.iter().map(|(entry, sample)| Line {
+    let lines = entries.iter().map(|(entry, sample)| PlotLine {
         label: entry.tool.clone(),
         points: rate_over_time(sample, horizon),
     });
-    Some(Lines {
+    Some(LinePlot {
         title: format!("{}: rate over time", scenario.name),
         x_unit: format!("seconds since the start{beyond}"),
         y_unit: "MB/s on the path, headers included".to_owned(),

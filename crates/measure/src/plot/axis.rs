@@ -1,16 +1,21 @@
 //! Draws grid lines with values.
 
-use super::scale::Scale;
-use super::svg::{Anchor, Svg};
+use super::scale::AxisScale;
+use super::svg::{Svg, TextAnchor};
 use crate::shown;
 
 /// Draws values along the lower border, with lines up to `top`.
-pub(super) fn below(svg: &mut Svg, scale: &Scale, top: f64, bottom: f64, unit: &str) {
+pub(super) fn below(svg: &mut Svg, scale: &AxisScale, top: f64, bottom: f64, unit: &str) {
     for (value, label) in scale.marks() {
         let x = scale.at(value);
         svg.line("grid", (x, top), (x, bottom));
         if label {
-            svg.text("small", (x, bottom + 15.0), Anchor::Middle, &round(value));
+            svg.text(
+                "small",
+                (x, bottom + 15.0),
+                TextAnchor::Middle,
+                &round(value),
+            );
         }
     }
     let log = if scale.is_log() { ", logarithmic" } else { "" };
@@ -18,18 +23,23 @@ pub(super) fn below(svg: &mut Svg, scale: &Scale, top: f64, bottom: f64, unit: &
     svg.text(
         "small",
         (middle, bottom + 30.0),
-        Anchor::Middle,
+        TextAnchor::Middle,
         &format!("{unit}{log}"),
     );
 }
 
 /// Draws values along the left border, with lines up to `right`.
-pub(super) fn beside(svg: &mut Svg, scale: &Scale, left: f64, right: f64, unit: &str) {
+pub(super) fn beside(svg: &mut Svg, scale: &AxisScale, left: f64, right: f64, unit: &str) {
     for (value, label) in scale.marks() {
         let y = scale.at(value);
         svg.line("grid", (left, y), (right, y));
         if label {
-            svg.text("small", (left - 6.0, y + 4.0), Anchor::End, &round(value));
+            svg.text(
+                "small",
+                (left - 6.0, y + 4.0),
+                TextAnchor::End,
+                &round(value),
+            );
         }
     }
     let log = if scale.is_log() { ", logarithmic" } else { "" };
@@ -37,7 +47,7 @@ pub(super) fn beside(svg: &mut Svg, scale: &Scale, left: f64, right: f64, unit: 
     svg.text(
         "small",
         (left - 6.0, top - 9.0),
-        Anchor::Start,
+        TextAnchor::Start,
         &format!("{unit}{log}"),
     );
 }

@@ -1,8 +1,8 @@
 //! Bar plots: horizontal bars with names on the left and figures on the right.
 
 use super::axis;
-use super::scale::Scale;
-use super::svg::{Anchor, Svg};
+use super::scale::AxisScale;
+use super::svg::{Svg, TextAnchor};
 use crate::shown;
 use crate::stats::Spread;
 
@@ -14,7 +14,7 @@ const ROW: f64 = 24.0;
 
 /// The look of a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fill {
+pub enum BarStyle {
     /// The tool that the plot is about.
     Ours,
     /// Another tool.
@@ -35,12 +35,12 @@ pub struct BarRow {
     /// Text on the right; empty for the median.
     pub note: String,
     /// The look.
-    pub fill: Fill,
+    pub fill: BarStyle,
 }
 
 /// A plot of bars.
 #[derive(Debug, Clone)]
-pub struct Bars {
+pub struct BarPlot {
     /// Text alternative for screen readers.
     pub title: String,
     /// Unit of the values.
@@ -49,7 +49,7 @@ pub struct Bars {
     pub rows: Vec<BarRow>,
 }
 
-impl Bars {
+impl BarPlot {
     /// Draws the plot.
     pub fn draw(&self) -> Svg {
         let bottom = TOP + ROW * self.rows.len() as f64;
@@ -60,7 +60,7 @@ impl Bars {
             .filter_map(|row| row.value)
             .flat_map(|spread| [spread.min, spread.median, spread.max])
             .collect();
-        let scale = Scale::fitting(&values, LEFT, RIGHT);
+        let scale = AxisScale::fitting(&values, LEFT, RIGHT);
         axis::below(&mut svg, &scale, TOP, bottom, &self.unit);
         for (number, row) in self.rows.iter().enumerate() {
             draw_row(&mut svg, &scale, TOP + ROW * number as f64, row);
@@ -70,24 +70,33 @@ impl Bars {
     }
 }
 
-fn draw_row(svg: &mut Svg, scale: &Scale, top: f64, row: &BarRow) {
+fn draw_row(svg: &mut Svg, scale: &AxisScale, top: f64, row: &BarRow) {
     let middle = top + ROW / 2.0;
-    let strong = if row.fill == Fill::Ours { "strong" } else { "" };
-    svg.text(strong, (LEFT - 8.0, middle + 4.0), Anchor::End, &row.label);
+    let strong = if row.fill == BarStyle::Ours {
+        "strong"
+    } else {
+        ""
+    };
+    svg.text(
+        strong,
+        (LEFT - 8.0, middle + 4.0),
+        TextAnchor::End,
+        &row.label,
+    );
     let Some(spread) = row.value else {
         svg.text(
             "small",
             (LEFT + 8.0, middle + 4.0),
-            Anchor::Start,
+            TextAnchor::Start,
             &row.note,
         );
         return;
     };
     let class = match row.fill {
-        Fill::Ours => "ours",
-        Fill::Other => "other",
-        Fill::Reference => "reference",
-        Fill::Stopped => "stopped",
+        BarStyle::Ours => "ours",
+        BarStyle::Other => "other",
+        BarStyle::Reference => "reference",
+        BarStyle::Stopped => "stopped",
     };
     let end = scale.at(spread.median);
     svg.rect(class, (LEFT, top + 4.0), (end - LEFT).max(1.0), ROW - 8.0);
@@ -105,5 +114,5 @@ fn draw_row(svg: &mut Svg, scale: &Scale, top: f64, row: &BarRow) {
     };
     // A long note would not fit on the right, so it starts at the left of a gap.
     let beside = most.max(end) + 7.0;
-    svg.text(strong, (beside, middle + 4.0), Anchor::Start, &note);
+    svg.text(strong, (beside, middle + 4.0), TextAnchor::Start, &note);
 }

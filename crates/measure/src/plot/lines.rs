@@ -1,8 +1,8 @@
 //! Line plots over time: each line has its own dash pattern and mark, and its name at its end.
 
 use super::axis;
-use super::scale::Scale;
-use super::svg::{Anchor, Svg};
+use super::scale::AxisScale;
+use super::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 270.0;
@@ -14,7 +14,7 @@ const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 2"];
 
 /// One line.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct PlotLine {
     /// Text at the end of the line.
     pub label: String,
     /// Points from left to right.
@@ -23,7 +23,7 @@ pub struct Line {
 
 /// A plot of lines. The first one is the tool that the plot is about.
 #[derive(Debug, Clone)]
-pub struct Lines {
+pub struct LinePlot {
     /// Text alternative for screen readers.
     pub title: String,
     /// Unit of the lower border.
@@ -31,10 +31,10 @@ pub struct Lines {
     /// Unit of the left border.
     pub y_unit: String,
     /// The lines; their looks follow this order.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
 }
 
-impl Lines {
+impl LinePlot {
     /// Draws the plot.
     pub fn draw(&self) -> Svg {
         let mut svg = Svg::new(WIDTH, HEIGHT, &self.title);
@@ -45,8 +45,8 @@ impl Lines {
                 .flat_map(|line| line.points.iter().map(of));
             all.filter(|v| v.is_finite()).fold(0.0, f64::max)
         };
-        let x = Scale::linear(most(|point| point.0), LEFT, RIGHT);
-        let y = Scale::linear(most(|point| point.1), BOTTOM, TOP);
+        let x = AxisScale::linear(most(|point| point.0), LEFT, RIGHT);
+        let y = AxisScale::linear(most(|point| point.1), BOTTOM, TOP);
         axis::below(&mut svg, &x, TOP, BOTTOM, &self.x_unit);
         axis::beside(&mut svg, &y, LEFT, RIGHT, &self.y_unit);
         // Draw the first line last, on top of the others.
@@ -66,12 +66,17 @@ impl Lines {
             svg.path(&class, dash, &[(RIGHT + 14.0, y), (RIGHT + 42.0, y)]);
             svg.mark(number, &class, (RIGHT + 28.0, y));
             let strong = if number == 0 { "strong" } else { "" };
-            svg.text(strong, (RIGHT + 48.0, y + 4.0), Anchor::Start, &line.label);
+            svg.text(
+                strong,
+                (RIGHT + 48.0, y + 4.0),
+                TextAnchor::Start,
+                &line.label,
+            );
         }
     }
 }
 
-fn draw_line(svg: &mut Svg, number: usize, points: &[(f64, f64)], x: &Scale, y: &Scale) {
+fn draw_line(svg: &mut Svg, number: usize, points: &[(f64, f64)], x: &AxisScale, y: &AxisScale) {
     let (class, dash) = look(number);
     let places: Vec<(f64, f64)> = points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
     svg.path(&class, dash, &places);

@@ -7,7 +7,7 @@ mod lines;
 mod scale;
 mod svg;
 
-pub use bars::{BarRow, Bars, Fill};
-pub use lines::{Line, Lines};
-pub use scale::{Scale, ticks};
-pub use svg::{Anchor, Svg};
+pub use bars::{BarPlot, BarRow, BarStyle};
+pub use lines::{LinePlot, PlotLine};
+pub use scale::{AxisScale, ticks};
+pub use svg::{Svg, TextAnchor};

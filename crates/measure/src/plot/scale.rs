@@ -2,7 +2,7 @@
 
 /// Maps values to coordinates along one axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scale {
+pub struct AxisScale {
     low: f64,
     high: f64,
     from: f64,
@@ -10,7 +10,7 @@ pub struct Scale {
     log: bool,
 }
 
-impl Scale {
+impl AxisScale {
     /// A linear scale from zero to at least `high`, onto the pixels `from` to `to`.
     pub fn linear(high: f64, from: f64, to: f64) -> Self {
         let high = if high.is_finite() && high > 0.0 {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn linear_begins_at_zero_and_holds_the_highest() {
-        let scale = Scale::linear(106.0, 100.0, 300.0);
+        let scale = AxisScale::linear(106.0, 100.0, 300.0);
         assert_eq!(scale.at(0.0), 100.0);
         assert!(scale.at(106.0) <= 300.0);
         let marks = scale.marks();
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn log_gives_equal_factors_equal_steps() {
-        let scale = Scale::log(1.6, 1000.0, 0.0, 300.0);
+        let scale = AxisScale::log(1.6, 1000.0, 0.0, 300.0);
         let step = |a, b| scale.at(b) - scale.at(a);
         assert!((step(2.0, 20.0) - step(50.0, 500.0)).abs() < 1e-6);
         assert!(scale.at(1.6) > 0.0, "the least has a bar");
@@ -155,17 +155,17 @@ mod tests {
 
     #[test]
     fn only_a_wide_range_is_logarithmic() {
-        assert!(!Scale::fitting(&[50.0, 100.0], 0.0, 1.0).is_log());
-        assert!(Scale::fitting(&[1.0, 100.0], 0.0, 1.0).is_log());
-        assert!(!Scale::fitting(&[], 0.0, 1.0).is_log());
-        assert!(!Scale::fitting(&[0.0, f64::NAN], 0.0, 1.0).is_log());
+        assert!(!AxisScale::fitting(&[50.0, 100.0], 0.0, 1.0).is_log());
+        assert!(AxisScale::fitting(&[1.0, 100.0], 0.0, 1.0).is_log());
+        assert!(!AxisScale::fitting(&[], 0.0, 1.0).is_log());
+        assert!(!AxisScale::fitting(&[0.0, f64::NAN], 0.0, 1.0).is_log());
     }
 
     #[test]
     fn odd_values_stay_in_the_picture() {
         for scale in [
-            Scale::linear(f64::NAN, 0.0, 9.0),
-            Scale::log(0.0, f64::INFINITY, 0.0, 9.0),
+            AxisScale::linear(f64::NAN, 0.0, 9.0),
+            AxisScale::log(0.0, f64::INFINITY, 0.0, 9.0),
         ] {
             for value in [-1.0, 0.0, 1e300, f64::INFINITY] {
                 let at = scale.at(value);

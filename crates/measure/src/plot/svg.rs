@@ -6,7 +6,7 @@ use crate::html::escaped;
 
 /// The position of a text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Anchor {
+pub enum TextAnchor {
     /// The text begins at the point.
     Start,
     /// The text is centered on the point.
@@ -54,11 +54,11 @@ impl Svg {
     }
 
     /// Adds a text.
-    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+    pub fn text(&mut self, class: &str, at: (f64, f64), anchor: TextAnchor, text: &str) {
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
         };
         let (x, y) = (short(at.0), short(at.1));
         let _ = write!(

@@ -1,6 +1,6 @@
 //! HTTP CONNECT (RFC 9110 section 9.3.6) as spoken by clients of the relay.
 
-use super::{Parsed, named};
+use super::{HeaderParse, named};
 use crate::address::{Host, Target};
 
 /// Maximum length of a request with its headers, in bytes.
@@ -22,22 +22,22 @@ pub enum Status {
 }
 
 /// Parses a request into the target to connect to, or the status to reply with.
-pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Status>> {
+pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, Status>> {
     let within = bytes.get(..bytes.len().min(LONGEST)).unwrap_or_default();
     let Some(end) = within.windows(4).position(|end| end == b"\r\n\r\n") else {
         let printable = |b: &u8| matches!(b, b'\r' | b'\n' | b'\t' | 0x20..=0x7e | 0x80..);
         return if bytes.len() >= LONGEST {
-            Parsed::Wrong("the request has no end")
+            HeaderParse::Wrong("the request has no end")
         } else if bytes.iter().all(printable) {
-            Parsed::More
+            HeaderParse::More
         } else {
-            Parsed::Wrong("what came is not HTTP")
+            HeaderParse::Wrong("what came is not HTTP")
         };
     };
     let line = within.split(|b| *b == b'\r').next().unwrap_or_default();
     let whole = end + 4;
     let Ok(line) = std::str::from_utf8(line) else {
-        return Parsed::Done(Err(Status::BadRequest), whole);
+        return HeaderParse::Done(Err(Status::BadRequest), whole);
     };
     let words: Vec<&str> = line.split(' ').collect();
     let answer = match words.as_slice() {
@@ -47,7 +47,7 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Status>> {
         [_, _, version] if version.starts_with("HTTP/1.") => Err(Status::NoSuchMethod),
         _ => Err(Status::BadRequest),
     };
-    Parsed::Done(answer, whole)
+    HeaderParse::Done(answer, whole)
 }
 
 fn target(authority: &str) -> Option<Target> {
@@ -82,10 +82,10 @@ mod tests {
     fn requests_come_back_from_any_cut() {
         let bytes = b"CONNECT host:22 HTTP/1.1\r\nHost: host:22\r\n\r\n";
         for cut in 0..bytes.len() {
-            assert_eq!(request(&bytes[..cut]), Parsed::More, "{cut}");
+            assert_eq!(request(&bytes[..cut]), HeaderParse::More, "{cut}");
         }
         let more = [&bytes[..], b"SSH\r\n\r\n"].concat();
-        let Parsed::Done(Ok(target), len) = request(&more) else {
+        let HeaderParse::Done(Ok(target), len) = request(&more) else {
             panic!("it is whole");
         };
         assert_eq!(
@@ -110,13 +110,13 @@ mod tests {
             let bytes = format!("{line}\r\n\r\n").into_bytes();
             assert_eq!(
                 request(&bytes),
-                Parsed::Done(Err(status), bytes.len()),
+                HeaderParse::Done(Err(status), bytes.len()),
                 "{line}"
             );
         }
         let v6 = b"CONNECT [2001:db8::1]:22 HTTP/1.0\r\n\r\n";
-        assert!(matches!(request(v6), Parsed::Done(Ok(_), _)));
-        assert!(matches!(request(&[5, 1, 0]), Parsed::Wrong(_)));
-        assert!(matches!(request(&[b'a'; LONGEST]), Parsed::Wrong(_)));
+        assert!(matches!(request(v6), HeaderParse::Done(Ok(_), _)));
+        assert!(matches!(request(&[5, 1, 0]), HeaderParse::Wrong(_)));
+        assert!(matches!(request(&[b'a'; LONGEST]), HeaderParse::Wrong(_)));
     }
 }

@@ -7,11 +7,11 @@ pub mod permit;
 pub mod proxy;
 pub mod socks;
 
-use crate::address::{Place, Target};
+use crate::address::{Endpoint, Target};
 
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed<T> {
+pub enum HeaderParse<T> {
     /// The message is incomplete.
     More,
     /// The complete message, and its length in bytes.
@@ -23,7 +23,7 @@ pub enum Parsed<T> {
 /// Returns the target for a host and port that a client has named.
 pub(crate) fn named(host: crate::address::Host, port: u16) -> Target {
     Target {
-        place: Place::Tcp { host, port },
+        place: Endpoint::Tcp { host, port },
         words: Vec::new(),
     }
 }

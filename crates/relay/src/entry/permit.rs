@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::address::{Host, Place, Target};
+use crate::address::{Endpoint, Host, Target};
 use crate::network::Network;
 use crate::own_addresses::is_special;
 
@@ -26,7 +26,7 @@ enum Pattern {
 
 /// Decision about a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TargetVerdict {
     /// The target may be connected to.
     Yes,
     /// The target may be connected to unless it resolves to this machine or its link.
@@ -36,18 +36,18 @@ pub enum Verdict {
 }
 
 /// Checks a target against the rules.
-pub fn verdict(permits: &[TargetRule], target: &Target) -> Verdict {
-    let Place::Tcp { host, port } = &target.place else {
-        return Verdict::No;
+pub fn verdict(permits: &[TargetRule], target: &Target) -> TargetVerdict {
+    let Endpoint::Tcp { host, port } = &target.place else {
+        return TargetVerdict::No;
     };
     let of_port = permits
         .iter()
         .filter(|permit| permit.port.is_none_or(|own| own == *port));
     let verdicts = of_port.map(|permit| permit.host.verdict(host));
-    verdicts.fold(Verdict::No, |one, other| match (one, other) {
-        (Verdict::Yes, _) | (_, Verdict::Yes) => Verdict::Yes,
-        (Verdict::Elsewhere, _) | (_, Verdict::Elsewhere) => Verdict::Elsewhere,
-        _ => Verdict::No,
+    verdicts.fold(TargetVerdict::No, |one, other| match (one, other) {
+        (TargetVerdict::Yes, _) | (_, TargetVerdict::Yes) => TargetVerdict::Yes,
+        (TargetVerdict::Elsewhere, _) | (_, TargetVerdict::Elsewhere) => TargetVerdict::Elsewhere,
+        _ => TargetVerdict::No,
     })
 }
 
@@ -97,29 +97,35 @@ impl TargetRule {
 }
 
 impl Pattern {
-    fn verdict(&self, host: &Host) -> Verdict {
-        let yes = |is: bool| if is { Verdict::Yes } else { Verdict::No };
+    fn verdict(&self, host: &Host) -> TargetVerdict {
+        let yes = |is: bool| {
+            if is {
+                TargetVerdict::Yes
+            } else {
+                TargetVerdict::No
+            }
+        };
         let elsewhere = |may: bool| match may {
-            true => Verdict::Elsewhere,
-            false => Verdict::No,
+            true => TargetVerdict::Elsewhere,
+            false => TargetVerdict::No,
         };
         match (self, host) {
             (Self::All, Host::Address(ip)) => elsewhere(!is_special(*ip)),
-            (Self::All, _) => Verdict::Elsewhere,
+            (Self::All, _) => TargetVerdict::Elsewhere,
             (Self::Net(network), Host::Address(ip)) if network.has_all() => {
                 elsewhere(network.contains(*ip) && !is_special(*ip))
             }
             (Self::Net(network), Host::Address(ip)) => yes(network.contains(*ip)),
             (Self::Name(own), Host::Name(name)) if own.eq_ignore_ascii_case(name) => {
                 match is_own_name(own) {
-                    true => Verdict::Yes,
-                    false => Verdict::Elsewhere,
+                    true => TargetVerdict::Yes,
+                    false => TargetVerdict::Elsewhere,
                 }
             }
             (Self::Under(end), Host::Name(name)) => {
                 elsewhere(name.to_ascii_lowercase().ends_with(end.as_str()))
             }
-            _ => Verdict::No,
+            _ => TargetVerdict::No,
         }
     }
 }
@@ -166,35 +172,59 @@ mod tests {
             (
                 &["host.example:22"][..],
                 "host.example:22",
-                Verdict::Elsewhere,
+                TargetVerdict::Elsewhere,
             ),
-            (&["host.example:22"], "HOST.example:22", Verdict::Elsewhere),
-            (&["host:22"], "host:23", Verdict::No),
-            (&["host.example:*"], "host.example:23", Verdict::Elsewhere),
+            (
+                &["host.example:22"],
+                "HOST.example:22",
+                TargetVerdict::Elsewhere,
+            ),
+            (&["host:22"], "host:23", TargetVerdict::No),
+            (
+                &["host.example:*"],
+                "host.example:23",
+                TargetVerdict::Elsewhere,
+            ),
             (
                 &["*.example.com:22"],
                 "a.example.com:22",
-                Verdict::Elsewhere,
+                TargetVerdict::Elsewhere,
             ),
-            (&["*.example.com:22"], "example.com:22", Verdict::No),
-            (&["*.example.com:22"], "evilexample.com:22", Verdict::No),
-            (&["10.0.0.0/8:22"], "10.1.2.3:22", Verdict::Yes),
-            (&["10.0.0.0/8:22"], "11.1.2.3:22", Verdict::No),
-            (&["10.0.0.0/8:22"], "name:22", Verdict::No),
-            (&["[2001:db8::]/32:22"], "[2001:db8::7]:22", Verdict::Yes),
-            (&["*:22"], "name:22", Verdict::Elsewhere),
+            (&["*.example.com:22"], "example.com:22", TargetVerdict::No),
+            (
+                &["*.example.com:22"],
+                "evilexample.com:22",
+                TargetVerdict::No,
+            ),
+            (&["10.0.0.0/8:22"], "10.1.2.3:22", TargetVerdict::Yes),
+            (&["10.0.0.0/8:22"], "11.1.2.3:22", TargetVerdict::No),
+            (&["10.0.0.0/8:22"], "name:22", TargetVerdict::No),
+            (
+                &["[2001:db8::]/32:22"],
+                "[2001:db8::7]:22",
+                TargetVerdict::Yes,
+            ),
+            (&["*:22"], "name:22", TargetVerdict::Elsewhere),
             // The kernel decides at connect time if the address is this machine's own.
-            (&["*:22"], "192.0.2.1:22", Verdict::Elsewhere),
-            (&["0.0.0.0/0:22"], "192.0.2.1:22", Verdict::Elsewhere),
-            (&["0.0.0.0/0:22"], "127.0.0.1:22", Verdict::No),
-            (&["[::]/0:22"], "[::1]:22", Verdict::No),
-            (&["127.0.0.0/8:22"], "127.0.0.1:22", Verdict::Yes),
-            (&["*:22"], "127.0.0.1:22", Verdict::No),
-            (&["*:22"], "[::1]:22", Verdict::No),
-            (&["*:22"], "[::ffff:127.0.0.1]:22", Verdict::No),
-            (&["*:22", "127.0.0.1:22"], "127.0.0.1:22", Verdict::Yes),
-            (&["*:22", "localhost:22"], "localhost:22", Verdict::Yes),
-            (&[], "host:22", Verdict::No),
+            (&["*:22"], "192.0.2.1:22", TargetVerdict::Elsewhere),
+            (&["0.0.0.0/0:22"], "192.0.2.1:22", TargetVerdict::Elsewhere),
+            (&["0.0.0.0/0:22"], "127.0.0.1:22", TargetVerdict::No),
+            (&["[::]/0:22"], "[::1]:22", TargetVerdict::No),
+            (&["127.0.0.0/8:22"], "127.0.0.1:22", TargetVerdict::Yes),
+            (&["*:22"], "127.0.0.1:22", TargetVerdict::No),
+            (&["*:22"], "[::1]:22", TargetVerdict::No),
+            (&["*:22"], "[::ffff:127.0.0.1]:22", TargetVerdict::No),
+            (
+                &["*:22", "127.0.0.1:22"],
+                "127.0.0.1:22",
+                TargetVerdict::Yes,
+            ),
+            (
+                &["*:22", "localhost:22"],
+                "localhost:22",
+                TargetVerdict::Yes,
+            ),
+            (&[], "host:22", TargetVerdict::No),
         ] {
             let target = target.parse().unwrap();
             assert_eq!(

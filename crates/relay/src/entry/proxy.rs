@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::Parsed;
+use super::HeaderParse;
 
 /// Section 2.2: signature of a binary header, which no text protocol begins with.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -15,7 +15,7 @@ pub const LONGEST: usize = 4096;
 
 /// Addresses of both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct ProxyAddresses {
     /// Address of the client.
     pub source: SocketAddr,
     /// Address that the client connected to.
@@ -32,7 +32,7 @@ pub enum Version {
 }
 
 /// Parses a header of either version; `None` if it has no addresses (LOCAL, UNKNOWN).
-pub fn parse(bytes: &[u8]) -> Parsed<Option<Ends>> {
+pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let begin = bytes.len().min(SIGNATURE.len());
     if bytes.get(..begin) == SIGNATURE.get(..begin) && begin > 1 {
         return parse_binary(bytes);
@@ -41,7 +41,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<Ends>> {
     let begin = bytes.len().min(line.len());
     let is_signature = bytes.first() == SIGNATURE.first() && bytes.len() < 2;
     if bytes.get(..begin) != line.get(..begin) && !is_signature {
-        return Parsed::Wrong("what came is no PROXY header");
+        return HeaderParse::Wrong("what came is no PROXY header");
     }
     let within = bytes
         .get(..bytes.len().min(LONGEST_LINE))
@@ -50,17 +50,17 @@ pub fn parse(bytes: &[u8]) -> Parsed<Option<Ends>> {
         Some(at) => {
             let line = within.get(..at).unwrap_or_default();
             match parse_line(line) {
-                Some(ends) => Parsed::Done(ends, at + 2),
-                None => Parsed::Wrong("the PROXY line makes no sense"),
+                Some(ends) => HeaderParse::Done(ends, at + 2),
+                None => HeaderParse::Wrong("the PROXY line makes no sense"),
             }
         }
-        None if bytes.len() >= LONGEST_LINE => Parsed::Wrong("the PROXY line has no end"),
-        None => Parsed::More,
+        None if bytes.len() >= LONGEST_LINE => HeaderParse::Wrong("the PROXY line has no end"),
+        None => HeaderParse::More,
     }
 }
 
 /// Parses a version 1 line without its CRLF: `PROXY TCP4 192.0.2.1 198.51.100.1 56324 443`.
-fn parse_line(line: &[u8]) -> Option<Option<Ends>> {
+fn parse_line(line: &[u8]) -> Option<Option<ProxyAddresses>> {
     let line = std::str::from_utf8(line).ok()?;
     let mut words = line.split(' ').skip(1);
     let family = words.next()?;
@@ -81,49 +81,53 @@ fn parse_line(line: &[u8]) -> Option<Option<Ends>> {
             text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
         text.parse::<u16>().ok().filter(|_| plain)
     };
-    let ends = Ends {
+    let ends = ProxyAddresses {
         source: SocketAddr::new(ip(source)?, port(words.next()?)?),
         destination: SocketAddr::new(ip(destination)?, port(words.next()?)?),
     };
     words.next().is_none().then_some(Some(ends))
 }
 
-fn parse_binary(bytes: &[u8]) -> Parsed<Option<Ends>> {
+fn parse_binary(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let Some((head, rest)) = bytes.split_at_checked(16) else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     let [.., version, family, high, low] = head else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     let len = usize::from(u16::from_be_bytes([*high, *low]));
     if len + 16 > LONGEST {
-        return Parsed::Wrong("the PROXY header is too long");
+        return HeaderParse::Wrong("the PROXY header is too long");
     }
     let is_local = match version {
         0x20 => true,
         0x21 => false,
-        _ => return Parsed::Wrong("the PROXY header has a version or a command that is unknown"),
+        _ => {
+            return HeaderParse::Wrong(
+                "the PROXY header has a version or a command that is unknown",
+            );
+        }
     };
     let Some(body) = rest.get(..len) else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     if is_local {
-        return Parsed::Done(None, 16 + len);
+        return HeaderParse::Done(None, 16 + len);
     }
     let ends = match family {
         0x11 => ends_of::<4>(body),
         0x21 => ends_of::<16>(body),
         // Section 2.2: address families that the receiver does not know are skipped.
-        _ => return Parsed::Done(None, 16 + len),
+        _ => return HeaderParse::Done(None, 16 + len),
     };
     match ends {
-        Some(ends) => Parsed::Done(Some(ends), 16 + len),
-        None => Parsed::Wrong("the PROXY header is too short for its addresses"),
+        Some(ends) => HeaderParse::Done(Some(ends), 16 + len),
+        None => HeaderParse::Wrong("the PROXY header is too short for its addresses"),
     }
 }
 
 /// Parses two addresses of `N` bytes and two ports.
-fn ends_of<const N: usize>(body: &[u8]) -> Option<Ends> {
+fn ends_of<const N: usize>(body: &[u8]) -> Option<ProxyAddresses> {
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes = body.get(at..at + N)?;
         match N {
@@ -132,21 +136,21 @@ fn ends_of<const N: usize>(body: &[u8]) -> Option<Ends> {
         }
     };
     let port = |at: usize| Some(u16::from_be_bytes(body.get(at..at + 2)?.try_into().ok()?));
-    Some(Ends {
+    Some(ProxyAddresses {
         source: SocketAddr::new(ip(0)?, port(2 * N)?),
         destination: SocketAddr::new(ip(N)?, port(2 * N + 2)?),
     })
 }
 
 /// Encodes a header; `None` yields one without addresses (UNKNOWN, LOCAL).
-pub fn header(version: Version, ends: Option<Ends>) -> Vec<u8> {
+pub fn header(version: Version, ends: Option<ProxyAddresses>) -> Vec<u8> {
     let ends = ends.map(same_family);
     match version {
         Version::V1 => {
             let mut line = String::from("PROXY ");
             let _ = match ends {
                 None => write!(line, "UNKNOWN"),
-                Some(Ends {
+                Some(ProxyAddresses {
                     source,
                     destination,
                 }) => write!(
@@ -164,7 +168,7 @@ pub fn header(version: Version, ends: Option<Ends>) -> Vec<u8> {
         }
         Version::V2 => {
             let mut bytes = SIGNATURE.to_vec();
-            let Some(Ends {
+            let Some(ProxyAddresses {
                 source,
                 destination,
             }) = ends
@@ -192,7 +196,7 @@ pub fn header(version: Version, ends: Option<Ends>) -> Vec<u8> {
 }
 
 /// Converts both addresses to one family: if only one is IPv4, it is mapped to IPv6.
-fn same_family(ends: Ends) -> Ends {
+fn same_family(ends: ProxyAddresses) -> ProxyAddresses {
     let (source, destination) = (
         ends.source.ip().to_canonical(),
         ends.destination.ip().to_canonical(),
@@ -202,7 +206,7 @@ fn same_family(ends: Ends) -> Ends {
         (from @ IpAddr::V6(_), IpAddr::V4(ip)) => (from, ip.to_ipv6_mapped().into()),
         same => same,
     };
-    Ends {
+    ProxyAddresses {
         source: SocketAddr::new(source, ends.source.port()),
         destination: SocketAddr::new(destination, ends.destination.port()),
     }
@@ -214,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    fn some_ends(u: &mut Unstructured<'_>) -> arbitrary::Result<Option<Ends>> {
+    fn some_ends(u: &mut Unstructured<'_>) -> arbitrary::Result<Option<ProxyAddresses>> {
         let v6 = bool::arbitrary(u)?;
         let mut address = || -> arbitrary::Result<SocketAddr> {
             let ip: IpAddr = match v6 {
@@ -224,7 +228,7 @@ mod tests {
             };
             Ok(SocketAddr::new(ip, u.arbitrary()?))
         };
-        let ends = Ends {
+        let ends = ProxyAddresses {
             source: address()?,
             destination: address()?,
         };
@@ -242,10 +246,10 @@ mod tests {
                 let len = bytes.len();
                 bytes.extend(b"SSH-2.0-x\r\n");
                 for cut in 0..len {
-                    assert_eq!(parse(&bytes[..cut]), Parsed::More, "{version:?} {cut}");
+                    assert_eq!(parse(&bytes[..cut]), HeaderParse::More, "{version:?} {cut}");
                 }
                 for cut in len..bytes.len() {
-                    assert_eq!(parse(&bytes[..cut]), Parsed::Done(ends, len));
+                    assert_eq!(parse(&bytes[..cut]), HeaderParse::Done(ends, len));
                 }
             }
             Ok(())
@@ -262,11 +266,11 @@ mod tests {
                 _ => Vec::new(),
             };
             bytes.extend(u.arbitrary::<Vec<u8>>()?);
-            if let Parsed::Done(_, len) = parse(&bytes) {
+            if let HeaderParse::Done(_, len) = parse(&bytes) {
                 assert!(len <= bytes.len());
             }
             bytes.resize(LONGEST + 16, b'x');
-            assert_ne!(parse(&bytes), Parsed::More);
+            assert_ne!(parse(&bytes), HeaderParse::More);
             Ok(())
         })
         .budget_ms(300);
@@ -275,7 +279,7 @@ mod tests {
     #[test]
     fn lines_of_the_specification() {
         let done = |text: &str| match parse(text.as_bytes()) {
-            Parsed::Done(ends, _) => ends,
+            HeaderParse::Done(ends, _) => ends,
             other => panic!("{text:?}: {other:?}"),
         };
         let ends = done("PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n").unwrap();
@@ -296,7 +300,7 @@ mod tests {
             "\r\nPROXY",
         ] {
             assert!(
-                matches!(parse(text.as_bytes()), Parsed::Wrong(_)),
+                matches!(parse(text.as_bytes()), HeaderParse::Wrong(_)),
                 "{text:?}"
             );
         }

@@ -1,6 +1,6 @@
 //! Server side of SOCKS version 5 (RFC 1928), limited to CONNECT without authentication.
 
-use super::{Parsed, named};
+use super::{HeaderParse, named};
 use crate::address::{Host, Target};
 
 /// Answer to the greeting: version 5, no authentication.
@@ -10,7 +10,7 @@ pub const NO_METHOD: &[u8] = &[5, 0xff];
 
 /// Reply codes of section 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum SocksReply {
     /// The target is connected.
     Succeeded = 0,
     /// General failure.
@@ -24,61 +24,61 @@ pub enum Reply {
 }
 
 /// Parses the greeting; true if the client offers "no authentication".
-pub fn greeting(bytes: &[u8]) -> Parsed<bool> {
+pub fn greeting(bytes: &[u8]) -> HeaderParse<bool> {
     let [version, rest @ ..] = bytes else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     if *version != 5 {
-        return Parsed::Wrong("what came is not SOCKS version 5");
+        return HeaderParse::Wrong("what came is not SOCKS version 5");
     }
     let [count, methods @ ..] = rest else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     match methods.get(..usize::from(*count)) {
-        None => Parsed::More,
-        Some(methods) => Parsed::Done(methods.contains(&0), 2 + methods.len()),
+        None => HeaderParse::More,
+        Some(methods) => HeaderParse::Done(methods.contains(&0), 2 + methods.len()),
     }
 }
 
 /// Parses the request into the target to connect to, or the reply to send.
-pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Reply>> {
+pub fn request(bytes: &[u8]) -> HeaderParse<Result<Target, SocksReply>> {
     let (command, kind, rest) = match bytes {
         [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
-        [5, _, 0] | [5, _] | [5] | [] => return Parsed::More,
-        _ => return Parsed::Wrong("the request makes no sense"),
+        [5, _, 0] | [5, _] | [5] | [] => return HeaderParse::More,
+        _ => return HeaderParse::Wrong("the request makes no sense"),
     };
     let len = match (kind, rest) {
         (1, _) => 4,
         (4, _) => 16,
-        (3, []) => return Parsed::More,
+        (3, []) => return HeaderParse::More,
         (3, [len, ..]) => 1 + usize::from(*len),
-        _ => return Parsed::Wrong("the request has an address of an unknown kind"),
+        _ => return HeaderParse::Wrong("the request has an address of an unknown kind"),
     };
     let (Some(address), Some(port)) = (rest.get(..len), rest.get(len..len + 2)) else {
-        return Parsed::More;
+        return HeaderParse::More;
     };
     let whole = 4 + len + 2;
     let host = match (kind, address) {
         (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(Host::of_client) {
             Some(host) => host,
-            None => return Parsed::Wrong("the request has a name that is none"),
+            None => return HeaderParse::Wrong("the request has a name that is none"),
         },
         (1, _) => <[u8; 4]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
         _ => <[u8; 16]>::try_from(address).map_or(Host::All, |ip| Host::Address(ip.into())),
     };
     let port = <[u8; 2]>::try_from(port).map_or(0, u16::from_be_bytes);
     if command != 1 {
-        return Parsed::Done(Err(Reply::NoSuchCommand), whole);
+        return HeaderParse::Done(Err(SocksReply::NoSuchCommand), whole);
     }
     match port {
-        0 => Parsed::Wrong("the request has port 0"),
-        port => Parsed::Done(Ok(named(host, port)), whole),
+        0 => HeaderParse::Wrong("the request has port 0"),
+        port => HeaderParse::Done(Ok(named(host, port)), whole),
     }
 }
 
 /// Encodes the reply to a request. The bound address is sent as 0.0.0.0:0, so that clients do not
 /// learn the relay's own address.
-pub fn reply(reply: Reply) -> Vec<u8> {
+pub fn reply(reply: SocksReply) -> Vec<u8> {
     vec![5, reply as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
 
@@ -102,19 +102,19 @@ mod tests {
             ),
         ] {
             for cut in 0..bytes.len() {
-                assert_eq!(request(&bytes[..cut]), Parsed::More, "{shown} {cut}");
+                assert_eq!(request(&bytes[..cut]), HeaderParse::More, "{shown} {cut}");
             }
             let more = [&bytes[..], b"SSH"].concat();
-            let Parsed::Done(Ok(target), len) = request(&more) else {
+            let HeaderParse::Done(Ok(target), len) = request(&more) else {
                 panic!("{shown}");
             };
             assert_eq!((target.to_string(), len), (shown.to_owned(), bytes.len()));
         }
         for cut in 0..4 {
-            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), Parsed::More);
+            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), HeaderParse::More);
         }
-        assert_eq!(greeting(&[5, 2, 1, 0, 9]), Parsed::Done(true, 4));
-        assert_eq!(greeting(&[5, 1, 2]), Parsed::Done(false, 3));
+        assert_eq!(greeting(&[5, 2, 1, 0, 9]), HeaderParse::Done(true, 4));
+        assert_eq!(greeting(&[5, 1, 2]), HeaderParse::Done(false, 3));
     }
 
     #[test]
@@ -129,11 +129,14 @@ mod tests {
             &connect(3, b"\x02\xff\xfe", 22),
             &connect(1, &[1, 2, 3, 4], 0),
         ] {
-            assert!(matches!(request(bytes), Parsed::Wrong(_)), "{bytes:?}");
+            assert!(matches!(request(bytes), HeaderParse::Wrong(_)), "{bytes:?}");
         }
         let mut bind = connect(1, &[1, 2, 3, 4], 5);
         bind[1] = 2;
-        assert_eq!(request(&bind), Parsed::Done(Err(Reply::NoSuchCommand), 10));
+        assert_eq!(
+            request(&bind),
+            HeaderParse::Done(Err(SocksReply::NoSuchCommand), 10)
+        );
     }
 
     #[test]
@@ -141,14 +144,14 @@ mod tests {
         arbtest::arbtest(|u| {
             let mut bytes = vec![5, 1, 0];
             bytes.extend(u.arbitrary::<Vec<u8>>()?);
-            if let Parsed::Done(_, len) = request(&bytes) {
+            if let HeaderParse::Done(_, len) = request(&bytes) {
                 assert!(len <= bytes.len());
             }
-            if let Parsed::Done(_, len) = greeting(&bytes) {
+            if let HeaderParse::Done(_, len) = greeting(&bytes) {
                 assert!(len <= bytes.len());
             }
             bytes.resize(600, 7);
-            assert_ne!(request(&bytes), Parsed::More);
+            assert_ne!(request(&bytes), HeaderParse::More);
             Ok(())
         })
         .budget_ms(200);

@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(crate) use bucket::TokenBucket;
 pub(crate) use leg::{Leg, Received};
 pub(crate) use pages::Pages;
-pub(crate) use pipes::Pipes;
+pub(crate) use pipes::PipePool;
 
 use pipes::Pipe;
 
@@ -41,14 +41,14 @@ const WORTH_A_PIPE: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) struct WorkerResources {
     pub(crate) scratch: Pages,
-    pub(crate) pipes: Pipes,
+    pub(crate) pipes: PipePool,
     pub(crate) now: Instant,
 }
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
-    held: Held,
+    held: HeldBytes,
     at: At,
     /// Bytes that were written to the sink.
     pub(crate) bytes: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Flow {
 
 /// Bytes that were read and are not written yet.
 #[derive(Debug, Default)]
-enum Held {
+enum HeldBytes {
     #[default]
     Nothing,
     Bytes {
@@ -87,7 +87,7 @@ enum At {
 }
 
 /// Limits that hold for all flows of a listener.
-pub(crate) struct Rules<'a> {
+pub(crate) struct FlowLimits<'a> {
     /// Maximum number of held bytes.
     pub(crate) buffer: usize,
     /// Rate limit that all connections share for this direction.
@@ -138,7 +138,7 @@ impl Flow {
         &mut self,
         source: &mut Leg,
         sink: &mut Leg,
-        rules: &Rules<'_>,
+        rules: &FlowLimits<'_>,
         means: &mut WorkerResources,
     ) -> Result<TurnResult, BrokenLeg> {
         let before = self.bytes;
@@ -188,7 +188,7 @@ impl Flow {
     pub(crate) fn prepend(&mut self, bytes: &[u8], foreign: usize) {
         self.foreign = foreign.min(bytes.len()) as u64;
         if !bytes.is_empty() {
-            self.held = Held::Bytes {
+            self.held = HeldBytes::Bytes {
                 bytes: bytes.into(),
                 gone: 0,
             };
@@ -198,30 +198,30 @@ impl Flow {
     /// Writes the held bytes; true if none are left.
     fn drain(&mut self, sink: &mut Leg, means: &mut WorkerResources) -> io::Result<bool> {
         match std::mem::take(&mut self.held) {
-            Held::Nothing => {}
-            Held::Bytes { bytes, gone } => {
+            HeldBytes::Nothing => {}
+            HeldBytes::Bytes { bytes, gone } => {
                 let rest = bytes.get(gone..).unwrap_or_default();
                 let sent = sink.send(rest, false)?;
                 self.bytes += sent as u64;
                 if sent < rest.len() {
                     let gone = gone + sent;
-                    self.held = Held::Bytes { bytes, gone };
+                    self.held = HeldBytes::Bytes { bytes, gone };
                     return Ok(false);
                 }
             }
-            Held::Pipe(pipe, held) => {
+            HeldBytes::Pipe(pipe, held) => {
                 let sent = sink.splice_out(&pipe, held)?;
                 if !sink.splices() {
                     // The sink does not support splice(2): the rest of the pipe is copied, as is
                     // all that follows.
                     self.bytes += sent as u64;
                     let bytes = pipe.emptied(held - sent)?;
-                    self.held = Held::Bytes { bytes, gone: 0 };
+                    self.held = HeldBytes::Bytes { bytes, gone: 0 };
                     return self.drain(sink, means);
                 }
                 self.bytes += sent as u64;
                 if sent < held {
-                    self.held = Held::Pipe(pipe, held - sent);
+                    self.held = HeldBytes::Pipe(pipe, held - sent);
                     return Ok(false);
                 }
                 means.pipes.give_back(pipe);
@@ -248,7 +248,7 @@ impl Flow {
             let moved = source.splice_in(&pipe, most).map_err(BrokenLeg::Source)?;
             if let Received::Bytes(n @ 1..) = moved {
                 self.bulk = n >= WORTH_A_PIPE;
-                self.held = Held::Pipe(pipe, n);
+                self.held = HeldBytes::Pipe(pipe, n);
                 return Ok(Some(n));
             }
             means.pipes.give_back(pipe);
@@ -275,7 +275,7 @@ impl Flow {
                 self.bytes += sent as u64;
                 let rest = bytes.get(sent..).unwrap_or_default();
                 if !rest.is_empty() {
-                    self.held = Held::Bytes {
+                    self.held = HeldBytes::Bytes {
                         bytes: rest.into(),
                         gone: 0,
                     };
@@ -287,7 +287,7 @@ impl Flow {
 
     /// Takes the bytes that may be read now from the rate limits. Returns `None` if the limits
     /// allow none, and then sets the time to pause until.
-    fn reserve(&mut self, rules: &Rules<'_>, buffer: usize, now: Instant) -> Option<usize> {
+    fn reserve(&mut self, rules: &FlowLimits<'_>, buffer: usize, now: Instant) -> Option<usize> {
         self.paused = None;
         let mut most = buffer as u64;
         if let Some(bucket) = &mut self.bucket {
@@ -313,7 +313,7 @@ impl Flow {
     }
 
     /// Returns bytes to the rate limits that were reserved and not read.
-    fn refund(&mut self, rules: &Rules<'_>, bytes: usize) {
+    fn refund(&mut self, rules: &FlowLimits<'_>, bytes: usize) {
         if let Some(bucket) = &mut self.bucket {
             bucket.refund(bytes as u64);
         }

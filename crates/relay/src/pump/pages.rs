@@ -42,10 +42,10 @@ impl DerefMut for Pages {
 }
 
 /// Memory of one thread, allocated at its first use.
-pub(crate) type Shared = RefCell<Pages>;
+pub(crate) type LazyPages = RefCell<Pages>;
 
 /// Lends `len` bytes of the thread's memory. A nested call gets a new allocation.
-pub(crate) fn lend<T>(shared: &Shared, len: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
+pub(crate) fn lend<T>(shared: &LazyPages, len: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut own;
     let mut lent = shared.try_borrow_mut();
     let pages = match &mut lent {
@@ -71,7 +71,7 @@ mod tests {
             let pages = Pages::new(len);
             assert_eq!((pages.len(), pages.as_ptr().addr() % PAGE), (len, 0));
         }
-        let shared = Shared::default();
+        let shared = LazyPages::default();
         lend(&shared, 10, |one| {
             one.fill(1);
             lend(&shared, 20, |other| other.fill(2));

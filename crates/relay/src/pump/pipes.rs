@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
 
 /// Pool of unused pipes of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct Pipes {
+pub(crate) struct PipePool {
     empty: Vec<Pipe>,
     /// The last new pipe was too small: above pipe-user-pages-soft the kernel creates pipes of one
     /// or two pages.
@@ -54,7 +54,7 @@ impl Pipe {
     }
 }
 
-impl Pipes {
+impl PipePool {
     /// Returns an empty pipe, or `None` if the kernel only creates pipes that are too small.
     pub(crate) fn take(&mut self) -> Option<Pipe> {
         if let Some(pipe) = self.empty.pop() {

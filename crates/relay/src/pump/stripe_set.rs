@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN, Why};
+use pair::{AbortReason, Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN};
 use socket2::SockRef;
 use sys::Tuning;
 
@@ -52,7 +52,7 @@ pub(crate) struct StripeSet {
     /// Number of stripes opened so far.
     count: u32,
     now: Instant,
-    asks: Option<Asks>,
+    asks: Option<StripeOpener>,
     /// Time since which there is no stripe.
     alone: Option<Instant>,
     /// A frame has come from the peer relay.
@@ -63,7 +63,7 @@ pub(crate) struct StripeSet {
 
 /// State of the relay that opens the stripes.
 #[derive(Debug)]
-struct Asks {
+struct StripeOpener {
     to: SocketAddr,
     /// Operand of the target, the key under which the path is remembered.
     target: String,
@@ -112,7 +112,7 @@ impl StripeSet {
         random.map_err(|_| io::Error::other("no random numbers can be had"))?;
         let (growth, why) = strategy::begin(facing, &target, rtt, uplinks.leading(to.ip()));
         explain(facing, &target, &format!("begins with {why}"));
-        let asks = Asks {
+        let asks = StripeOpener {
             to,
             target,
             rtt,
@@ -128,7 +128,12 @@ impl StripeSet {
         Ok(Self::new(facing, token, Some(asks), now))
     }
 
-    fn new(facing: &PeerConfig, token: [u8; TOKEN], asks: Option<Asks>, now: Instant) -> Self {
+    fn new(
+        facing: &PeerConfig,
+        token: [u8; TOKEN],
+        asks: Option<StripeOpener>,
+        now: Instant,
+    ) -> Self {
         Self {
             session: StripedConnection::new(Config {
                 most: facing.most as u64,
@@ -391,7 +396,7 @@ impl StripeSet {
     }
 
     /// Aborts the session, and tells the peer relay why.
-    pub(crate) fn abort(&mut self, why: Why) {
+    pub(crate) fn abort(&mut self, why: AbortReason) {
         if !self.session.is_over() && self.session.aborted().is_none() {
             self.part(&Frame::Abort(why).encode());
         }
@@ -480,17 +485,17 @@ fn explain(facing: &PeerConfig, target: &str, what: &str) {
     }
 }
 
-fn cut_off(why: Why) -> io::Error {
+fn cut_off(why: AbortReason) -> io::Error {
     let what = match why {
-        Why::Broken => "the connection behind the other half broke",
-        Why::Unknown => "the other half has begun anew",
-        Why::Unreachable => "the other half reaches nobody",
-        Why::Protocol => "the other half does not understand us",
+        AbortReason::Broken => "the connection behind the other half broke",
+        AbortReason::Unknown => "the other half has begun anew",
+        AbortReason::Unreachable => "the other half reaches nobody",
+        AbortReason::Protocol => "the other half does not understand us",
     };
     io::Error::new(io::ErrorKind::ConnectionReset, what)
 }
 
-fn not_let_in(why: &io::Error, asks: Option<&Asks>) -> io::Error {
+fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
     let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
     let what =
         format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");

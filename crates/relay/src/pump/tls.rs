@@ -14,9 +14,9 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 
-use engine::{Engine, Step, What, wrong};
+use engine::{Engine, RecordPayload, TlsStep, wrong};
 
-use super::pages::{Shared, lend};
+use super::pages::{LazyPages, lend};
 use crate::tls::{TlsClient, TlsServer, has_name};
 
 /// Maximum plaintext of one record in bytes (RFC 8446 section 5.1).
@@ -29,8 +29,8 @@ const CIPHER: usize = 256 << 10;
 const SEALED: usize = 256 << 10;
 
 thread_local! {
-    static CIPHERS: Shared = Shared::default();
-    static SEALEDS: Shared = Shared::default();
+    static CIPHERS: LazyPages = LazyPages::default();
+    static SEALEDS: LazyPages = LazyPages::default();
 }
 
 /// TLS state of a leg.
@@ -220,9 +220,9 @@ impl Tls {
             let (gone, step) = self.engine.step(rest, &mut self.sealed, &mut take);
             at += gone;
             match step {
-                Ok(Step::On) => {}
-                Ok(Step::Ended) => self.end = Some(Ending::Said),
-                Ok(Step::Still) => break,
+                Ok(TlsStep::On) => {}
+                Ok(TlsStep::Ended) => self.end = Some(Ending::Said),
+                Ok(TlsStep::Still) => break,
                 Err(e) => {
                     // Let the library queue the alert for the peer.
                     let rest = cipher.get_mut(at..).unwrap_or_default();
@@ -306,7 +306,7 @@ impl Tls {
                     let room = memory.get_mut(end..).unwrap_or_default();
                     end += self
                         .engine
-                        .seal(What::Bytes(record), &mut self.part, room)?;
+                        .seal(RecordPayload::Bytes(record), &mut self.part, room)?;
                     let is_full = memory.len() - end < RECORD + 2 * AROUND;
                     if is_full || records.peek().is_none() {
                         let all = memory.get(..end).unwrap_or_default();
@@ -331,7 +331,7 @@ impl Tls {
         if !self.closing {
             self.closing = true;
             let mut notify = [0; AROUND];
-            let notifies = What::CloseNotify;
+            let notifies = RecordPayload::CloseNotify;
             let n = self.engine.seal(notifies, &mut self.part, &mut notify)?;
             self.sealed
                 .extend_from_slice(notify.get(..n).unwrap_or_default());

@@ -17,10 +17,10 @@ use slab::Slab;
 
 use super::connection_limiter::ConnectionLimiter;
 use super::listener::{Inherited, Listener, ListeningSocket, listen};
-use super::running::{Listening, Running};
+use super::running::{ListenAddresses, RunningRelay};
 use super::{RunningRelays, StartError, WorkerThreads, health};
 use crate::network::is_allowed;
-use crate::settings::Relay;
+use crate::settings::RelaySettings;
 use crate::worker::connection::Client;
 use crate::worker::inbox::{Accepted, Inbox, Message};
 
@@ -32,11 +32,11 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Order to the acceptor thread.
 #[derive(Debug)]
-pub(super) enum Order {
+pub(super) enum AcceptorOrder {
     /// Stop accepting. If a successor listens at the same sockets, UNIX socket paths are kept.
     Drain { succeeded: bool },
     /// Replace the running relays with these; all of them or none.
-    Replace(Vec<Relay>, Sender<Result<(), StartError>>),
+    Replace(Vec<RelaySettings>, Sender<Result<(), StartError>>),
     /// Send copies of the listening sockets, for another process to accept at.
     Share(Sender<io::Result<Vec<ListeningSocket>>>),
 }
@@ -45,13 +45,13 @@ pub(super) enum Order {
 #[derive(Debug)]
 pub(super) struct AcceptorHandle {
     /// Pending orders; `None` once the acceptor has stopped.
-    orders: Mutex<Option<Vec<Order>>>,
+    orders: Mutex<Option<Vec<AcceptorOrder>>>,
     waker: Waker,
 }
 
 impl AcceptorHandle {
     /// Queues an order. A stopped acceptor drops it, which the sender sees as a closed channel.
-    pub(super) fn give(&self, order: Order) {
+    pub(super) fn give(&self, order: AcceptorOrder) {
         if let Some(orders) = &mut *self.lock() {
             orders.push(order);
         }
@@ -59,11 +59,11 @@ impl AcceptorHandle {
         let _ = self.waker.wake();
     }
 
-    fn take(&self) -> Vec<Order> {
+    fn take(&self) -> Vec<AcceptorOrder> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Order>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<AcceptorOrder>>> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,7 +75,7 @@ pub(super) struct Acceptor {
     crew: WorkerThreads,
     crowds: Vec<ConnectionLimiter>,
     pub(super) listeners: Slab<Listener>,
-    pub(super) listening: Listening,
+    pub(super) listening: ListenAddresses,
     pub(super) roll: RunningRelays,
     /// Limits the log of rejected clients to one line per second.
     complaints: ErrorThrottle,
@@ -90,7 +90,7 @@ struct ErrorThrottle {
 impl Acceptor {
     /// Opens the sockets of all relays, or uses inherited ones where they match.
     pub(super) fn open(
-        relays: Vec<Relay>,
+        relays: Vec<RelaySettings>,
         workers: Vec<Arc<Inbox>>,
         inherited: &mut Inherited,
     ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), StartError> {
@@ -109,12 +109,12 @@ impl Acceptor {
             crew: WorkerThreads(workers),
             crowds,
             listeners: Slab::new(),
-            listening: Listening::default(),
+            listening: ListenAddresses::default(),
             roll: RunningRelays::default(),
             complaints: ErrorThrottle::default(),
         };
         for relay in relays {
-            let running = Arc::new(Running::new(relay, door.listening.clone()));
+            let running = Arc::new(RunningRelay::new(relay, door.listening.clone()));
             for socket in listen(&running, inherited)? {
                 door.add(Listener::new(socket, &running))?;
             }
@@ -135,7 +135,7 @@ impl Acceptor {
     }
 
     /// Makes all listeners of a relay share one connection limit.
-    pub(super) fn share_crowd(&mut self, running: &Arc<Running>) {
+    pub(super) fn share_crowd(&mut self, running: &Arc<RunningRelay>) {
         let own = |listener: &&mut Listener| Arc::ptr_eq(&listener.running, running);
         let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
         if let Some(first) = all.next() {
@@ -149,7 +149,7 @@ impl Acceptor {
         let all = self.listeners.iter().map(|(_, listener)| listener);
         let addresses = all.clone().filter_map(|listener| listener.at.address());
         self.listening.set(addresses.collect());
-        let mut relays: Vec<Arc<Running>> = Vec::new();
+        let mut relays: Vec<Arc<RunningRelay>> = Vec::new();
         for listener in all {
             if !relays.iter().any(|r| Arc::ptr_eq(r, &listener.running)) {
                 relays.push(Arc::clone(&listener.running));
@@ -183,10 +183,10 @@ impl Acceptor {
             }
             for order in self.orders.take() {
                 match order {
-                    Order::Drain { succeeded } => return self.close(succeeded),
+                    AcceptorOrder::Drain { succeeded } => return self.close(succeeded),
                     // A send error means that the requester no longer waits.
-                    Order::Replace(relays, told) => drop(told.send(self.replace(relays))),
-                    Order::Share(told) => drop(told.send(self.sockets())),
+                    AcceptorOrder::Replace(relays, told) => drop(told.send(self.replace(relays))),
+                    AcceptorOrder::Share(told) => drop(told.send(self.sockets())),
                 }
             }
             let slots: Vec<usize> = self.listeners.iter().map(|(slot, _)| slot).collect();

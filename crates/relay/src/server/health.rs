@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, Socket, Type};
 use sys::Tuning;
 
-use super::running::Running;
-use crate::address::{Host, Place, Target};
+use super::running::RunningRelay;
+use crate::address::{Endpoint, Host, Target};
 
 /// Time for which a target that failed is tried last.
 const SHUNNED: Duration = Duration::from_secs(10);
 
 /// Time of the last failure of each target; cleared when the target answers.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub(crate) struct TargetHealth {
     state: Mutex<State>,
     /// Interval of active health checks, which run even without clients.
     every: Option<Duration>,
@@ -30,7 +30,7 @@ struct State {
     checked: Option<Instant>,
 }
 
-impl Health {
+impl TargetHealth {
     pub(crate) fn new(targets: usize, every: Option<Duration>) -> Self {
         let failed = vec![None; targets];
         let checked = None;
@@ -97,7 +97,7 @@ impl Health {
 }
 
 /// Checks the targets of a relay one after another, and logs each change.
-pub(super) fn check(running: &Arc<Running>) {
+pub(super) fn check(running: &Arc<RunningRelay>) {
     let before = running.health.answer(Instant::now());
     for (nth, target) in running.targets.iter().enumerate() {
         let did = before.get(nth).copied().unwrap_or(true);
@@ -119,14 +119,14 @@ pub(super) fn check(running: &Arc<Running>) {
 }
 
 /// Connects to the target and closes the connection again.
-fn knock(running: &Running, target: &Target) -> io::Result<()> {
+fn knock(running: &RunningRelay, target: &Target) -> io::Result<()> {
     let relay = &running.relay;
     let addresses: Vec<SocketAddr> = match &target.place {
-        Place::Unix(path) => {
+        Endpoint::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             return socket.connect(&SockAddr::unix(path)?);
         }
-        Place::Tcp {
+        Endpoint::Tcp {
             host: Host::Name(name),
             port,
         } => (name.as_str(), *port).to_socket_addrs()?.collect(),
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_last_for_a_while() {
-        let (health, now) = (Health::new(3, None), Instant::now());
+        let (health, now) = (TargetHealth::new(3, None), Instant::now());
         assert_eq!(health.order(now), [0, 1, 2]);
         health.failed(Some(0), now);
         assert_eq!(health.order(now), [1, 2, 0]);
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_is_looked_after_stays_as_it_was_found() {
         let (every, now) = (Duration::from_secs(60), Instant::now());
-        let health = Health::new(2, Some(every));
+        let health = TargetHealth::new(2, Some(every));
         assert!(health.is_due(now));
         assert!(!health.is_due(now + Duration::from_secs(59)));
         health.failed(Some(0), now);

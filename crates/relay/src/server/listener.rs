@@ -17,9 +17,9 @@ use sys::Tuning;
 
 use super::StartError;
 use super::connection_limiter::ConnectionLimiter;
-use super::running::Running;
-use crate::address::{Host, Place};
-use crate::settings::{RedirectKind, Relay};
+use super::running::RunningRelay;
+use crate::address::{Endpoint, Host};
+use crate::settings::{RedirectKind, RelaySettings};
 
 /// Backlog of listen(2); net.core.somaxconn limits it.
 const BACKLOG: i32 = 4096;
@@ -27,8 +27,8 @@ const BACKLOG: i32 = 4096;
 /// Listening socket of a relay.
 pub(super) struct Listener {
     pub(super) socket: Socket,
-    pub(super) at: At,
-    pub(super) running: Arc<Running>,
+    pub(super) at: ListenAt,
+    pub(super) running: Arc<RunningRelay>,
     pub(super) crowd: ConnectionLimiter,
     pub(super) ready: bool,
     /// Index of the socket among ours at the same address, in the order of the kernel.
@@ -47,14 +47,14 @@ pub struct ListeningSocket {
 }
 
 /// Listening socket that belongs to no relay yet.
-pub(super) struct Opened {
+pub(super) struct OpenedListener {
     socket: Socket,
-    at: At,
+    at: ListenAt,
     retires: Option<Instant>,
 }
 
-impl Opened {
-    fn new(socket: Socket, at: At) -> Self {
+impl OpenedListener {
+    fn new(socket: Socket, at: ListenAt) -> Self {
         Self {
             socket,
             at,
@@ -65,12 +65,12 @@ impl Opened {
 
 /// Address of a listening socket.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum ListenAt {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-impl At {
+impl ListenAt {
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(address) => Some(*address),
@@ -89,7 +89,7 @@ impl At {
     }
 }
 
-impl std::fmt::Display for At {
+impl std::fmt::Display for ListenAt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -102,7 +102,7 @@ impl std::fmt::Display for At {
 }
 
 impl Listener {
-    pub(super) fn new(opened: Opened, running: &Arc<Running>) -> Self {
+    pub(super) fn new(opened: OpenedListener, running: &Arc<RunningRelay>) -> Self {
         Self {
             socket: opened.socket,
             at: opened.at,
@@ -128,7 +128,7 @@ impl Listener {
 
     /// Closes the socket, and removes the path of a UNIX socket.
     pub(super) fn close(self) {
-        if let At::Unix(path) = &self.at {
+        if let ListenAt::Unix(path) = &self.at {
             // The path may have been removed already.
             let _ = std::fs::remove_file(path);
         }
@@ -137,7 +137,7 @@ impl Listener {
 
 /// Listening sockets inherited from the process that started this one, or from a predecessor.
 #[derive(Default)]
-pub(super) struct Inherited(Vec<Opened>);
+pub(super) struct Inherited(Vec<OpenedListener>);
 
 impl Inherited {
     pub(super) fn new(sockets: Vec<ListeningSocket>) -> Result<Self, StartError> {
@@ -145,8 +145,8 @@ impl Inherited {
         let named = sockets.into_iter().map(|handed| {
             let wrong = |e: io::Error| StartError(format!("a socket that was handed on: {e}"));
             match rustix::net::sockopt::socket_acceptconn(&handed.socket) {
-                Ok(true) => Ok(Opened {
-                    at: At::of(&handed.socket).map_err(wrong)?,
+                Ok(true) => Ok(OpenedListener {
+                    at: ListenAt::of(&handed.socket).map_err(wrong)?,
                     socket: handed.socket.into(),
                     retires: handed.retires_in.map(|left| now + left),
                 }),
@@ -157,12 +157,12 @@ impl Inherited {
     }
 
     /// Returns the address of a socket that no relay has taken.
-    pub(super) fn left(&self) -> Option<&At> {
+    pub(super) fn left(&self) -> Option<&ListenAt> {
         self.0.first().map(|opened| &opened.at)
     }
 
     /// Takes the sockets at these addresses.
-    fn take(&mut self, places: &[At]) -> Vec<Opened> {
+    fn take(&mut self, places: &[ListenAt]) -> Vec<OpenedListener> {
         let all = std::mem::take(&mut self.0).into_iter();
         let (taken, left) = all.partition(|opened| places.contains(&opened.at));
         self.0 = left;
@@ -171,7 +171,7 @@ impl Inherited {
 }
 
 /// Returns the socket options of a listener, which accepted sockets inherit.
-pub(super) fn tuning(relay: &Relay) -> Tuning {
+pub(super) fn tuning(relay: &RelaySettings) -> Tuning {
     Tuning {
         buffers: match relay.sockopts.no_sizes() {
             true => relay.tuning.buffers,
@@ -187,28 +187,28 @@ pub(super) fn tuning(relay: &Relay) -> Tuning {
 
 /// Returns the listening sockets of a relay: inherited ones if they match, otherwise new ones.
 pub(super) fn listen(
-    running: &Running,
+    running: &RunningRelay,
     inherited: &mut Inherited,
-) -> Result<Vec<Opened>, StartError> {
+) -> Result<Vec<OpenedListener>, StartError> {
     let place = &running.relay.entrance.place;
     let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
     sockets(&running.relay, inherited).map_err(wrong)
 }
 
-fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> {
+fn sockets(relay: &RelaySettings, inherited: &mut Inherited) -> io::Result<Vec<OpenedListener>> {
     let tuning = tuning(relay);
     let (addresses, several) = match &relay.entrance.place {
-        Place::Streams => return Err(io::Error::other("standard streams are one connection")),
-        Place::Unix(path) => {
-            let at = At::Unix(path.clone());
+        Endpoint::Streams => return Err(io::Error::other("standard streams are one connection")),
+        Endpoint::Unix(path) => {
+            let at = ListenAt::Unix(path.clone());
             let taken = inherited.take(std::slice::from_ref(&at)).pop();
             if let Some(taken) = taken {
                 return Ok(vec![taken]);
             }
             let socket = sys::listen_unix(path, BACKLOG)?;
-            return Ok(vec![Opened::new(socket, at)]);
+            return Ok(vec![OpenedListener::new(socket, at)]);
         }
-        Place::Tcp {
+        Endpoint::Tcp {
             host: Host::Name(name),
             port,
         } => {
@@ -217,7 +217,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> 
         }
         place => (place.addresses().unwrap_or_default(), true),
     };
-    let places: Vec<At> = addresses.iter().copied().map(At::Tcp).collect();
+    let places: Vec<ListenAt> = addresses.iter().copied().map(ListenAt::Tcp).collect();
     let taken = inherited.take(&places);
     if !taken.is_empty() {
         return taken
@@ -225,7 +225,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> 
             .map(|opened| adopt(&tuning, opened))
             .collect();
     }
-    let mut sockets: Vec<Opened> = Vec::new();
+    let mut sockets: Vec<OpenedListener> = Vec::new();
     let mut port = None;
     for mut address in addresses {
         // The kernel chooses the port for the first family; the second one uses the same port.
@@ -235,7 +235,7 @@ fn sockets(relay: &Relay, inherited: &mut Inherited) -> io::Result<Vec<Opened>> 
         match listen_tcp(&tuning, address, relay.sockopts.share) {
             Ok((socket, at)) => {
                 port = Some(at.port());
-                sockets.push(Opened::new(socket, At::Tcp(at)));
+                sockets.push(OpenedListener::new(socket, ListenAt::Tcp(at)));
             }
             // On a machine without IPv6, the IPv4 socket is enough.
             Err(e) if several && !sockets.is_empty() && is_missing(&e) => {}
@@ -266,7 +266,7 @@ fn listen_tcp(tuning: &Tuning, at: SocketAddr, share: bool) -> io::Result<(Socke
     Ok((socket, at))
 }
 
-fn adopt(tuning: &Tuning, opened: Opened) -> io::Result<Opened> {
+fn adopt(tuning: &Tuning, opened: OpenedListener) -> io::Result<OpenedListener> {
     if let Some(address) = opened.at.address() {
         tuning.adopt(&opened.socket, address)?;
         in_line(&opened.socket);
@@ -276,7 +276,11 @@ fn adopt(tuning: &Tuning, opened: Opened) -> io::Result<Opened> {
 
 /// Opens a second socket at the address of a listener, for options that cannot be changed on a
 /// listening socket.
-pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Result<Opened> {
+pub(super) fn beside(
+    old: &Listener,
+    at: SocketAddr,
+    relay: &RelaySettings,
+) -> io::Result<OpenedListener> {
     // SO_REUSEPORT must be set on both sockets when the second is bound; afterwards it is cleared
     // again to keep other processes out. Retiring sockets keep it, since the kernel checks all
     // sockets at an address.
@@ -288,5 +292,5 @@ pub(super) fn beside(old: &Listener, at: SocketAddr, relay: &Relay) -> io::Resul
     }
     let (socket, at) = opened?;
     socket.set_reuse_port(relay.sockopts.share)?;
-    Ok(Opened::new(socket, At::Tcp(at)))
+    Ok(OpenedListener::new(socket, ListenAt::Tcp(at)))
 }

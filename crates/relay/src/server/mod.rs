@@ -15,21 +15,21 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 
-use crate::address::Place;
-use crate::settings::Relay;
-use crate::status::Watch;
+use crate::address::Endpoint;
+use crate::settings::RelaySettings;
+use crate::status::StatusMonitor;
 use crate::worker::connection::Client;
 use crate::worker::inbox::{Accepted, Inbox, Message};
 use crate::worker::resolve::Resolver;
-use acceptor::{Acceptor, Order};
-pub(crate) use health::Health;
+use acceptor::{Acceptor, AcceptorOrder};
+pub(crate) use health::TargetHealth;
 use listener::Inherited;
 pub use listener::ListeningSocket;
-use running::Listening;
-pub(crate) use running::Running;
+use running::ListenAddresses;
+pub(crate) use running::RunningRelay;
 
 /// List of the running relays.
-pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<Running>>>>;
+pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<RunningRelay>>>>;
 
 /// Running relays and their threads.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Relays {
     /// Returns an error if an address cannot be listened at, if an inherited socket belongs to no
     /// relay, or if a thread cannot be started.
     pub fn start(
-        relays: Vec<Relay>,
+        relays: Vec<RelaySettings>,
         workers: usize,
         handed_on: InheritedSockets,
     ) -> Result<Self, StartError> {
@@ -150,13 +150,13 @@ impl Relays {
 impl Handle {
     /// Stops accepting connections; existing ones run to their end.
     pub fn drain(&self) {
-        self.orders.give(Order::Drain { succeeded: false });
+        self.orders.give(AcceptorOrder::Drain { succeeded: false });
     }
 
     /// Stops accepting connections, and keeps the paths of UNIX sockets for a successor that
     /// listens at the same sockets.
     pub fn drain_for_successor(&self) {
-        self.orders.give(Order::Drain { succeeded: true });
+        self.orders.give(AcceptorOrder::Drain { succeeded: true });
     }
 
     /// Resets all remaining connections.
@@ -172,9 +172,9 @@ impl Handle {
     /// # Errors
     /// Returns an error if an address cannot be listened at, or if the relays are shutting down;
     /// nothing has changed then.
-    pub fn replace(&self, relays: Vec<Relay>) -> Result<(), StartError> {
+    pub fn replace(&self, relays: Vec<RelaySettings>) -> Result<(), StartError> {
         let (told, hears) = mpsc::channel();
-        self.orders.give(Order::Replace(relays, told));
+        self.orders.give(AcceptorOrder::Replace(relays, told));
         hears.recv().unwrap_or_else(|_| Err(closed()))
     }
 
@@ -184,7 +184,7 @@ impl Handle {
     /// Returns an error if there are no file descriptors left, or if the relays are shutting down.
     pub fn sockets(&self) -> Result<Vec<ListeningSocket>, StartError> {
         let (told, hears) = mpsc::channel();
-        self.orders.give(Order::Share(told));
+        self.orders.give(AcceptorOrder::Share(told));
         Ok(hears.recv().map_err(|_| closed())??)
     }
 
@@ -192,8 +192,8 @@ impl Handle {
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
-    pub fn watch(&self) -> io::Result<Watch> {
-        Watch::start(self.workers.clone(), Arc::clone(&self.roll))
+    pub fn watch(&self) -> io::Result<StatusMonitor> {
+        StatusMonitor::start(self.workers.clone(), Arc::clone(&self.roll))
     }
 }
 
@@ -202,7 +202,7 @@ fn closed() -> StartError {
 }
 
 /// Returns the running relays.
-pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<Running>> {
+pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<RunningRelay>> {
     roll.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -211,11 +211,11 @@ pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<Running>> {
 /// # Errors
 /// Returns an error if the streams cannot be used, if the connection fails, or if a thread cannot
 /// be started.
-pub fn streams(relay: Relay, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {
-    debug_assert_eq!(relay.entrance.place, Place::Streams);
+pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {
+    debug_assert_eq!(relay.entrance.place, Endpoint::Streams);
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
-    let running = Arc::new(Running::new(relay, Listening::default()));
+    let running = Arc::new(RunningRelay::new(relay, ListenAddresses::default()));
     let guest = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
     let guest = guest.map_err(|why| StartError(why.to_owned()))?;
     let arrival = Accepted {

@@ -8,11 +8,11 @@ use pair::TOKEN;
 use crate::worker::inbox::Inbox;
 
 /// Registry of the whole process, so that a reload of relays keeps existing pairs.
-static PAIRS: Mutex<BTreeMap<[u8; TOKEN], Place>> = Mutex::new(BTreeMap::new());
+static PAIRS: Mutex<BTreeMap<[u8; TOKEN], PairSlot>> = Mutex::new(BTreeMap::new());
 
 /// Location of a pair: its worker and its slot there.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PairSlot {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) slot: usize,
     pub(crate) serial: u64,
@@ -26,7 +26,7 @@ pub(crate) struct RegisteredPair([u8; TOKEN]);
 
 impl RegisteredPair {
     /// Registers a pair. Returns `None` if the token is in use.
-    pub(crate) fn new(token: [u8; TOKEN], place: Place) -> Option<Self> {
+    pub(crate) fn new(token: [u8; TOKEN], place: PairSlot) -> Option<Self> {
         let mut pairs = lock();
         if pairs.contains_key(&token) {
             return None;
@@ -43,10 +43,10 @@ impl Drop for RegisteredPair {
 }
 
 /// Finds the pair with this token, if its peer relay has this key.
-pub(crate) fn find(token: [u8; TOKEN], key: &[u8]) -> Option<Place> {
+pub(crate) fn find(token: [u8; TOKEN], key: &[u8]) -> Option<PairSlot> {
     lock().get(&token).filter(|place| place.key == key).cloned()
 }
 
-fn lock() -> MutexGuard<'static, BTreeMap<[u8; TOKEN], Place>> {
+fn lock() -> MutexGuard<'static, BTreeMap<[u8; TOKEN], PairSlot>> {
     PAIRS.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use super::StartError;
 use super::acceptor::Acceptor;
-use super::listener::{At, Inherited, Listener, beside, listen, tuning};
-use super::running::Running;
-use crate::settings::Relay;
+use super::listener::{Inherited, ListenAt, Listener, beside, listen, tuning};
+use super::running::RunningRelay;
+use crate::settings::RelaySettings;
 
 /// Time until a retired socket is closed: longer than the kernel keeps an unfinished handshake, 63
 /// s (ip-sysctl, tcp_synack_retries).
 const RETIREMENT: Duration = Duration::from_secs(64);
 
 /// Changes to the sockets of one relay.
-struct Change {
-    running: Arc<Running>,
+struct SocketChange {
+    running: Arc<RunningRelay>,
     /// Slots of listeners that stay and now belong to the new relay.
     kept: Vec<usize>,
     /// Slots of listeners that were opened for the relay.
@@ -33,7 +33,7 @@ struct Change {
 
 impl Acceptor {
     /// Replaces the running relays with these.
-    pub(super) fn replace(&mut self, relays: Vec<Relay>) -> Result<(), StartError> {
+    pub(super) fn replace(&mut self, relays: Vec<RelaySettings>) -> Result<(), StartError> {
         let mut changes = Vec::new();
         let mut opened = Vec::new();
         for relay in relays {
@@ -82,7 +82,11 @@ impl Acceptor {
     }
 
     /// Plans the changes for one relay. Opens sockets, and changes nothing else.
-    fn change(&mut self, relay: Relay, opened: &mut Vec<usize>) -> Result<Change, StartError> {
+    fn change(
+        &mut self,
+        relay: RelaySettings,
+        opened: &mut Vec<usize>,
+    ) -> Result<SocketChange, StartError> {
         let place = relay.entrance.place.clone();
         let wrong = |e: io::Error| StartError(format!("{place} cannot be listened at: {e}"));
         let there = |(slot, l): (usize, &Listener)| {
@@ -91,26 +95,26 @@ impl Acceptor {
         let old: Vec<usize> = self.listeners.iter().filter_map(there).collect();
         let before = old.first().and_then(|slot| self.listeners.get(*slot));
         let Some(before) = before else {
-            let running = Arc::new(Running::new(relay, self.listening.clone()));
+            let running = Arc::new(RunningRelay::new(relay, self.listening.clone()));
             let mut added = Vec::new();
             for socket in listen(&running, &mut Inherited::default())? {
                 let slot = self.add(Listener::new(socket, &running)).map_err(wrong)?;
                 added.push(slot);
                 opened.push(slot);
             }
-            return Ok(Change {
+            return Ok(SocketChange {
                 running,
                 kept: Vec::new(),
                 added,
                 replaced: Vec::new(),
             });
         };
-        let running = Arc::new(Running::after(relay, &before.running));
+        let running = Arc::new(RunningRelay::after(relay, &before.running));
         let (new, told) = (&running.relay, &before.running.relay);
         let same = tuning(new) == tuning(told) && new.sockopts.share == told.sockopts.share;
         // UNIX sockets have none of these options.
         if same || before.at.address().is_none() {
-            return Ok(Change {
+            return Ok(SocketChange {
                 running,
                 kept: old,
                 added: Vec::new(),
@@ -140,7 +144,7 @@ impl Acceptor {
             added.push(slot);
             opened.push(slot);
         }
-        Ok(Change {
+        Ok(SocketChange {
             running,
             kept,
             added,
@@ -170,13 +174,13 @@ impl Acceptor {
     }
 
     /// Returns the listener at this address that is not retiring.
-    fn current(&self, at: &At) -> Option<&Listener> {
+    fn current(&self, at: &ListenAt) -> Option<&Listener> {
         let mut all = self.listeners.iter().map(|(_, listener)| listener);
         all.find(|listener| listener.at == *at && listener.retires.is_none())
     }
 
     /// Directs new connections to the listener that is not retiring.
-    fn steer(&self, at: &At) {
+    fn steer(&self, at: &ListenAt) {
         let Some(current) = self.current(at) else {
             return;
         };
@@ -249,7 +253,7 @@ impl Acceptor {
     }
 
     /// Returns the slot of the listener that has the last index at this address in the kernel.
-    fn last(&self, at: &At) -> Option<usize> {
+    fn last(&self, at: &ListenAt) -> Option<usize> {
         let same = self.listeners.iter().filter(|(_, l)| l.at == *at);
         same.max_by_key(|(_, l)| l.nth).map(|(slot, _)| slot)
     }
@@ -288,12 +292,12 @@ mod tests {
 
     /// Relay settings that differ by `nth` in a buffer size, so that each reload needs a new
     /// socket.
-    fn relays(at: SocketAddr, nth: usize) -> Vec<Relay> {
+    fn relays(at: SocketAddr, nth: usize) -> Vec<RelaySettings> {
         let brief = Duration::from_secs(1);
         let mut sockopts = SockOpts::default();
         let buffers = format!("buffsize:{}k", 64 + nth);
         sockopts.add(&buffers).expect("buffers");
-        vec![Relay {
+        vec![RelaySettings {
             entrance: at.to_string().parse().expect("an entrance"),
             targets: vec!["127.0.0.1:9".parse().expect("a target")],
             allow: Vec::new(),
@@ -331,7 +335,7 @@ mod tests {
 
     /// Asserts that new connections arrive at the one socket that stays.
     fn newcomers_come_to_the_current(door: &Acceptor, at: SocketAddr) {
-        let current = door.current(&At::Tcp(at)).expect("one stays");
+        let current = door.current(&ListenAt::Tcp(at)).expect("one stays");
         for _ in 0..16 {
             let client = TcpStream::connect(at).expect("it listens");
             let (_, from) = current.socket.accept().expect("it comes here");

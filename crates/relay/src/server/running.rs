@@ -7,30 +7,30 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::figures::Figures;
-use super::health::Health;
+use super::health::TargetHealth;
 use socket2::Socket;
 
 use crate::address::Target;
 use crate::own_addresses::is_delivered_here;
 use crate::pump::TokenBucket;
-use crate::settings::Relay;
+use crate::settings::RelaySettings;
 use crate::uplinks::Uplinks;
-use crate::worker::connection::End;
+use crate::worker::connection::EndReason;
 use crate::worker::dial::Goal;
 
 /// Running relay.
 #[derive(Debug)]
-pub(crate) struct Running {
-    pub(crate) relay: Relay,
+pub(crate) struct RunningRelay {
+    pub(crate) relay: RelaySettings,
     pub(crate) targets: Vec<Arc<Target>>,
-    pub(crate) health: Arc<Health>,
+    pub(crate) health: Arc<TargetHealth>,
     /// Uplinks by which connections leave.
     pub(crate) uplinks: Arc<Uplinks>,
     /// Rate limits shared by all connections: to the server, and to the client.
     pub(crate) rates: Arc<[Option<Mutex<TokenBucket>>; 2]>,
-    listening: Listening,
+    listening: ListenAddresses,
     /// Connections of the relay itself, which a firewall rule may divert back to it.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: OutgoingAddresses,
     /// Counters since the start.
     pub(crate) figures: Arc<Figures>,
     /// Reason why the last failed connection failed.
@@ -39,9 +39,9 @@ pub(crate) struct Running {
 
 /// Addresses at which the relays of this process listen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Listening(Arc<RwLock<Vec<SocketAddr>>>);
+pub(crate) struct ListenAddresses(Arc<RwLock<Vec<SocketAddr>>>);
 
-impl Listening {
+impl ListenAddresses {
     pub(crate) fn set(&self, at: Vec<SocketAddr>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = at;
     }
@@ -54,13 +54,13 @@ impl Listening {
 
 /// Connections that a relay has opened, by source and destination address.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outgoing(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
+pub(crate) struct OutgoingAddresses(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
 
 /// Entry of one outgoing connection, removed on drop.
 #[derive(Debug)]
-pub(crate) struct OutgoingConnection(Outgoing, (SocketAddr, SocketAddr));
+pub(crate) struct OutgoingConnection(OutgoingAddresses, (SocketAddr, SocketAddr));
 
-impl Outgoing {
+impl OutgoingAddresses {
     /// Connects and records the connection under one lock, so that a query for it waits until it is
     /// recorded.
     pub(crate) fn connect(
@@ -96,8 +96,8 @@ impl Drop for OutgoingConnection {
     }
 }
 
-impl Running {
-    pub(crate) fn new(mut relay: Relay, listening: Listening) -> Self {
+impl RunningRelay {
+    pub(crate) fn new(mut relay: RelaySettings, listening: ListenAddresses) -> Self {
         // If the process dies, its sockets are reset: that must not look like an end of file.
         relay.tuning.abrupt = true;
         relay.tuning.mark = relay.speaks.diverted.map(|_| crate::rules::OWN_MARK);
@@ -107,13 +107,13 @@ impl Running {
             rate.map(|rate| Mutex::new(TokenBucket::new(rate, now)))
         };
         Self {
-            health: Arc::new(Health::new(relay.targets.len(), relay.health)),
+            health: Arc::new(TargetHealth::new(relay.targets.len(), relay.health)),
             rates: Arc::new([bucket(), bucket()]),
             uplinks: Arc::new(Uplinks::new(relay.uplinks.clone())),
             targets: relay.targets.iter().cloned().map(Arc::new).collect(),
             relay,
             listening,
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingAddresses::default(),
             figures: Arc::default(),
             failure: Mutex::default(),
         }
@@ -121,7 +121,7 @@ impl Running {
 
     /// Creates the successor of a running relay. Counters and outgoing connections are shared with
     /// it, as are other parts whose settings are unchanged.
-    pub(crate) fn after(relay: Relay, before: &Self) -> Self {
+    pub(crate) fn after(relay: RelaySettings, before: &Self) -> Self {
         let mut running = Self::new(relay, before.listening.clone());
         running.figures = Arc::clone(&before.figures);
         running.outgoing = before.outgoing.clone();
@@ -162,9 +162,9 @@ impl Running {
     }
 
     /// Counts the end of a connection, and keeps the reason of a failure.
-    pub(crate) fn count(&self, end: &End) {
+    pub(crate) fn count(&self, end: &EndReason) {
         self.figures.ended(end.kind());
-        if !matches!(end, End::Closed(_)) {
+        if !matches!(end, EndReason::Closed(_)) {
             *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(end.to_string());
         }
     }

@@ -8,18 +8,18 @@ use crate::network::Network;
 /// Selects the connections that a socket option applies to; an empty map selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnMap {
-    proto: List,
-    dst: List,
-    src: List,
+    proto: PatternList,
+    dst: PatternList,
+    src: PatternList,
 }
 
 /// Comma-separated patterns; a pattern with a leading `!` excludes its matches. An empty list
 /// matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct List(Vec<Item>);
+struct PatternList(Vec<MapPattern>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
+struct MapPattern {
     out: bool,
     matches: Matches,
 }
@@ -45,7 +45,7 @@ impl ConnMap {
     /// value.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = split(text).into_iter();
-        let mut next = || List::parse(parts.next().unwrap_or_default());
+        let mut next = || PatternList::parse(parts.next().unwrap_or_default());
         let map = Self {
             proto: next()?,
             dst: next()?,
@@ -92,11 +92,14 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-impl List {
+impl PatternList {
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim_start_matches('{').trim_end_matches('}');
         let items = text.split(',').filter(|item| !item.is_empty());
-        items.map(Item::parse).collect::<Result<_, _>>().map(Self)
+        items
+            .map(MapPattern::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     fn is_for_all(&self) -> bool {
@@ -108,12 +111,12 @@ impl List {
     fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
         // A list that begins with an exclusion starts with everything.
         let begin = self.0.first().is_none_or(|item| item.out);
-        let fits = |item: &&Item| item.matches.fit(name, ip);
+        let fits = |item: &&MapPattern| item.matches.fit(name, ip);
         self.0.iter().filter(fits).fold(begin, |_, item| !item.out)
     }
 }
 
-impl Item {
+impl MapPattern {
     fn parse(text: &str) -> Result<Self, String> {
         let (out, text) = match text.strip_prefix('!') {
             Some(text) => (true, text),

@@ -8,7 +8,7 @@ pub const SECONDS: usize = 60;
 
 /// Rates of many counters in the last minute.
 #[derive(Debug)]
-pub(super) struct History<Key>(HashMap<Key, Track>);
+pub(super) struct History<Key>(HashMap<Key, RateTrack>);
 
 impl<Key> Default for History<Key> {
     fn default() -> Self {
@@ -17,7 +17,7 @@ impl<Key> Default for History<Key> {
 }
 
 #[derive(Debug, Default)]
-struct Track {
+struct RateTrack {
     last: [u64; 2],
     /// Rates in bytes per second, latest last; empty if nothing has moved in all that time.
     rates: VecDeque<[u64; 2]>,
@@ -52,7 +52,7 @@ impl<Key: Hash + Eq> History<Key> {
     }
 }
 
-impl Track {
+impl RateTrack {
     fn note(&mut self, bytes: [u64; 2]) {
         let more = [0, 1].map(|way| bytes[way].saturating_sub(self.last[way]));
         (self.last, self.seen) = (bytes, true);

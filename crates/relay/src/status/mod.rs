@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sys::TcpInfo;
 
 pub use history::SECONDS;
-pub use watch::Watch;
+pub use watch::StatusMonitor;
 
 /// Status of all relays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ pub struct TcpStatus {
 
 /// Byte counters of a connection, to the server and to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub(crate) struct ByteCounters {
     pub(crate) connection: u64,
     pub(crate) bytes: [u64; 2],
 }

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::history::History;
-use super::{LISTED, Moved, RelayStatus, Status, TargetStatus};
+use super::{ByteCounters, LISTED, RelayStatus, Status, TargetStatus};
 use crate::server::figures::EndKind;
-use crate::server::{Running, RunningRelays, enrolled};
+use crate::server::{RunningRelay, RunningRelays, enrolled};
 use crate::worker::inbox::{Inbox, Message, Question};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -19,25 +19,25 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Handle of the monitoring thread, which ends with the last handle.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Watching>);
+pub struct StatusMonitor(Arc<Watching>);
 
 #[derive(Debug)]
 struct Watching {
     workers: Vec<Arc<Inbox>>,
     roll: RunningRelays,
     since: Instant,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenConnection>,
     /// Closing this channel ends the thread.
     _ends: Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenConnection {
     relays: History<String>,
     connections: History<u64>,
 }
 
-impl Watch {
+impl StatusMonitor {
     pub(crate) fn start(workers: Vec<Arc<Inbox>>, roll: RunningRelays) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
         let watching = Arc::new(Watching {
@@ -90,7 +90,7 @@ impl Watch {
 }
 
 impl Watching {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, SeenConnection> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -104,7 +104,7 @@ impl Watching {
         seen.connections.note(connections);
     }
 
-    fn moved(&self) -> Vec<Moved> {
+    fn moved(&self) -> Vec<ByteCounters> {
         self.ask(Question::Moved)
     }
 
@@ -128,11 +128,11 @@ impl Watching {
     }
 }
 
-fn name(running: &Running) -> String {
+fn name(running: &RunningRelay) -> String {
     running.relay.entrance.place.to_string()
 }
 
-fn relay_status(running: &Running, seen: &Seen) -> RelayStatus {
+fn relay_status(running: &RunningRelay, seen: &SeenConnection) -> RelayStatus {
     let figures = &running.figures;
     let ends = figures.ends();
     let [accepted, turned_away] = figures.entries();

@@ -16,20 +16,20 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{Dial, Dialled, Goal, Way};
-use super::enter::{self, Entered, Entering};
+use super::dial::{DialContext, DialProgress, Dialled, Goal};
+use super::enter::{self, ClientProgress, Entering};
 use super::inbox::{Accepted, Inbox};
-use super::resolve::{Answer, Asker, Resolver};
+use super::resolve::{Asker, ResolveResult, Resolver};
 use crate::address::Target;
-use crate::entry::proxy::{self, Ends};
+use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
-use crate::pump::{BrokenLeg, Flow, Leg, Rules, TurnResult, WorkerResources};
-use crate::server::Running;
+use crate::pump::{BrokenLeg, Flow, FlowLimits, Leg, TurnResult, WorkerResources};
+use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::figures::EndKind;
-use crate::server::pairs::{Place, RegisteredPair};
+use crate::server::pairs::{PairSlot, RegisteredPair};
 use crate::server::running::OutgoingConnection;
-use crate::status::{ConnectionStatus, LegStatus, Moved};
+use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
 
 /// Number of event tokens of a connection: the client's leg, its output, the server's leg,
 /// connection attempts, and the stripes of pairs on either side.
@@ -51,7 +51,7 @@ pub(crate) enum Client {
 /// One relayed connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    running: Arc<Running>,
+    running: Arc<RunningRelay>,
     client: Client,
     serial: u64,
     near: Leg,
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     /// Flow from the server to the client.
     down: Flow,
     /// Addresses of the client and its destination, from its PROXY header.
-    ends: Option<Ends>,
+    ends: Option<ProxyAddresses>,
     /// Payload that was received together with the client's request.
     rest: Vec<u8>,
     begun: Instant,
@@ -84,7 +84,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Stage {
     Enter(Box<Entering>),
-    Dial(Box<Dial>),
+    Dial(Box<DialProgress>),
     Relay {
         far: Leg,
         target: Arc<Target>,
@@ -103,7 +103,7 @@ pub(crate) struct ConnectionContext<'a> {
 
 /// Reason for the end of a connection.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum EndReason {
     /// Both directions have ended; the side that ended first.
     Closed(Side),
     /// One side reset the connection or failed.
@@ -113,7 +113,7 @@ pub(crate) enum End {
     /// The connection was refused.
     Refused(String),
     /// The connection is a stripe of an existing pair; what was received on it so far.
-    Joins(Box<(Place, Parser)>),
+    Joins(Box<(PairSlot, Parser)>),
     /// The client took too long before its payload.
     Slow,
     /// Nothing has moved for this time.
@@ -124,7 +124,7 @@ pub(crate) enum End {
     CutOff,
 }
 
-impl End {
+impl EndReason {
     /// Returns the kind by which the end is counted.
     pub(crate) fn kind(&self) -> EndKind {
         match self {
@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// Handles the answer of the resolver.
-    pub(crate) fn resolved(&mut self, answer: &Answer, around: &ConnectionContext<'_>) {
+    pub(crate) fn resolved(&mut self, answer: &ResolveResult, around: &ConnectionContext<'_>) {
         let source = self.client.ip();
         if let Stage::Dial(dial) = &mut self.stage {
             let way = way(&self.running, source, false, around);
@@ -224,14 +224,17 @@ impl Connection {
     }
 
     /// Proceeds as far as possible. Reports if there is more to do at once, or returns the end.
-    pub(crate) fn turn(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
+    pub(crate) fn turn(
+        &mut self,
+        around: &mut ConnectionContext<'_>,
+    ) -> Result<TurnResult, EndReason> {
         let more = self.turn_pairs(around);
         let turn = self.go_on(around)?;
         self.flush_pairs();
         Ok(if more == TurnResult::More { more } else { turn })
     }
 
-    fn go_on(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
+    fn go_on(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, EndReason> {
         if let Stage::Enter(_) = &self.stage
             && !self.enter(around)?
         {
@@ -239,10 +242,10 @@ impl Connection {
         }
         while let Stage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
-                return Err(End::Reset(Side::Client, why.kind().into()));
+                return Err(EndReason::Reset(Side::Client, why.kind().into()));
             }
             let has_data = self.running.relay.fastopen
-                && has_data(&self.near).map_err(|e| End::Reset(Side::Client, e))?;
+                && has_data(&self.near).map_err(|e| EndReason::Reset(Side::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
                 Dialled::Waiting(until) => {
@@ -260,12 +263,12 @@ impl Connection {
                 Dialled::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
                     self.refuse(&reply);
-                    return Err(End::Refused(format!("refused: {why}")));
+                    return Err(EndReason::Refused(format!("refused: {why}")));
                 }
                 Dialled::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
-                    return Err(End::NoTarget(why));
+                    return Err(EndReason::NoTarget(why));
                 }
                 Dialled::Connected {
                     socket,
@@ -276,7 +279,7 @@ impl Connection {
                 } => {
                     self.on_its_way = on_its_way;
                     self.connected(socket, &goal, (to, uplink), around)
-                        .map_err(End::Failed)?;
+                        .map_err(EndReason::Failed)?;
                 }
             }
         }
@@ -284,7 +287,7 @@ impl Connection {
     }
 
     /// Processes what the client sends before its payload; true once that is complete.
-    fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, End> {
+    fn enter(&mut self, around: &mut ConnectionContext<'_>) -> Result<bool, EndReason> {
         let Stage::Enter(entering) = &mut self.stage else {
             return Ok(true);
         };
@@ -294,43 +297,43 @@ impl Connection {
         self.ends = entering.ends;
         let deadline = entering.deadline;
         match entered {
-            Ok(Entered::Waiting) if now >= deadline => Err(End::Slow),
-            Ok(Entered::Waiting) => match self.near.failure() {
-                Some(why) => Err(End::Reset(Side::Client, why.kind().into())),
+            Ok(ClientProgress::Waiting) if now >= deadline => Err(EndReason::Slow),
+            Ok(ClientProgress::Waiting) => match self.near.failure() {
+                Some(why) => Err(EndReason::Reset(Side::Client, why.kind().into())),
                 None => {
                     self.wake_by(deadline);
                     Ok(false)
                 }
             },
-            Ok(Entered::Inside {
+            Ok(ClientProgress::Inside {
                 goals,
                 elsewhere,
                 rest,
             }) => {
                 let goals = goals.unwrap_or_else(|| self.running.goals(now));
                 self.rest = rest;
-                self.stage = Stage::Dial(Box::new(Dial::new(goals, elsewhere, now)));
+                self.stage = Stage::Dial(Box::new(DialProgress::new(goals, elsewhere, now)));
                 Ok(true)
             }
-            Ok(Entered::Leg {
+            Ok(ClientProgress::Leg {
                 token,
                 joins,
                 begun,
             }) => {
                 self.enter_pair(token, joins, begun, around)?;
                 let goals = self.running.goals(now);
-                self.stage = Stage::Dial(Box::new(Dial::new(goals, false, now)));
+                self.stage = Stage::Dial(Box::new(DialProgress::new(goals, false, now)));
                 Ok(true)
             }
-            Ok(Entered::Refused(why)) => {
+            Ok(ClientProgress::Refused(why)) => {
                 self.refuse(&[]);
-                Err(End::Refused(why))
+                Err(EndReason::Refused(why))
             }
             Err(e) => {
                 if self.near.alerts() {
                     self.refuse(&[]);
                 }
-                Err(End::Reset(Side::Client, e))
+                Err(EndReason::Reset(Side::Client, e))
             }
         }
     }
@@ -358,7 +361,7 @@ impl Connection {
         let rest = std::mem::take(&mut self.rest);
         let header = target.proxy().map(|version| {
             let ends = self.ends.or_else(|| match self.client {
-                Client::Tcp(source) => Some(Ends {
+                Client::Tcp(source) => Some(ProxyAddresses {
                     source,
                     destination: self.near.local()?,
                 }),
@@ -428,7 +431,7 @@ impl Connection {
         }
     }
 
-    fn relay(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, End> {
+    fn relay(&mut self, around: &mut ConnectionContext<'_>) -> Result<TurnResult, EndReason> {
         let Stage::Relay { far, .. } = &mut self.stage else {
             return Ok(TurnResult::Still);
         };
@@ -437,7 +440,7 @@ impl Connection {
         let relay = &self.running.relay;
         let buffer = relay.buffer;
         let [up_all, down_all] = &*self.running.rates;
-        let rules = |all| Rules { buffer, all };
+        let rules = |all| FlowLimits { buffer, all };
         let mut more = TurnResult::Still;
         let (mut up_broken, mut down_broken) = (false, false);
         // If one direction fails, the other one is still read: a server may have sent the reason
@@ -484,7 +487,7 @@ impl Connection {
         Ok(TurnResult::Still)
     }
 
-    fn ended(&mut self) -> Option<End> {
+    fn ended(&mut self) -> Option<EndReason> {
         let first = self.first_to_end();
         let Stage::Relay { far, .. } = &mut self.stage else {
             return None;
@@ -492,7 +495,7 @@ impl Connection {
         if self.up.is_finished() && self.down.is_finished() {
             self.near.close_orderly();
             far.close_orderly();
-            return Some(End::Closed(first));
+            return Some(EndReason::Closed(first));
         }
         let sides = [(Side::Client, &mut self.near), (Side::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
@@ -501,7 +504,7 @@ impl Connection {
             if leg.alerts() {
                 leg.close_orderly();
             }
-            Some(End::Reset(side, why))
+            Some(EndReason::Reset(side, why))
         })
     }
 
@@ -513,7 +516,7 @@ impl Connection {
     }
 
     /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
-    fn check_progress(&mut self, now: Instant) -> Result<(), End> {
+    fn check_progress(&mut self, now: Instant) -> Result<(), EndReason> {
         let relay = &self.running.relay;
         let half = self.up.ended.is_some() || self.down.ended.is_some();
         let limit = match (relay.idle_timeout, half) {
@@ -533,7 +536,7 @@ impl Connection {
             .map(|tcp| tcp.bytes_acked + tcp.bytes_received)
             .sum();
         if moved == self.moved {
-            return Err(End::Idle(limit));
+            return Err(EndReason::Idle(limit));
         }
         self.moved = moved;
         self.progress = now;
@@ -579,8 +582,8 @@ impl Connection {
     }
 
     /// Returns the byte counters.
-    pub(crate) fn moved(&self) -> Moved {
-        Moved {
+    pub(crate) fn moved(&self) -> ByteCounters {
+        ByteCounters {
             connection: self.serial,
             bytes: [self.up.moved(), self.down.moved()],
         }
@@ -611,7 +614,7 @@ impl Connection {
     }
 
     /// Logs the end of the connection in one line.
-    pub(crate) fn tell(&self, end: &End, now: Instant) {
+    pub(crate) fn tell(&self, end: &EndReason, now: Instant) {
         let [near, far] = self.figures();
         let target = self.server().unwrap_or_else(|| "none".to_owned());
         // Statistics that the kernel no longer has are omitted: the stripes of a pair are closed by
@@ -648,7 +651,7 @@ impl Connection {
     }
 
     /// Returns the relay that accepted the connection.
-    pub(crate) fn guest_of(&self) -> &Arc<Running> {
+    pub(crate) fn guest_of(&self) -> &Arc<RunningRelay> {
         &self.running
     }
 }
@@ -662,12 +665,12 @@ fn broke(why: BrokenLeg, source: &mut Leg, sink: &mut Leg) -> bool {
 }
 
 fn way<'a>(
-    running: &'a Running,
+    running: &'a RunningRelay,
     source: Option<IpAddr>,
     has_data: bool,
     around: &'a ConnectionContext<'_>,
-) -> Way<'a> {
-    Way {
+) -> DialContext<'a> {
+    DialContext {
         running,
         registry: around.registry,
         token: around.slot * TOKENS + ATTEMPT,
@@ -716,7 +719,7 @@ impl fmt::Display for Side {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 use sys::Tuning;
 
-use crate::address::{Host, Place, Target};
+use crate::address::{Endpoint, Host, Target};
 use crate::entry::permit::names_address;
 use crate::own_addresses::is_own;
-use crate::server::Running;
+use crate::server::RunningRelay;
 use crate::server::running::OutgoingConnection;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
@@ -31,7 +31,7 @@ const OWN: &str = "an address of this machine or its link, which only a --to tha
 
 /// Progress of connecting to a target.
 #[derive(Debug)]
-pub(crate) struct Dial {
+pub(crate) struct DialProgress {
     /// Targets not yet tried.
     goals: VecDeque<Goal>,
     /// Addresses of this machine are refused, unless a rule names them.
@@ -90,8 +90,8 @@ pub(crate) enum Dialled {
 }
 
 /// Context of the connection that connecting needs.
-pub(crate) struct Way<'a> {
-    pub(crate) running: &'a Running,
+pub(crate) struct DialContext<'a> {
+    pub(crate) running: &'a RunningRelay,
     pub(crate) registry: &'a Registry,
     /// Event token of the first attempt.
     pub(crate) token: usize,
@@ -102,7 +102,7 @@ pub(crate) struct Way<'a> {
     pub(crate) now: Instant,
 }
 
-impl Dial {
+impl DialProgress {
     /// Starts to connect to the first of these targets that answers.
     pub(crate) fn new(goals: VecDeque<Goal>, elsewhere: bool, now: Instant) -> Self {
         Self {
@@ -120,11 +120,11 @@ impl Dial {
     }
 
     /// Takes the addresses of a name.
-    pub(crate) fn resolved(&mut self, way: &Way<'_>, ips: &[IpAddr]) {
+    pub(crate) fn resolved(&mut self, way: &DialContext<'_>, ips: &[IpAddr]) {
         self.resolving = false;
         let place = self.goal.as_ref().map(|goal| &goal.target.place);
         let port = match place {
-            Some(Place::Tcp { port, .. }) => *port,
+            Some(Endpoint::Tcp { port, .. }) => *port,
             _ => 0,
         };
         let all: Vec<_> = ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
@@ -133,13 +133,13 @@ impl Dial {
     }
 
     /// Handles a name that could not be resolved.
-    pub(crate) fn unresolved(&mut self, way: &Way<'_>, why: &str) {
+    pub(crate) fn unresolved(&mut self, way: &DialContext<'_>, why: &str) {
         self.resolving = false;
         self.fail(way, why);
     }
 
     /// Proceeds as far as possible.
-    pub(crate) fn turn(&mut self, way: &Way<'_>) -> Dialled {
+    pub(crate) fn turn(&mut self, way: &DialContext<'_>) -> Dialled {
         loop {
             if let Some(connected) = self.look(way) {
                 return connected;
@@ -174,14 +174,14 @@ impl Dial {
             self.deadline = way.now + way.running.relay.connect_timeout;
             self.next = way.now;
             match &goal.target.place {
-                Place::Tcp {
+                Endpoint::Tcp {
                     host: Host::Name(name),
                     ..
                 } => {
                     self.resolving = true;
                     return Dialled::Ask(name.clone());
                 }
-                Place::Unix(path) => match connect_unix(path) {
+                Endpoint::Unix(path) => match connect_unix(path) {
                     Ok(socket) => {
                         return Dialled::Connected {
                             socket: socket.into(),
@@ -206,7 +206,7 @@ impl Dial {
     }
 
     /// Checks the running attempts: returns the connected one, and records failed ones.
-    fn look(&mut self, way: &Way<'_>) -> Option<Dialled> {
+    fn look(&mut self, way: &DialContext<'_>) -> Option<Dialled> {
         for slot in 0..ATTEMPTS {
             let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
                 continue;
@@ -249,7 +249,7 @@ impl Dial {
         None
     }
 
-    fn failed(&mut self, way: &Way<'_>, (to, uplink): Attempted, e: &io::Error) {
+    fn failed(&mut self, way: &DialContext<'_>, (to, uplink): Attempted, e: &io::Error) {
         // The next attempt starts without the head start.
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
@@ -267,7 +267,7 @@ impl Dial {
     }
 
     /// Gives up the current target.
-    fn fail(&mut self, way: &Way<'_>, why: &str) {
+    fn fail(&mut self, way: &DialContext<'_>, why: &str) {
         if let Some(goal) = self.goal.take() {
             self.note(&format!("{}: {why}", goal.target));
             way.running.health.failed(goal.nth, way.now);
@@ -278,7 +278,7 @@ impl Dial {
     }
 
     /// Starts an attempt to the next address.
-    fn start(&mut self, way: &Way<'_>, slot: usize) {
+    fn start(&mut self, way: &DialContext<'_>, slot: usize) {
         let Some(attempted) = self.addresses.pop_front() else {
             return;
         };
@@ -309,13 +309,13 @@ impl Dial {
     }
 
     /// Reports if an address belongs to this machine and no rule names it.
-    fn is_forbidden(&self, way: &Way<'_>, to: SocketAddr) -> bool {
+    fn is_forbidden(&self, way: &DialContext<'_>, to: SocketAddr) -> bool {
         self.elsewhere && is_own(to.ip()) && !names_address(&way.running.relay.permits, to)
     }
 
     fn connect(
         &self,
-        way: &Way<'_>,
+        way: &DialContext<'_>,
         slot: usize,
         to: Attempted,
     ) -> io::Result<(Socket, Option<OutgoingConnection>)> {
@@ -331,7 +331,7 @@ impl Dial {
 
 /// Combines each address with each uplink that can reach it, ordered so that neither a dead address
 /// nor a dead uplink is tried twice in a row.
-fn ways(all: &[SocketAddr], way: &Way<'_>) -> VecDeque<Attempted> {
+fn ways(all: &[SocketAddr], way: &DialContext<'_>) -> VecDeque<Attempted> {
     let uplinks = &way.running.uplinks;
     let turn = uplinks.turn();
     let orders: Vec<_> = all
@@ -353,7 +353,7 @@ fn ways(all: &[SocketAddr], way: &Way<'_>) -> VecDeque<Attempted> {
 
 /// Starts to connect to an address of this host, by one of the uplinks.
 pub(crate) fn begin(
-    way: &Way<'_>,
+    way: &DialContext<'_>,
     host: &str,
     (to, uplink): (SocketAddr, Option<usize>),
 ) -> io::Result<(Socket, Option<OutgoingConnection>)> {

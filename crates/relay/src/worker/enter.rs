@@ -10,12 +10,12 @@ use pair::{Frame, Parser, TOKEN};
 
 use super::dial::Goal;
 use crate::address::{Host, Target};
-use crate::entry::permit::{Verdict, verdict};
-use crate::entry::proxy::Ends;
-use crate::entry::{Parsed, http, named, proxy, socks};
+use crate::entry::permit::{TargetVerdict, verdict};
+use crate::entry::proxy::ProxyAddresses;
+use crate::entry::{HeaderParse, http, named, proxy, socks};
 use crate::pump::{Leg, Received};
-use crate::server::Running;
-use crate::settings::{Asks, ClientProtocols, RedirectKind};
+use crate::server::RunningRelay;
+use crate::settings::{ClientProtocol, ClientProtocols, RedirectKind};
 
 /// Maximum bytes read at once; the rest stays in the kernel.
 const PIECE: usize = 4096;
@@ -29,7 +29,7 @@ pub(crate) struct Entering {
     /// Time limit for everything before the payload.
     pub(crate) deadline: Instant,
     /// Addresses from the client's PROXY header.
-    pub(crate) ends: Option<Ends>,
+    pub(crate) ends: Option<ProxyAddresses>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ enum At {
 
 /// Progress of a client.
 #[derive(Debug)]
-pub(crate) enum Entered {
+pub(crate) enum ClientProgress {
     /// More bytes are needed.
     Waiting,
     /// The payload begins.
@@ -72,7 +72,7 @@ pub(crate) enum Entered {
 }
 
 impl Entering {
-    pub(crate) fn new(running: &Running, now: Instant) -> Self {
+    pub(crate) fn new(running: &RunningRelay, now: Instant) -> Self {
         let mut entering = Self {
             at: At::Proxy,
             input: Vec::new(),
@@ -89,15 +89,15 @@ impl Entering {
     pub(crate) fn turn(
         &mut self,
         near: &mut Leg,
-        running: &Running,
+        running: &RunningRelay,
         scratch: &mut [u8],
-    ) -> io::Result<Entered> {
+    ) -> io::Result<ClientProgress> {
         loop {
             match self.step(near, running)? {
                 Step::On => {}
                 Step::More => {
                     if !self.read(near, scratch)? {
-                        return Ok(Entered::Waiting);
+                        return Ok(ClientProgress::Waiting);
                     }
                 }
                 Step::Done(entered) => return Ok(entered),
@@ -121,13 +121,13 @@ impl Entering {
         }
     }
 
-    fn step(&mut self, near: &mut Leg, running: &Running) -> io::Result<Step> {
+    fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
         let speaks = &running.relay.speaks;
         match self.at {
             At::Proxy => match proxy::parse(&self.input) {
-                Parsed::More => return Ok(Step::More),
-                Parsed::Wrong(why) => return Ok(refused(why)),
-                Parsed::Done(ends, len) => {
+                HeaderParse::More => return Ok(Step::More),
+                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Done(ends, len) => {
                     self.ends = ends;
                     self.input.drain(..len);
                     self.at = At::BeginTls;
@@ -144,29 +144,31 @@ impl Entering {
             }
             At::Tls => match near.shake()? {
                 true => self.at = after_tls(speaks),
-                false => return Ok(Step::Done(Entered::Waiting)),
+                false => return Ok(Step::Done(ClientProgress::Waiting)),
             },
             At::Hello => {
                 let mut begun = Parser::default();
                 begun.push(&self.input);
                 return match begun.poll() {
                     Ok(None) => Ok(Step::More),
-                    Ok(Some(Frame::Hello { token, joins })) => Ok(Step::Done(Entered::Leg {
-                        token,
-                        joins,
-                        begun,
-                    })),
+                    Ok(Some(Frame::Hello { token, joins })) => {
+                        Ok(Step::Done(ClientProgress::Leg {
+                            token,
+                            joins,
+                            begun,
+                        }))
+                    }
                     Ok(Some(_)) | Err(_) => Ok(refused("it is no half of a pair")),
                 };
             }
             At::Greeting => match socks::greeting(&self.input) {
-                Parsed::More => return Ok(Step::More),
-                Parsed::Wrong(why) => return Ok(refused(why)),
-                Parsed::Done(false, _) => {
+                HeaderParse::More => return Ok(Step::More),
+                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
                     return Ok(refused("it wants to authenticate, which is not done here"));
                 }
-                Parsed::Done(true, len) => {
+                HeaderParse::Done(true, len) => {
                     self.input.drain(..len);
                     answer(near, socks::WELCOME)?;
                     self.at = At::Request;
@@ -175,7 +177,7 @@ impl Entering {
             At::Request => return self.request(near, running),
             At::Diverted => return Ok(diverted(near, running)),
             At::Inside => {
-                return Ok(Step::Done(Entered::Inside {
+                return Ok(Step::Done(ClientProgress::Inside {
                     goals: None,
                     elsewhere: false,
                     rest: std::mem::take(&mut self.input),
@@ -185,18 +187,18 @@ impl Entering {
         Ok(Step::On)
     }
 
-    fn request(&mut self, near: &mut Leg, running: &Running) -> io::Result<Step> {
+    fn request(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
         let asked = match running.relay.speaks.asks {
             None => return Ok(Step::On),
-            Some(Asks::Socks5) => match socks::request(&self.input) {
-                Parsed::More => return Ok(Step::More),
-                Parsed::Wrong(why) => return Ok(refused(why)),
-                Parsed::Done(asked, len) => (asked.map_err(socks::reply), len),
+            Some(ClientProtocol::Socks5) => match socks::request(&self.input) {
+                HeaderParse::More => return Ok(Step::More),
+                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Done(asked, len) => (asked.map_err(socks::reply), len),
             },
-            Some(Asks::Http) => match http::request(&self.input) {
-                Parsed::More => return Ok(Step::More),
-                Parsed::Wrong(why) => return Ok(refused(why)),
-                Parsed::Done(asked, len) => (asked.map_err(http::reply), len),
+            Some(ClientProtocol::Http) => match http::request(&self.input) {
+                HeaderParse::More => return Ok(Step::More),
+                HeaderParse::Wrong(why) => return Ok(refused(why)),
+                HeaderParse::Done(asked, len) => (asked.map_err(http::reply), len),
             },
         };
         let (asked, len) = asked;
@@ -209,7 +211,7 @@ impl Entering {
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));
-        if let Step::Done(Entered::Refused(_)) = &step {
+        if let Step::Done(ClientProgress::Refused(_)) = &step {
             answer(near, &not_allowed(running.relay.speaks.asks))?;
         }
         Ok(step)
@@ -217,20 +219,20 @@ impl Entering {
 }
 
 /// Returns the target that a client has named, if a rule permits it.
-fn permitted(running: &Running, target: Target, rest: Vec<u8>) -> Step {
+fn permitted(running: &RunningRelay, target: Target, rest: Vec<u8>) -> Step {
     let verdict = verdict(&running.relay.permits, &target);
-    if verdict == Verdict::No {
+    if verdict == TargetVerdict::No {
         return refused(&format!("--to has no such target as {target}"));
     }
-    Step::Done(Entered::Inside {
+    Step::Done(ClientProgress::Inside {
         goals: Some([goal(target)].into()),
-        elsewhere: verdict == Verdict::Elsewhere,
+        elsewhere: verdict == TargetVerdict::Elsewhere,
         rest,
     })
 }
 
 /// Returns the original destination of a diverted connection, if a rule permits it.
-fn diverted(near: &Leg, running: &Running) -> Step {
+fn diverted(near: &Leg, running: &RunningRelay) -> Step {
     let to = match (running.relay.speaks.diverted, near.tcp()) {
         (Some(RedirectKind::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
         (Some(RedirectKind::Tproxy), Some(_)) => near.local(),
@@ -257,11 +259,11 @@ fn diverted(near: &Leg, running: &Running) -> Step {
 enum Step {
     On,
     More,
-    Done(Entered),
+    Done(ClientProgress),
 }
 
 fn refused(why: &str) -> Step {
-    Step::Done(Entered::Refused(format!("refused: {why}")))
+    Step::Done(ClientProgress::Refused(format!("refused: {why}")))
 }
 
 fn goal(target: Target) -> Goal {
@@ -276,8 +278,8 @@ fn after_tls(speaks: &ClientProtocols) -> At {
         None if speaks.diverted.is_some() => At::Diverted,
         None if speaks.pair => At::Hello,
         None => At::Inside,
-        Some(Asks::Socks5) => At::Greeting,
-        Some(Asks::Http) => At::Request,
+        Some(ClientProtocol::Socks5) => At::Greeting,
+        Some(ClientProtocol::Http) => At::Request,
     }
 }
 
@@ -291,28 +293,28 @@ pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the reply to a client's request when the target is connected.
-pub(crate) fn connected(asks: Option<Asks>) -> Vec<u8> {
+pub(crate) fn connected(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
-        Some(Asks::Socks5) => socks::reply(socks::Reply::Succeeded),
-        Some(Asks::Http) => http::reply(http::Status::Established),
+        Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Succeeded),
+        Some(ClientProtocol::Http) => http::reply(http::Status::Established),
     }
 }
 
 /// Returns the reply to a client's request when the target cannot be reached.
-pub(crate) fn unreachable(asks: Option<Asks>) -> Vec<u8> {
+pub(crate) fn unreachable(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
-        Some(Asks::Socks5) => socks::reply(socks::Reply::Unreachable),
-        Some(Asks::Http) => http::reply(http::Status::BadGateway),
+        Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Unreachable),
+        Some(ClientProtocol::Http) => http::reply(http::Status::BadGateway),
     }
 }
 
 /// Returns the reply to a client's request when no rule permits the target.
-pub(crate) fn not_allowed(asks: Option<Asks>) -> Vec<u8> {
+pub(crate) fn not_allowed(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
-        Some(Asks::Socks5) => socks::reply(socks::Reply::NotAllowed),
-        Some(Asks::Http) => http::reply(http::Status::Forbidden),
+        Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::NotAllowed),
+        Some(ClientProtocol::Http) => http::reply(http::Status::Forbidden),
     }
 }

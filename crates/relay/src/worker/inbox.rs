@@ -10,11 +10,11 @@ use mio::Waker;
 use pair::Parser;
 
 use super::connection::Client;
-use super::resolve::Answer;
+use super::resolve::ResolveResult;
 use crate::pump::Leg;
-use crate::server::Running;
+use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::status::{ConnectionStatus, Moved};
+use crate::status::{ByteCounters, ConnectionStatus};
 
 /// Message to a worker.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum Message {
     Resolved {
         slot: usize,
         serial: u64,
-        answer: Answer,
+        answer: ResolveResult,
     },
     /// Further stripe of a pair, with what was received on it.
     Joined {
@@ -47,7 +47,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) enum Question {
     /// Byte counters of all connections.
-    Moved(Sender<Vec<Moved>>),
+    Moved(Sender<Vec<ByteCounters>>),
     /// Full status of these connections.
     About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
@@ -55,7 +55,7 @@ pub(crate) enum Question {
 /// Accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) relay: Arc<Running>,
+    pub(crate) relay: Arc<RunningRelay>,
     pub(crate) client: Client,
     /// Input descriptor; the output is separate for standard streams only.
     pub(crate) input: OwnedFd,

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
-use crate::pump::{Pages, Pipes, SCRATCH, TurnResult, WorkerResources};
+use crate::pump::{Pages, PipePool, SCRATCH, TurnResult, WorkerResources};
 use crate::server::figures::EndKind;
-use connection::{Connection, ConnectionContext, End, TOKENS};
+use connection::{Connection, ConnectionContext, EndReason, TOKENS};
 use dial::ATTEMPTS;
 use inbox::{Accepted, Inbox, Message, Question};
 use resolve::Resolver;
@@ -62,7 +62,7 @@ pub(crate) fn start(resolver: &Resolver) -> io::Result<(Arc<Inbox>, JoinHandle<(
         timers: Timers::default(),
         means: WorkerResources {
             scratch: Pages::new(SCRATCH),
-            pipes: Pipes::default(),
+            pipes: PipePool::default(),
             now: Instant::now(),
         },
         draining: false,
@@ -151,7 +151,7 @@ impl Worker {
                     let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
                     for slot in all {
                         let wake = self.connections.get(slot).and_then(|c| c.wake);
-                        self.end(slot, wake, End::CutOff);
+                        self.end(slot, wake, EndReason::CutOff);
                     }
                 }
                 Message::Asked(question) => self.answer(question),
@@ -240,11 +240,11 @@ impl Worker {
     }
 
     /// Ends a connection. A leg that was not closed in order is reset when it is dropped.
-    fn end(&mut self, slot: usize, wake: Option<Instant>, end: End) {
+    fn end(&mut self, slot: usize, wake: Option<Instant>, end: EndReason) {
         self.timers.set(slot, wake, None);
         let mut connection = self.connections.remove(slot);
         match end {
-            End::Joins(joins) => {
+            EndReason::Joins(joins) => {
                 let (place, begun) = *joins;
                 connection.guest_of().figures.ended(EndKind::Joined);
                 connection.join(&place, begun, self.poll.registry());

@@ -17,7 +17,7 @@ const STALE: Duration = Duration::from_secs(3600);
 const KEPT: usize = 1024;
 
 /// Addresses of a name, or the reason of a failure.
-pub(crate) type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
+pub(crate) type ResolveResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
 /// Connection that waits for an answer.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Resolver {
 
 impl State {
     /// Stores a successful answer; replaces a failure by a stored answer that is not too old.
-    fn keep(&mut self, name: &str, found: Answer) -> Answer {
+    fn keep(&mut self, name: &str, found: ResolveResult) -> ResolveResult {
         let now = Instant::now();
         match found {
             Ok(ips) => {
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-fn tell(state: &mut State, name: &str, answer: &Answer) {
+fn tell(state: &mut State, name: &str, answer: &ResolveResult) {
     for asker in state.waiting.remove(name).unwrap_or_default() {
         asker.inbox.put(Message::Resolved {
             slot: asker.slot,
@@ -126,7 +126,7 @@ fn tell(state: &mut State, name: &str, answer: &Answer) {
     }
 }
 
-fn look_up(name: &str) -> Answer {
+fn look_up(name: &str) -> ResolveResult {
     match (name, 0).to_socket_addrs() {
         Ok(found) => {
             let mut ips: Vec<IpAddr> = Vec::new();

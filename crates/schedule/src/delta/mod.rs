@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use sftp::blocks::{BlockSum, Strong, SumKey, strong};
 
-pub use self::search::{Basis, Found};
+pub use self::search::{Basis, MatchedRange};
 
 /// Minimum file size in bytes: for smaller files a delta saves less than its extra round trip.
 pub const LEAST: u64 = 1 << 20;
@@ -51,7 +51,7 @@ pub fn may_be_forms(one: u64, other: u64) -> bool {
 }
 
 /// Queues a range to copy, merging it with the last one if adjacent.
-pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
+pub(crate) fn queue_copy(copies: &mut VecDeque<MatchedRange>, next: MatchedRange) {
     if next.len == 0 {
         return;
     }
@@ -64,14 +64,14 @@ pub(crate) fn queue_copy(copies: &mut VecDeque<Found>, next: Found) {
 }
 
 /// Takes the next range to copy, of at most `most` bytes; the rest stays first in the queue.
-pub(crate) fn next_copy(copies: &mut VecDeque<Found>, most: u64) -> Option<Found> {
+pub(crate) fn next_copy(copies: &mut VecDeque<MatchedRange>, most: u64) -> Option<MatchedRange> {
     let whole = copies.pop_front()?;
-    let next = Found {
+    let next = MatchedRange {
         len: whole.len.min(most),
         ..whole
     };
     if next.len < whole.len {
-        copies.push_front(Found {
+        copies.push_front(MatchedRange {
             basis: whole.basis + next.len,
             at: whole.at + next.len,
             len: whole.len - next.len,

@@ -14,7 +14,7 @@ pub struct Basis {
 
 /// A range of the file that the basis file has as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct MatchedRange {
     /// Byte offset in the basis file.
     pub basis: u64,
     /// Byte offset in the file.
@@ -66,7 +66,7 @@ impl Basis {
     /// Finds blocks of the basis file in `bytes`, which are at offset `at` of the file: blocks that
     /// start in the first `len` bytes and may end after them. `ends` means that the file ends with
     /// `bytes`.
-    pub fn search(&self, at: u64, bytes: &[u8], len: usize, ends: bool) -> Vec<Found> {
+    pub fn search(&self, at: u64, bytes: &[u8], len: usize, ends: bool) -> Vec<MatchedRange> {
         let index = self.index.get_or_init(|| Index::new(self.whole_blocks()));
         let mut search = Search {
             basis: self,
@@ -96,7 +96,7 @@ struct Search<'a> {
     index: &'a Index,
     at: u64,
     bytes: &'a [u8],
-    found: Vec<Found>,
+    found: Vec<MatchedRange>,
     misses: usize,
 }
 
@@ -188,7 +188,7 @@ impl Search<'_> {
     }
 
     fn push(&mut self, block: usize, from: usize, len: usize) {
-        let found = Found {
+        let found = MatchedRange {
             basis: block as u64 * self.basis.block as u64,
             at: self.at + from as u64,
             len: len as u64,

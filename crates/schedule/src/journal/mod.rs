@@ -12,4 +12,4 @@ mod state;
 
 pub use format::{HEADER, Replay, UnusableJournal, Writer, replay};
 pub use record::{LONGEST, MOST_RANGES, Record, SourceId};
-pub use state::{Done, Entry, ExistingFile, State};
+pub use state::{CompletedFile, Entry, ExistingFile, State};

@@ -35,7 +35,7 @@ pub struct Entry {
     /// if unknown.
     pub mtime: u64,
     /// Set once the file has its final name.
-    pub done: Option<Done>,
+    pub done: Option<CompletedFile>,
     durable: ByteRanges,
     /// Ranges that the receiving machine had, on disk or in memory.
     there: ByteRanges,
@@ -43,7 +43,7 @@ pub struct Entry {
 
 /// A file that has its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CompletedFile {
     /// Size in bytes.
     pub size: u64,
     /// Modification time in nanoseconds since 1970; 0 if it was not asked for.
@@ -67,7 +67,7 @@ pub struct ExistingFile {
     pub mtime: u64,
 }
 
-impl Done {
+impl CompletedFile {
     /// Returns true if `seen` is still the file that the copy made. Times are compared in whole
     /// seconds, the unit of SFTP. `clock` is [`State::clock`]: changes made after the run ended are
     /// later than it.
@@ -281,7 +281,7 @@ impl State {
                 mtime,
             } => {
                 if let Some(entry) = self.entries.get_mut(&id) {
-                    entry.done = Some(Done { size, mtime });
+                    entry.done = Some(CompletedFile { size, mtime });
                     entry.temp = None;
                     (entry.durable, entry.there) = Default::default();
                     if !durable {

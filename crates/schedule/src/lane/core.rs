@@ -8,7 +8,7 @@ use super::Refusals;
 use super::config::{LaneConfig, Server};
 use super::packing::Packing;
 use crate::depth::RequestStamp;
-use crate::{Depth, DiskRequest, JobId, LaneEvent};
+use crate::{DiskRequest, InflightLimit, JobId, LaneEvent};
 
 /// State that the jobs of a lane share: the SFTP client with its requests in flight, the queues
 /// towards disk and driver, and the order in which jobs open and stream.
@@ -18,11 +18,11 @@ pub(super) struct LaneContext {
     pub(super) client: Client,
     pub(super) server: Server,
     pub(super) now: Instant,
-    sent: BTreeMap<RequestId, Sent>,
+    sent: BTreeMap<RequestId, SentRequest>,
     /// Time of the last answer.
     answered_at: Instant,
-    pub(super) bytes: Depth,
-    pub(super) requests: Depth,
+    pub(super) bytes: InflightLimit,
+    pub(super) requests: InflightLimit,
     /// Bytes that the disk side is reading for upload.
     pub(super) reading: u64,
     /// Received bytes that the disk has not confirmed.
@@ -69,7 +69,7 @@ pub(super) struct LaneContext {
 
 /// A request in flight.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct SentRequest {
     pub(super) job: Option<JobId>,
     pub(super) what: RequestTag,
     at: Instant,
@@ -225,8 +225,8 @@ impl LaneContext {
             now,
             sent: BTreeMap::new(),
             answered_at: now,
-            bytes: Depth::new(config.bytes),
-            requests: Depth::new(config.requests),
+            bytes: InflightLimit::new(config.bytes),
+            requests: InflightLimit::new(config.requests),
             reading: 0,
             unwritten: 0,
             prefetched: 0,
@@ -357,7 +357,7 @@ impl LaneContext {
     pub(super) fn sent(&mut self, id: RequestId, job: Option<JobId>, what: RequestTag, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
-        let sent = Sent {
+        let sent = SentRequest {
             job,
             what,
             at: self.now,
@@ -417,7 +417,8 @@ impl LaneContext {
         if self.client.queued() == 0 {
             return 0;
         }
-        let of_job = |s: &Sent| s.job == Some(job) && matches!(s.what, RequestTag::Write { .. });
+        let of_job =
+            |s: &SentRequest| s.job == Some(job) && matches!(s.what, RequestTag::Write { .. });
         let writes = self.sent.iter().filter(|(_, s)| of_job(s));
         let ids: Vec<RequestId> = writes.map(|(id, _)| *id).collect();
         let mut withdrawn = 0;

@@ -17,8 +17,8 @@ use super::core::{LaneContext, RequestTag};
 use super::messages;
 use super::put::Put;
 use super::put_owner::OwnerOutcome;
-use super::task::{Misprediction, Step};
-use crate::delta::{Basis, Found};
+use super::task::{Misprediction, TaskStep};
+use crate::delta::{Basis, MatchedRange};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent, PutOptions};
 
 /// Rebuilds a file at the far end beside its basis file, which keeps its name until the end.
@@ -47,7 +47,7 @@ pub(super) struct Delta {
     own: BTreeMap<u64, Vec<Strong>>,
     differs: BTreeMap<u64, u64>,
     search: Option<Search>,
-    copies: VecDeque<Found>,
+    copies: VecDeque<MatchedRange>,
     literals: VecDeque<(u64, u64)>,
     reads: BTreeMap<u64, u64>,
     /// WRITEs and copy-data requests without an answer.
@@ -103,7 +103,7 @@ struct Search {
     todo: VecDeque<(u64, u64)>,
     running: usize,
     /// Results by start offset, handled in order, since a match may extend into the next range.
-    results: BTreeMap<u64, (u64, Vec<Found>)>,
+    results: BTreeMap<u64, (u64, Vec<MatchedRange>)>,
     order: VecDeque<u64>,
     /// Offset up to which everything is known.
     covered: u64,
@@ -191,7 +191,7 @@ impl Delta {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.on_reply(core, what, reply);
         }
@@ -233,7 +233,7 @@ impl Delta {
         Ok(self.settle(core))
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
         if let Stage::Finishing(put) = &mut self.stage {
             return put.on_disk(core, reply);
         }
@@ -264,7 +264,7 @@ impl Delta {
     }
 
     /// Starts all work that is possible now.
-    fn settle(&mut self, core: &mut LaneContext) -> Step {
+    fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -282,7 +282,7 @@ impl Delta {
         if matches!(self.stage, Stage::Closing) && self.pending == 0 && self.disk_pending == 0 {
             return self.finish(core);
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Sends the next request; false if nothing can be sent now.
@@ -298,7 +298,12 @@ impl Delta {
     }
 
     /// Fails the job, unless the rename is in flight.
-    pub(super) fn cancel(&mut self, core: &mut LaneContext, fault: Fault, leaving: bool) -> Step {
+    pub(super) fn cancel(
+        &mut self,
+        core: &mut LaneContext,
+        fault: Fault,
+        leaving: bool,
+    ) -> TaskStep {
         if let Stage::Finishing(put) = &mut self.stage {
             put.cancel(fault, leaving);
             return put.settle(core);
@@ -345,7 +350,7 @@ impl Delta {
     }
 
     /// Gives the job up: closes the handles, waits for all answers and removes the temporary.
-    fn give_up(&mut self, core: &mut LaneContext) -> Step {
+    fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
         let withdrawn = core.withdraw_writes(self.id);
         self.pending -= withdrawn;
         self.moving -= withdrawn;
@@ -356,7 +361,7 @@ impl Delta {
             self.ask_disk(core, DiskRequest::CloseSource { job: self.id });
         }
         if self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         let reading: u64 = self.reads.values().sum();
         core.reading = core.reading.saturating_sub(reading);
@@ -369,13 +374,13 @@ impl Delta {
                 RequestTag::RemoveTemp,
                 &Request::Remove { path: &temp },
             );
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Abandoned(self.id),
         });
-        Step::Over
+        TaskStep::Over
     }
 
     /// Sends CLOSE for the open handles and lets other jobs open.

@@ -5,9 +5,9 @@ use wire::{Field as _, Rest};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages::{self, refused};
-use super::put::{Part, Put};
+use super::put::{Put, UploadPart};
 use super::simple_op::{ITSELF, SimpleOp};
-use super::task::Step;
+use super::task::TaskStep;
 use crate::{LaneEvent, RemotePath, directory_of};
 
 const SYNCING_NAME: &str = "cannot make the name durable";
@@ -21,7 +21,10 @@ fn is_told_only(status: &Status) -> bool {
 impl Put {
     /// Returns true if the name is made durable as well, after the rename.
     pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
-        let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
+        let named = matches!(
+            self.part,
+            UploadPart::Whole { .. } | UploadPart::Finish { .. }
+        );
         named && self.options.fsync && core.server.fsync_set && core.server.in_order
     }
 
@@ -51,7 +54,11 @@ impl Put {
 
 impl SimpleOp {
     /// Sends the sync; other servers have no request for it, and the job succeeds.
-    pub(super) fn make_durable(&mut self, core: &mut LaneContext, paths: &[RemotePath]) -> Step {
+    pub(super) fn make_durable(
+        &mut self,
+        core: &mut LaneContext,
+        paths: &[RemotePath],
+    ) -> TaskStep {
         if !core.server.fsync_set {
             return self.end(core);
         }
@@ -61,7 +68,7 @@ impl SimpleOp {
         }
         let paths = Rest(&bytes);
         self.send(core, ITSELF, &Request::FsyncSet { paths });
-        Step::Goes
+        TaskStep::Goes
     }
 
     pub(super) fn on_durable(&mut self, core: &mut LaneContext, reply: &Reply) {

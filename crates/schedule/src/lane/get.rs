@@ -5,7 +5,7 @@ use sftp::{Handle, OpenFlags, Reply, Request};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages::{refused, remote};
-use super::task::{Misprediction, Step, attributes};
+use super::task::{Misprediction, TaskStep, attributes};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent,
     LocalPath, PutOptions,
@@ -173,7 +173,7 @@ impl Get {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         let more = matches!(reply, Reply::Data { last: false, .. });
         if !more {
             self.pending -= 1;
@@ -278,7 +278,7 @@ impl Get {
         Ok(())
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Created { .. } | DiskReply::Adopted { .. } => {
@@ -319,7 +319,7 @@ impl Get {
         self.settle(core)
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -349,10 +349,10 @@ impl Get {
         }
     }
 
-    fn step(&self) -> Step {
+    fn step(&self) -> TaskStep {
         match self.told && self.pending == 0 && self.disk_pending == 0 {
-            true => Step::Over,
-            false => Step::Goes,
+            true => TaskStep::Over,
+            false => TaskStep::Goes,
         }
     }
 
@@ -403,7 +403,7 @@ impl Get {
         }
     }
 
-    fn give_up(&mut self, core: &mut LaneContext) -> Step {
+    fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
         core.unwritten = core.unwritten.saturating_sub(self.unwritten);
         self.unwritten = 0;
         self.arriving.clear();
@@ -412,12 +412,12 @@ impl Get {
         }
         let waits = self.pending > 0 && self.part.is_none();
         if waits || self.disk_pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         if self.created && !self.discarding {
             self.discarding = true;
             self.ask_disk(core, DiskRequest::Discard { job: self.id });
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         let end = match self.fault.clone() {
             Some(fault) => LaneEvent::Failed(self.id, fault),

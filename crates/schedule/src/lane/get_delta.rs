@@ -16,8 +16,8 @@ use self::blocks::Blocks;
 use self::rebuild::Search;
 use super::core::{LaneContext, RequestTag};
 use super::messages::refused;
-use super::task::{Misprediction, Step, attributes};
-use crate::delta::{Found, block_len, may_be_forms};
+use super::task::{Misprediction, TaskStep, attributes};
+use crate::delta::{MatchedRange, block_len, may_be_forms};
 use crate::{
     Attributes, DiskReply, DiskRequest, EntryKind, Fault, FileState, JobId, LaneEvent, LocalPath,
     PutOptions,
@@ -55,7 +55,7 @@ pub(super) struct GetDelta {
     /// Ranges of the basis file that did not match at their own offset.
     unused: VecDeque<(u64, u64)>,
     search: Option<Search>,
-    copies: VecDeque<Found>,
+    copies: VecDeque<MatchedRange>,
     copying: usize,
     literals: VecDeque<(u64, u64)>,
     /// READs without an answer, and the data that arrived.
@@ -144,12 +144,12 @@ impl GetDelta {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let keep = self.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         if self.options.inplace || left || !core.server.sums {
             core.event(LaneEvent::Abandoned(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         }
         // The latency of the path may be unknown before the first request.
         let unknown = !self.always && !core.sends_slower_than_hashing();
@@ -164,7 +164,7 @@ impl GetDelta {
             sparse: self.options.sparse,
         };
         self.ask_disk(core, request);
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Sends OPEN when the job's turn has come.
@@ -198,7 +198,7 @@ impl GetDelta {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         if !matches!(reply, Reply::Data { last: false, .. }) {
             self.pending -= 1;
         }
@@ -262,7 +262,7 @@ impl GetDelta {
         Ok(())
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Older { size, .. } => {
@@ -316,7 +316,7 @@ impl GetDelta {
     }
 
     /// Starts all work that is possible now.
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if !self.given_up() {
             match self.stage {
                 Stage::Looking => self.decide(core),
@@ -330,9 +330,9 @@ impl GetDelta {
         let over = self.finished && self.remote.closed;
         if over && self.pending == 0 && self.disk_pending == 0 {
             core.event(LaneEvent::Done(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Chooses between delta and plain download, once both files were looked at.

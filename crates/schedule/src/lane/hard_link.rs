@@ -4,8 +4,8 @@ use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages::{self, refused, remote};
-use super::replace::{Replace, Replaced};
-use super::task::{Step, attributes};
+use super::replace::{Replace, ReplaceProgress};
+use super::task::{TaskStep, attributes};
 use crate::{EntryKind, Fault, JobId, LaneEvent};
 
 /// Creates a hard link; if the name is taken, creates it under a temporary name and renames it.
@@ -42,7 +42,7 @@ impl HardLink {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         if !core.server.hardlink {
             self.fault = Some(remote("the server makes no hard links"));
             return self.end(core);
@@ -53,7 +53,7 @@ impl HardLink {
             RequestTag::Step(ITSELF),
             &Request::Hardlink { from, to },
         );
-        Step::Goes
+        TaskStep::Goes
     }
 
     pub(super) fn on_reply(
@@ -61,13 +61,13 @@ impl HardLink {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Step {
+    ) -> TaskStep {
         match (what, messages::status(reply)) {
             (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
                 let path = &self.path;
                 self.fault = Some(refused(MAKING, status));
                 core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
-                return Step::Goes;
+                return TaskStep::Goes;
             }
             (RequestTag::Step(LOOK), _) => {
                 // A directory is never moved aside.
@@ -87,7 +87,7 @@ impl HardLink {
                     &Request::Hardlink { from, to },
                 );
                 self.temp = Some(temp);
-                return Step::Goes;
+                return TaskStep::Goes;
             }
             (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
@@ -97,16 +97,16 @@ impl HardLink {
                 let from = self.temp.as_deref().unwrap_or_default();
                 let names = (from, self.path.as_slice());
                 self.replace = Some(Replace::begin(core, self.id, names, true));
-                return Step::Goes;
+                return TaskStep::Goes;
             }
             (RequestTag::Replace, _) => {
                 let Some(mut replace) = self.replace.take() else {
                     return self.end(core);
                 };
                 let replaced = replace.on_reply(core, self.id, reply);
-                if let Replaced::Goes = replaced {
+                if let ReplaceProgress::Goes = replaced {
                     self.replace = Some(replace);
-                    return Step::Goes;
+                    return TaskStep::Goes;
                 }
                 let (fault, warning) = replaced.told(MAKING, &mut self.temp);
                 self.fault = fault;
@@ -115,7 +115,7 @@ impl HardLink {
                 }
                 if let Some(path) = &self.temp {
                     core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
-                    return Step::Goes;
+                    return TaskStep::Goes;
                 }
             }
             (RequestTag::Step(CLEAN), done) => {
@@ -131,12 +131,12 @@ impl HardLink {
         self.end(core)
     }
 
-    fn end(&mut self, core: &mut LaneContext) -> Step {
+    fn end(&mut self, core: &mut LaneContext) -> TaskStep {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
         });
-        Step::Over
+        TaskStep::Over
     }
 
     /// Returns the temporary that may exist now.

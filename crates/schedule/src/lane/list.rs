@@ -3,7 +3,7 @@ use sftp::{Handle, Name, Reply, Request, StatusCode};
 use super::core::{LaneContext, RequestTag};
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{refused, remote};
-use super::task::{Misprediction, Step, attributes};
+use super::task::{Misprediction, TaskStep, attributes};
 use crate::{Fault, JobId, LaneEvent};
 
 /// Lists one directory.
@@ -89,7 +89,7 @@ impl List {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
             (RequestTag::Open, Reply::Handle(handle)) => {
@@ -149,7 +149,7 @@ impl List {
         }
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
@@ -163,7 +163,7 @@ impl List {
             }
         }
         if self.pending > 0 || (self.fault.is_none() && !self.closing) {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         let end = match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
@@ -171,7 +171,7 @@ impl List {
             None => LaneEvent::Done(self.id),
         };
         core.event(end);
-        Step::Over
+        TaskStep::Over
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

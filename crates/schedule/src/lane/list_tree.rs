@@ -4,7 +4,7 @@ use super::config::PackingMode;
 use super::core::{LaneContext, RequestTag};
 use super::listing_bounds::{ListingBounds, is_safe};
 use super::messages::{left_out, refused, remote};
-use super::task::{Step, attributes};
+use super::task::{TaskStep, attributes};
 use crate::{Fault, JobId, LaneEvent, TreeStep};
 
 /// Lists a whole tree by list-tree@longhaul. The server answers each request with the next part,
@@ -76,10 +76,10 @@ impl ListTree {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         if !core.server.list_tree {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
-            return Step::Over;
+            return TaskStep::Over;
         }
         self.number = core.next_tree;
         core.next_tree = core.next_tree.wrapping_add(1);
@@ -106,7 +106,7 @@ impl ListTree {
         );
     }
 
-    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> Step {
+    pub(super) fn on_reply(&mut self, core: &mut LaneContext, reply: Reply) -> TaskStep {
         self.pending -= 1;
         self.answered += 1;
         match reply {
@@ -220,7 +220,7 @@ impl ListTree {
         Name::Impossible(left_out(name))
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.fault.is_some() && self.depth > 0 && !self.forgotten {
             self.forgotten = true;
             self.ask(core, TreeFlags::END, &[]);
@@ -232,13 +232,13 @@ impl ListTree {
             self.ask(core, TreeFlags::NEXT, &[]);
         }
         if goes || self.pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
         });
-        Step::Over
+        TaskStep::Over
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

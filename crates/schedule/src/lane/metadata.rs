@@ -8,7 +8,7 @@ use super::core::{LaneContext, RequestTag};
 use super::messages::{self, remote};
 use super::put::Put;
 use super::simple_op::{ITSELF, OWNER, SimpleOp};
-use super::task::Step;
+use super::task::TaskStep;
 use crate::{Attributes, JobId, JobKind, LaneEvent, Xattrs};
 
 impl Put {
@@ -68,7 +68,7 @@ impl SimpleOp {
         (path, follow): (&[u8], bool),
         attributes: &Attributes,
         xattrs: Option<&Xattrs>,
-    ) -> Step {
+    ) -> TaskStep {
         let attrs = Attrs {
             size: None,
             owner: attributes.owner,
@@ -87,7 +87,7 @@ impl SimpleOp {
                 attrs,
                 xattrs,
             );
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         core.cannot_set(self.id, xattrs);
         if !follow && !core.server.lsetstat {
@@ -115,7 +115,7 @@ impl SimpleOp {
         }
         match self.pending {
             0 => self.end(core),
-            _ => Step::Goes,
+            _ => TaskStep::Goes,
         }
     }
 
@@ -125,7 +125,7 @@ impl SimpleOp {
     }
 
     /// Sends a query that only a longhaul server understands.
-    pub(super) fn ask(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn ask(&mut self, core: &mut LaneContext) -> TaskStep {
         let can = match &self.kind {
             JobKind::GetXattrs { .. } => core.server.xattrs,
             JobKind::Names { .. } => core.server.names_by_id,
@@ -153,7 +153,7 @@ impl SimpleOp {
             }
             _ => {}
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Reports extended attributes. Names that were not requested are an error, since setting them

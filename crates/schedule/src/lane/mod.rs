@@ -44,7 +44,7 @@ pub use refusals::Refusals;
 
 use self::config::Server;
 use self::core::{LaneContext, RequestTag};
-use self::task::{Misprediction, Step, Task};
+use self::task::{Misprediction, Task, TaskStep};
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -86,7 +86,7 @@ pub struct Lane {
 
 /// The oldest unanswered request of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct OldestRequest {
     /// Name of the request in the SFTP draft.
     pub request: &'static str,
     /// Remote path of the request's job.
@@ -211,11 +211,11 @@ impl Lane {
     }
 
     /// Returns the oldest unanswered request.
-    pub fn waits_for(&self) -> Option<Waiting> {
+    pub fn waits_for(&self) -> Option<OldestRequest> {
         let (job, what, since, ahead) = self.core.first_unanswered()?;
         let task = job.and_then(|id| self.tasks.get(&id));
         let path = task.and_then(|task| task.job.kind.remote_path());
-        Some(Waiting {
+        Some(OldestRequest {
             request: what.name(),
             path: path.cloned(),
             since,
@@ -485,8 +485,8 @@ impl Lane {
         Ok(())
     }
 
-    fn after(&mut self, job: JobId, step: Step) {
-        if step == Step::Over {
+    fn after(&mut self, job: JobId, step: TaskStep) {
+        if step == TaskStep::Over {
             self.tasks.remove(&job);
         }
     }
@@ -597,7 +597,7 @@ impl Lane {
     fn begin(&mut self, job: Job) {
         let id = job.id;
         let mut task = Box::new(Task::new(job));
-        if task.start(&mut self.core) == Step::Goes {
+        if task.start(&mut self.core) == TaskStep::Goes {
             self.tasks.insert(id, task);
         }
     }

@@ -9,7 +9,7 @@ use super::core::{LaneContext, RequestTag};
 use super::messages::{self, refused, remote};
 use super::put_owner::OwnerOutcome;
 use super::replace::Replace;
-use super::task::{Misprediction, Step};
+use super::task::{Misprediction, TaskStep};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent,
     PutOptions,
@@ -23,11 +23,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Put {
     pub(super) id: JobId,
-    pub(super) part: Part,
+    pub(super) part: UploadPart,
     pub(super) options: PutOptions,
     /// Final path of the file: the target, or the target of a symlink.
     pub(super) path: Vec<u8>,
-    pub(super) target: Target,
+    pub(super) target: UploadTarget,
     pub(super) tries: u8,
     pub(super) hops: u8,
     pub(super) attempt: Attempt,
@@ -63,7 +63,7 @@ pub(super) struct Put {
 
 /// Part of the upload that this job does.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum UploadPart {
     /// The whole file.
     Whole { source: PathBuf },
     /// Creates the temporary and writes the first `len` bytes.
@@ -95,7 +95,7 @@ pub(super) enum Part {
 
 /// State of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum UploadTarget {
     /// The LSTAT is in flight.
     Unknown,
     /// Nothing exists at the target.
@@ -180,11 +180,13 @@ pub(super) struct Attempt {
 pub(super) const FIRST: usize = 32 * 1024;
 
 impl Put {
-    pub(super) fn new(id: JobId, part: Part, path: Vec<u8>, options: PutOptions) -> Self {
+    pub(super) fn new(id: JobId, part: UploadPart, path: Vec<u8>, options: PutOptions) -> Self {
         let target = match (options.inplace, options.fresh) {
-            (true, _) => Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC),
-            (false, true) => Target::New,
-            (false, false) => Target::Unknown,
+            (true, _) => {
+                UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC)
+            }
+            (false, true) => UploadTarget::New,
+            (false, false) => UploadTarget::Unknown,
         };
         Self {
             id,
@@ -215,8 +217,8 @@ impl Put {
 
     pub(super) fn start(&mut self, core: &mut LaneContext) {
         match self.part {
-            Part::Finish { .. } => return self.start_finish(core),
-            Part::Sync => return self.start_sync(core),
+            UploadPart::Finish { .. } => return self.start_finish(core),
+            UploadPart::Sync => return self.start_sync(core),
             _ => {}
         }
         self.go_in_place(core);
@@ -228,16 +230,16 @@ impl Put {
         self.attempt.prefetched = true;
         core.prefetched += 1;
         let pack = match self.part {
-            Part::Whole { .. } if whole && core.server.zstd_files => {
+            UploadPart::Whole { .. } if whole && core.server.zstd_files => {
                 core.packs_file().then_some(LEAST_FILE)
             }
-            Part::Whole { .. } => core.packs_first().then_some(u64::MAX),
+            UploadPart::Whole { .. } => core.packs_first().then_some(u64::MAX),
             _ => None,
         };
         self.attempt.packs = pack;
         let job = self.id;
         let request = match &self.part {
-            Part::Whole { source } => DiskRequest::OpenSource {
+            UploadPart::Whole { source } => DiskRequest::OpenSource {
                 job,
                 path: source.clone(),
                 first: match (whole, pack.is_some()) {
@@ -248,17 +250,17 @@ impl Put {
                 sparse: self.may_skip(core),
                 pack,
             },
-            Part::Head { file, .. } | Part::Range { file, .. } => {
+            UploadPart::Head { file, .. } | UploadPart::Range { file, .. } => {
                 DiskRequest::Join { job, file: *file }
             }
-            Part::Finish { .. } | Part::Sync => return,
+            UploadPart::Finish { .. } | UploadPart::Sync => return,
         };
         self.ask_disk(core, request);
     }
 
     /// Asks for the attributes of the target, if unknown.
     pub(super) fn look(&mut self, core: &mut LaneContext) {
-        if self.target == Target::Unknown {
+        if self.target == UploadTarget::Unknown {
             let path = std::mem::take(&mut self.path);
             self.send(core, RequestTag::Look, &Request::Lstat { path: &path });
             self.path = path;
@@ -270,7 +272,7 @@ impl Put {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         self.pending -= 1;
         if let RequestTag::PutFile { len } = what {
             return Ok(self.on_put_file(core, len, reply));
@@ -372,7 +374,7 @@ impl Put {
         }
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> Step {
+    pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> TaskStep {
         self.disk_pending = self.disk_pending.saturating_sub(1);
         match reply {
             DiskReply::Opened {
@@ -394,7 +396,7 @@ impl Put {
                     _ => {}
                 }
                 // A file that came in one piece is of one version.
-                if matches!(self.part, Part::Whole { .. }) && !eof && !meta.stream {
+                if matches!(self.part, UploadPart::Whole { .. }) && !eof && !meta.stream {
                     core.event(LaneEvent::Attributes(self.id, meta.attributes));
                 }
                 a.end = eof.then_some(a.next_read);
@@ -424,7 +426,7 @@ impl Put {
     }
 
     /// Moves to the next step if nothing is pending: rename, cleanup, or end.
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.given_up() {
             return self.give_up(core);
         }
@@ -436,29 +438,29 @@ impl Put {
         // The rename may leave only after every request of this file was answered; a server may
         // answer CLOSE before WRITE.
         if !self.attempt.closed || self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         if self.probing {
             self.probing = false;
             self.writable = true;
             self.attempt = Attempt::default();
             self.start(core);
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         self.reach(core, FileState::Closed);
         if self.attempt.synced && !self.syncs_name(core) {
             self.reach(core, FileState::Synced);
         }
         match self.part {
-            Part::Whole { .. } | Part::Finish { .. } => self.name(core),
-            Part::Head { .. } | Part::Range { .. } | Part::Sync => {
+            UploadPart::Whole { .. } | UploadPart::Finish { .. } => self.name(core),
+            UploadPart::Head { .. } | UploadPart::Range { .. } | UploadPart::Sync => {
                 core.event(LaneEvent::Done(self.id));
-                Step::Over
+                TaskStep::Over
             }
         }
     }
 
-    pub(super) fn done(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn done(&mut self, core: &mut LaneContext) -> TaskStep {
         if self.options.fsync && !self.attempt.synced {
             self.warn(core, "the server cannot be asked to make data durable");
         }
@@ -466,16 +468,16 @@ impl Put {
             self.reach(core, FileState::Synced);
         }
         match self.target {
-            Target::Direct(_) => core.event(LaneEvent::InPlace(self.id)),
+            UploadTarget::Direct(_) => core.event(LaneEvent::InPlace(self.id)),
             _ => self.reach(core, FileState::Renamed),
         }
         core.event(LaneEvent::Done(self.id));
-        Step::Over
+        TaskStep::Over
     }
 
     /// Returns true if data was sent to the final name itself.
     pub(super) fn spoiled(&self) -> bool {
-        matches!(self.target, Target::Direct(_)) && self.attempt.opened
+        matches!(self.target, UploadTarget::Direct(_)) && self.attempt.opened
     }
 
     /// Fails the job, unless the rename was sent: the file may exist then, and only the answer
@@ -485,7 +487,7 @@ impl Put {
             return;
         }
         self.fail(fault);
-        let named = matches!(self.part, Part::Finish { .. }) && self.options.keep.is_some();
+        let named = matches!(self.part, UploadPart::Finish { .. }) && self.options.keep.is_some();
         if leaving && named && !self.attempt.aside {
             // The temporary is complete and in the journal, so it stays.
             self.attempt.temp = None;

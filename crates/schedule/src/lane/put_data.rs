@@ -4,7 +4,7 @@ use sftp::{Attrs, OpenFlags, Request, temp_name};
 use wire::Block;
 
 use super::core::{LaneContext, RequestTag};
-use super::put::{FIRST, Part, Put, Target};
+use super::put::{FIRST, Put, UploadPart, UploadTarget};
 use crate::{DiskRequest, LaneEvent};
 
 impl Put {
@@ -16,14 +16,14 @@ impl Put {
         }
         let (path, flags) = match self.target {
             _ if self.probing => (self.path.clone(), OpenFlags::WRITE),
-            _ if matches!(self.part, Part::Range { .. } | Part::Sync) => {
+            _ if matches!(self.part, UploadPart::Range { .. } | UploadPart::Sync) => {
                 (self.path.clone(), OpenFlags::WRITE)
             }
-            _ if matches!(self.part, Part::Finish { .. }) => {
+            _ if matches!(self.part, UploadPart::Finish { .. }) => {
                 let temp = self.attempt.temp.clone();
                 (temp.unwrap_or_default(), OpenFlags::WRITE)
             }
-            Target::Direct(flags) => (self.path.clone(), flags),
+            UploadTarget::Direct(flags) => (self.path.clone(), flags),
             _ => {
                 let temp = match &self.options.keep {
                     Some(keep) => keep.temporary(&self.path, self.tries),
@@ -76,7 +76,7 @@ impl Put {
             return false;
         }
         let limit = self.limit();
-        let range = matches!(self.part, Part::Range { .. });
+        let range = matches!(self.part, UploadPart::Range { .. });
         let a = &mut self.attempt;
         if a.handle.is_none() || a.end.is_some() {
             return false;
@@ -152,8 +152,8 @@ impl Put {
     /// Returns true if holes may be skipped: unwritten parts of a new regular file read as zeros.
     pub(super) fn may_skip(&self, core: &LaneContext) -> bool {
         let new = match self.target {
-            Target::Direct(flags) => flags.contains(OpenFlags::TRUNC),
-            Target::Unknown | Target::New | Target::Existing(_) => true,
+            UploadTarget::Direct(flags) => flags.contains(OpenFlags::TRUNC),
+            UploadTarget::Unknown | UploadTarget::New | UploadTarget::Existing(_) => true,
         };
         // A server may accept data only in order, as object stores do.
         self.options.sparse && new && core.server.in_order
@@ -238,17 +238,17 @@ impl Put {
         let handle = handle.as_bytes();
         self.set_metadata(core, handle, attrs);
         self.ask_owner(core, handle);
-        let syncs = self.sets_attributes() || matches!(self.part, Part::Sync);
+        let syncs = self.sets_attributes() || matches!(self.part, UploadPart::Sync);
         if self.options.fsync && core.server.fsync && syncs {
             self.send(core, RequestTag::Sync, &Request::Fsync { handle });
         }
-        if matches!(self.part, Part::Sync) {
+        if matches!(self.part, UploadPart::Sync) {
             self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
         }
         self.close(core);
         self.tell_end(core, end);
         // For a file in parts, only the scheduler knows its end.
-        if matches!(self.part, Part::Whole { .. }) {
+        if matches!(self.part, UploadPart::Whole { .. }) {
             self.warn_if_shrunk(core, end);
         }
     }
@@ -266,7 +266,7 @@ impl Put {
         }
         let source = self.attempt.meta.attributes;
         let cut = match &self.part {
-            Part::Finish { cut, .. } => *cut,
+            UploadPart::Finish { cut, .. } => *cut,
             // A hole at the end lies behind all written data.
             _ => (self.attempt.written_to > end || self.attempt.skipped).then_some(end),
         };
@@ -279,7 +279,7 @@ impl Put {
             attrs.permissions = source.mode.map(|m| self.options.kept_mode(m));
             attrs.times = source.times;
             attrs.nanoseconds = source.nanoseconds;
-        } else if let Target::Existing(was) = self.target {
+        } else if let UploadTarget::Existing(was) = self.target {
             attrs.permissions = was.mode.filter(|_| !core.refusals.attributes);
         }
         attrs

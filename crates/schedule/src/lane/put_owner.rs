@@ -8,7 +8,7 @@ use sftp::{Attrs, Reply, Request};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages;
-use super::put::{Part, Put, ReplacedAttributes, Target};
+use super::put::{Put, ReplacedAttributes, UploadPart, UploadTarget};
 use crate::{LaneEvent, directory_of};
 
 /// Progress of keeping owner and group.
@@ -43,18 +43,21 @@ impl OwnerOutcome {
 impl Put {
     /// Returns the owner to keep, as far as known.
     fn owner_was(&self) -> Option<(u32, u32)> {
-        let named = matches!(self.part, Part::Whole { .. } | Part::Finish { .. });
+        let named = matches!(
+            self.part,
+            UploadPart::Whole { .. } | UploadPart::Finish { .. }
+        );
         // An owner set by the user takes precedence. chown(2) would clear setuid.
         let said = self.options.beyond.owner.is_some() || self.options.special_bits;
         match self.target {
-            Target::Existing(ReplacedAttributes { owner, .. }) if named && !said => owner,
+            UploadTarget::Existing(ReplacedAttributes { owner, .. }) if named && !said => owner,
             _ => None,
         }
     }
 
     /// Queries the owner of the open temporary, if it matters and is unknown.
     pub(super) fn ask_owner(&mut self, core: &mut LaneContext, handle: &[u8]) {
-        let may = self.target == Target::Unknown || self.owner_was().is_some();
+        let may = self.target == UploadTarget::Unknown || self.owner_was().is_some();
         let whole = self.sets_attributes();
         let known = self.owner_here(core).is_some();
         if may && whole && !known && core.server.in_order {

@@ -1,7 +1,7 @@
 //! Parts of an upload that is cut over several lanes.
 
 use super::core::LaneContext;
-use super::put::{Part, Put, ReplacedAttributes, Target};
+use super::put::{Put, ReplacedAttributes, UploadPart, UploadTarget};
 use super::task::attributes;
 use crate::{Attributes, ByteRange, FileMeta, JobId, LaneEvent, PutOptions, RemotePath, Temp};
 
@@ -17,7 +17,7 @@ impl Put {
         (attributes, len, alone): (Attributes, u64, bool),
         options: PutOptions,
     ) -> Self {
-        let part = Part::Head {
+        let part = UploadPart::Head {
             file,
             attributes,
             len,
@@ -35,7 +35,7 @@ impl Put {
         temp: Vec<u8>,
         span: ByteRange,
     ) -> Self {
-        let part = Part::Range {
+        let part = UploadPart::Range {
             file,
             attributes,
             span,
@@ -55,18 +55,18 @@ impl Put {
         (cut, set): (Option<u64>, bool),
         options: PutOptions,
     ) -> Self {
-        let part = Part::Finish {
+        let part = UploadPart::Finish {
             attributes,
             cut,
             set,
         };
         let mut put = Self::new(id, part, temp.target.0, options);
         put.target = match temp.replaces {
-            true => Target::Existing(ReplacedAttributes {
+            true => UploadTarget::Existing(ReplacedAttributes {
                 mode: temp.mode,
                 owner: temp.owner,
             }),
-            false => Target::New,
+            false => UploadTarget::New,
         };
         put.attempt.temp = Some(temp.temp.0);
         put
@@ -74,35 +74,38 @@ impl Put {
 
     /// Returns true for a part of a cut file that does not do the rename.
     pub(super) fn is_piece(&self) -> bool {
-        matches!(self.part, Part::Head { .. } | Part::Range { .. })
+        matches!(
+            self.part,
+            UploadPart::Head { .. } | UploadPart::Range { .. }
+        )
     }
 
     /// Returns true if the job sets the attributes of its open file.
     pub(super) fn sets_attributes(&self) -> bool {
         match self.part {
-            Part::Whole { .. } | Part::Finish { .. } => true,
-            Part::Head { alone, .. } => alone,
-            Part::Range { .. } | Part::Sync => false,
+            UploadPart::Whole { .. } | UploadPart::Finish { .. } => true,
+            UploadPart::Head { alone, .. } => alone,
+            UploadPart::Range { .. } | UploadPart::Sync => false,
         }
     }
 
     /// Returns the end of the part, unless the source ends earlier.
     pub(super) fn limit(&self) -> Option<u64> {
         match &self.part {
-            Part::Head { len, .. } => Some(*len),
-            Part::Range { span, .. } => span.end(),
-            Part::Whole { .. } | Part::Finish { .. } | Part::Sync => None,
+            UploadPart::Head { len, .. } => Some(*len),
+            UploadPart::Range { span, .. } => span.end(),
+            UploadPart::Whole { .. } | UploadPart::Finish { .. } | UploadPart::Sync => None,
         }
     }
 
     /// Starts reading once the source is available.
     pub(super) fn on_joined(&mut self, core: &mut LaneContext) {
         let (attributes, offset) = match &self.part {
-            Part::Head { attributes, .. } => (*attributes, 0),
-            Part::Range {
+            UploadPart::Head { attributes, .. } => (*attributes, 0),
+            UploadPart::Range {
                 attributes, span, ..
             } => (*attributes, span.offset),
-            Part::Whole { .. } | Part::Finish { .. } | Part::Sync => return,
+            UploadPart::Whole { .. } | UploadPart::Finish { .. } | UploadPart::Sync => return,
         };
         let a = &mut self.attempt;
         a.meta = FileMeta {
@@ -121,7 +124,7 @@ impl Put {
     /// Starts the last part: opens the temporary if attributes need a handle, otherwise only the
     /// rename is left.
     pub(super) fn start_finish(&mut self, core: &mut LaneContext) {
-        let Part::Finish {
+        let UploadPart::Finish {
             attributes,
             cut,
             set,
@@ -157,7 +160,7 @@ impl Put {
             fsync: true,
             ..PutOptions::default()
         };
-        Self::new(id, Part::Sync, temp, options)
+        Self::new(id, UploadPart::Sync, temp, options)
     }
 
     pub(super) fn start_sync(&mut self, core: &mut LaneContext) {
@@ -175,14 +178,14 @@ impl Put {
 
     /// Reports the temporary once it exists and the target allows it.
     pub(super) fn announce(&mut self, core: &mut LaneContext) {
-        let Part::Head { announced, .. } = &mut self.part else {
+        let UploadPart::Head { announced, .. } = &mut self.part else {
             return;
         };
         let (replaces, was) = match self.target {
             // A symlink to be replaced is moved aside like a file.
-            Target::New => (self.is_link, ReplacedAttributes::default()),
-            Target::Existing(was) => (true, was),
-            Target::Unknown | Target::Direct(_) => return,
+            UploadTarget::New => (self.is_link, ReplacedAttributes::default()),
+            UploadTarget::Existing(was) => (true, was),
+            UploadTarget::Unknown | UploadTarget::Direct(_) => return,
         };
         if *announced || !self.attempt.opened {
             return;

@@ -6,9 +6,9 @@ use wire::Block;
 use super::Refusals;
 use super::core::{LaneContext, RequestTag};
 use super::messages::{self, CREATING, READ_ONLY, RENAMING, refused};
-use super::put::{Attempt, Part, Put, ReplacedAttributes, RetryReason, Target};
-use super::replace::{Replace, Replaced};
-use super::task::Step;
+use super::put::{Attempt, Put, ReplacedAttributes, RetryReason, UploadPart, UploadTarget};
+use super::replace::{Replace, ReplaceProgress};
+use super::task::TaskStep;
 use crate::{JobId, LaneEvent};
 
 const TYPE: u32 = 0o170_000;
@@ -55,7 +55,7 @@ impl Put {
             _ => {
                 self.missing = matches!(reply, Reply::Status(status)
                     if status.code == StatusCode::NO_SUCH_FILE);
-                self.target = Target::New;
+                self.target = UploadTarget::New;
             }
         }
         if std::mem::take(&mut self.waits) && !self.given_up() {
@@ -72,7 +72,7 @@ impl Put {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
-            self.target = Target::Existing(ReplacedAttributes { mode: None, owner });
+            self.target = UploadTarget::Existing(ReplacedAttributes { mode: None, owner });
             return;
         };
         match mode & TYPE {
@@ -85,12 +85,12 @@ impl Put {
                     self.redo = Some(RetryReason::Probe);
                 }
                 let mode = Some(mode & 0o777);
-                self.target = Target::Existing(ReplacedAttributes { mode, owner });
+                self.target = UploadTarget::Existing(ReplacedAttributes { mode, owner });
             }
             DIRECTORY => self.fail_remote("it is a directory at the far end"),
             SYMLINK if self.options.replace_link => {
                 self.is_link = true;
-                self.target = Target::New;
+                self.target = UploadTarget::New;
             }
             SYMLINK if self.hops == 0 => self.redo = Some(RetryReason::Follow),
             SYMLINK => self.redo = Some(RetryReason::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
@@ -108,15 +108,15 @@ impl Put {
             }) => match mode & TYPE {
                 REGULAR | 0 => {}
                 DIRECTORY => self.fail_remote("it is a directory at the far end"),
-                _ => self.target = Target::Direct(OpenFlags::WRITE),
+                _ => self.target = UploadTarget::Direct(OpenFlags::WRITE),
             },
             // A dangling symlink: open(2) creates the file that it points to.
-            _ => self.target = Target::Direct(create),
+            _ => self.target = UploadTarget::Direct(create),
         }
     }
 
     fn on_resolve(&mut self, reply: &Reply) {
-        if self.target != Target::Unknown {
+        if self.target != UploadTarget::Unknown {
             return;
         }
         match reply {
@@ -128,29 +128,29 @@ impl Put {
                     self.path = name.filename.clone();
                     return;
                 }
-                self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::TRUNC);
+                self.target = UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::TRUNC);
             }
-            _ => self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::TRUNC),
+            _ => self.target = UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::TRUNC),
         }
     }
 
     /// Writes the file under its final name if the server is known to take no temporaries.
     pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
-        let decided = matches!(self.target, Target::Direct(_));
+        let decided = matches!(self.target, UploadTarget::Direct(_));
         // A symlink that is to be replaced is looked at first, since its target must not be
         // overwritten.
         let looks = self.options.replace_link && !self.options.fresh;
         if !core.refusals.in_place() || decided || looks || self.is_piece() {
             return;
         }
-        self.target = Target::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC);
+        self.target = UploadTarget::Direct(OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC);
         core.tell_in_place(self.id);
     }
 
     /// Queues the job for OPEN, unless the answer about the target is needed first.
     pub(super) fn queue_open(&mut self, core: &mut LaneContext) {
         let needs = core.refusals.attributes || core.refusals.in_place();
-        match needs && self.target == Target::Unknown {
+        match needs && self.target == UploadTarget::Unknown {
             true => self.waits = true,
             false => core.openers.push_back(self.id),
         }
@@ -161,7 +161,7 @@ impl Put {
     pub(super) fn mode_to_open_with(&self, core: &LaneContext) -> u32 {
         let source = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
         match self.target {
-            Target::Existing(ReplacedAttributes {
+            UploadTarget::Existing(ReplacedAttributes {
                 mode: Some(mode), ..
             }) if core.refusals.attributes && !self.options.preserve => mode,
             _ => source,
@@ -172,11 +172,11 @@ impl Put {
     pub(super) fn open_refused(&mut self, core: &LaneContext, status: &Status) {
         // The temporary belongs to other jobs; the job that renames it also removes it.
         match self.part {
-            Part::Range { .. } | Part::Finish { .. } | Part::Sync => {
+            UploadPart::Range { .. } | UploadPart::Finish { .. } | UploadPart::Sync => {
                 self.fail(refused("cannot open the temporary again", status));
                 return;
             }
-            Part::Whole { .. } | Part::Head { .. } => {}
+            UploadPart::Whole { .. } | UploadPart::Head { .. } => {}
         }
         if self.probing {
             self.probing = false;
@@ -191,7 +191,7 @@ impl Put {
         let known = core.server.in_order;
         let exclusive = !self.unexclusive && !core.refusals.exclusive;
         match (self.target, status.code) {
-            (Target::Direct(_), _) => self.fail(refused(CREATING, status)),
+            (UploadTarget::Direct(_), _) => self.fail(refused(CREATING, status)),
             (_, StatusCode::OP_UNSUPPORTED) if exclusive => self.create_plainly(),
             (_, StatusCode::FAILURE) if self.tries < NAME_TRIES => {
                 self.tries += 1;
@@ -266,19 +266,19 @@ impl Put {
             let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
             return core.not_kept(self.id, vec![(parts, why)]);
         }
-        let Target::Existing(ReplacedAttributes {
+        let UploadTarget::Existing(ReplacedAttributes {
             mode: Some(was), ..
         }) = self.target
         else {
             return;
         };
         let has = match self.part {
-            Part::Finish { .. } => self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
+            UploadPart::Finish { .. } => self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777,
             _ => self.attempt.mode,
         };
         // Replacing a file must not make it readable for others: it is created anew with the
         // permissions of the old one.
-        let wider = has & !was != 0 && matches!(self.part, Part::Whole { .. });
+        let wider = has & !was != 0 && matches!(self.part, UploadPart::Whole { .. });
         if wider {
             self.again(RetryReason::NewName);
         } else if has != was {
@@ -299,7 +299,7 @@ impl Put {
         };
         let atomic = replace.is_atomic();
         match replace.on_reply(core, self.id, reply) {
-            Replaced::Goes => {
+            ReplaceProgress::Goes => {
                 self.pending += 1;
                 if let Some(old) = replace.moves_aside() {
                     if !std::mem::replace(&mut self.attempt.aside, true) {
@@ -310,7 +310,7 @@ impl Put {
                 }
                 self.attempt.replace = Some(replace);
             }
-            Replaced::Done { left } => {
+            ReplaceProgress::Done { left } => {
                 self.attempt.temp = None;
                 if self.syncs_name(core) && !atomic {
                     let path = self.path.clone();
@@ -320,7 +320,7 @@ impl Put {
                     self.warn(core, &messages::old_is_left(&old));
                 }
             }
-            Replaced::Refused {
+            ReplaceProgress::Refused {
                 status,
                 temp,
                 always,
@@ -330,7 +330,7 @@ impl Put {
                 self.is_not_aside(core);
                 self.rename_refused(core, &status, always);
             }
-            Replaced::Stranded { status, old, temp } => {
+            ReplaceProgress::Stranded { status, old, temp } => {
                 self.attempt.temp = None;
                 let mut fault = refused(RENAMING, &status);
                 let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
@@ -367,20 +367,20 @@ impl Put {
         }
         match self.part {
             // The scheduler has the file written anew.
-            Part::Finish { .. } => self.abandoned = true,
+            UploadPart::Finish { .. } => self.abandoned = true,
             _ => self.again(RetryReason::InPlace),
         }
     }
 
     /// Renames the file after all data are confirmed and it is closed.
-    pub(super) fn name(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn name(&mut self, core: &mut LaneContext) -> TaskStep {
         let Some(temp) = self.attempt.temp.clone() else {
             return self.done(core);
         };
         let (from, to) = (temp.as_slice(), self.path.clone());
         let to = to.as_slice();
         let owner = self.keep_owner(core, from);
-        if let Target::Existing(ReplacedAttributes {
+        if let UploadTarget::Existing(ReplacedAttributes {
             mode: Some(mode), ..
         }) = self.target
             && !self.attempt.mode_set
@@ -398,7 +398,7 @@ impl Put {
             // The answer decides the next step.
         } else {
             self.attempt.renaming = true;
-            let replaces = self.is_link || matches!(self.target, Target::Existing(_));
+            let replaces = self.is_link || matches!(self.target, UploadTarget::Existing(_));
             let replace = Replace::begin(core, self.id, (from, to), replaces);
             self.pending += 1;
             self.attempt.replace = Some(replace);
@@ -406,11 +406,11 @@ impl Put {
                 self.sync_name(core, to);
             }
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Closes the file, waits for all answers and removes the temporary; then fails or starts over.
-    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
         self.release_prefetch(core);
         // Unsent data are useless, and sending them takes long on a slow path.
         let withdrawn = core.withdraw_writes(self.id);
@@ -420,11 +420,11 @@ impl Put {
             self.close(core);
         }
         if self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         self.forget_reads(core);
         if let (true, false, Some(path)) = (
-            self.attempt.opened || matches!(self.part, Part::Finish { .. }),
+            self.attempt.opened || matches!(self.part, UploadPart::Finish { .. }),
             self.attempt.removing,
             self.attempt.temp.clone(),
         ) {
@@ -434,7 +434,7 @@ impl Put {
                 RequestTag::RemoveTemp,
                 &Request::Remove { path: &path },
             );
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         if let Some(mut fault) = self.fault.take() {
             if self.spoiled() {
@@ -443,16 +443,16 @@ impl Put {
                     .push_str("; the file is left incomplete, since it was written in place");
             }
             core.event(LaneEvent::Failed(self.id, fault));
-            return Step::Over;
+            return TaskStep::Over;
         }
         if self.abandoned {
             core.event(LaneEvent::Abandoned(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         }
         self.begin_again(core)
     }
 
-    fn begin_again(&mut self, core: &mut LaneContext) -> Step {
+    fn begin_again(&mut self, core: &mut LaneContext) -> TaskStep {
         let in_place = matches!(
             self.redo,
             Some(RetryReason::Direct(_) | RetryReason::InPlace)
@@ -460,17 +460,17 @@ impl Put {
         if in_place && self.is_link {
             let text = "cannot replace the symlink: the server takes no temporary beside it";
             core.event(LaneEvent::Failed(self.id, messages::remote(text)));
-            return Step::Over;
+            return TaskStep::Over;
         }
-        if in_place && matches!(self.part, Part::Head { .. }) {
+        if in_place && matches!(self.part, UploadPart::Head { .. }) {
             core.event(LaneEvent::Done(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         }
         match self.redo.take() {
             Some(RetryReason::Follow) => {
                 self.attempt = Attempt::default();
                 self.hops += 1;
-                self.target = Target::Unknown;
+                self.target = UploadTarget::Unknown;
                 // Kept until both answers have come; then the next attempt starts.
                 self.redo = Some(RetryReason::NewName);
                 let path = self.path.clone();
@@ -493,12 +493,12 @@ impl Put {
             Some(redo) => {
                 let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
                 match (redo, self.target) {
-                    (RetryReason::Direct(flags), _) => self.target = Target::Direct(flags),
-                    (RetryReason::InPlace, Target::Existing(_)) => {
-                        self.target = Target::Direct(flags)
+                    (RetryReason::Direct(flags), _) => self.target = UploadTarget::Direct(flags),
+                    (RetryReason::InPlace, UploadTarget::Existing(_)) => {
+                        self.target = UploadTarget::Direct(flags)
                     }
                     (RetryReason::InPlace, _) => {
-                        self.target = Target::Direct(flags | OpenFlags::CREAT)
+                        self.target = UploadTarget::Direct(flags | OpenFlags::CREAT)
                     }
                     _ => {}
                 }
@@ -507,7 +507,7 @@ impl Put {
             }
             None => {}
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Reports a temporary that could not be removed.
@@ -525,7 +525,7 @@ impl Put {
 
     /// Returns the temporary that may exist now.
     pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
-        let stays = matches!(self.part, Part::Finish { .. });
+        let stays = matches!(self.part, UploadPart::Finish { .. });
         let temp = self.attempt.temp.as_deref().filter(|_| !stays)?;
         Some((self.id, temp))
     }

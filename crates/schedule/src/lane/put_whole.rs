@@ -5,8 +5,8 @@ use wire::Block;
 
 use super::core::LaneContext;
 use super::messages::remote;
-use super::put::{Part, Put, RetryReason, Target};
-use super::task::Step;
+use super::put::{Put, RetryReason, UploadPart, UploadTarget};
+use super::task::TaskStep;
 use crate::{FileState, LaneEvent};
 
 /// Size in bytes below which a file is sent in one request. Larger ones gain nothing: the three
@@ -23,8 +23,8 @@ impl Put {
         core.server.put_file
             && !self.plain
             && self.options.beyond.xattrs.is_none()
-            && matches!(self.part, Part::Whole { .. })
-            && matches!(self.target, Target::Unknown | Target::New)
+            && matches!(self.part, UploadPart::Whole { .. })
+            && matches!(self.target, UploadTarget::Unknown | UploadTarget::New)
             && self.hops == 0
             && self.path.len() <= LONGEST_PATH
     }
@@ -64,7 +64,7 @@ impl Put {
         let mode = self.attempt.meta.attributes.mode.unwrap_or(0o666) & 0o777;
         let data = &[];
         let flags = PutFlags::default()
-            .with(PutFlags::FRESH, self.target == Target::New)
+            .with(PutFlags::FRESH, self.target == UploadTarget::New)
             .with(PutFlags::REPLACE_LINK, self.options.replace_link)
             .with(PutFlags::FSYNC, self.options.fsync);
         match packed {
@@ -128,10 +128,15 @@ impl Put {
         core.send_put_file(self.id, &request, len, first);
     }
 
-    pub(super) fn on_put_file(&mut self, core: &mut LaneContext, len: u64, reply: &Reply) -> Step {
+    pub(super) fn on_put_file(
+        &mut self,
+        core: &mut LaneContext,
+        len: u64,
+        reply: &Reply,
+    ) -> TaskStep {
         self.attempt.renaming = false;
         let Reply::Status(status) = reply else {
-            return Step::Goes;
+            return TaskStep::Goes;
         };
         match status.code {
             StatusCode::OK => {
@@ -150,7 +155,7 @@ impl Put {
                 self.reach(core, FileState::Renamed);
                 core.whole += 1;
                 core.event(LaneEvent::Done(self.id));
-                Step::Over
+                TaskStep::Over
             }
             // A symlink, a device or a directory that is not writable: the server has done nothing.
             StatusCode::OP_UNSUPPORTED => {

@@ -18,14 +18,14 @@ pub(super) struct Replace {
     /// A file or symlink exists at `to`, as far as known. A directory is never moved aside.
     replaces: bool,
     aside: Vec<u8>,
-    stage: Stage,
+    stage: ReplaceStage,
     /// Reason why the temporary cannot be renamed to `to`.
     refusal: Option<Status>,
 }
 
 /// Request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ReplaceStage {
     /// posix-rename@openssh.com.
     Atomic,
     /// RENAME of the temporary to the final name.
@@ -44,7 +44,7 @@ enum Stage {
 
 /// State of a [`Replace`] after an answer.
 #[derive(Debug)]
-pub(super) enum Replaced {
+pub(super) enum ReplaceProgress {
     /// Another request was sent.
     Goes,
     /// The new file has its name. The old one could not be removed and is at `left`.
@@ -64,7 +64,7 @@ pub(super) enum Replaced {
     },
 }
 
-impl Replaced {
+impl ReplaceProgress {
     /// Returns fault and warning for a link that was to be renamed; `temp` is set to the name that
     /// must be removed.
     pub(super) fn told(
@@ -104,7 +104,7 @@ impl Replace {
             to: to.to_vec(),
             replaces,
             aside: Vec::new(),
-            stage: Stage::Atomic,
+            stage: ReplaceStage::Atomic,
             refusal: None,
         };
         match core.server.posix_rename {
@@ -112,7 +112,7 @@ impl Replace {
                 let request = Request::PosixRename { from, to };
                 core.send(job, RequestTag::Replace, &request);
             }
-            false => replace.rename(core, job, Stage::Plain),
+            false => replace.rename(core, job, ReplaceStage::Plain),
         }
         replace
     }
@@ -122,28 +122,32 @@ impl Replace {
     pub(super) fn moves_aside(&self) -> Option<&[u8]> {
         let moves = matches!(
             self.stage,
-            Stage::Aside | Stage::Named | Stage::PutBack | Stage::RemoveOld
+            ReplaceStage::Aside
+                | ReplaceStage::Named
+                | ReplaceStage::PutBack
+                | ReplaceStage::RemoveOld
         );
         moves.then_some(self.aside.as_slice())
     }
 
     /// Returns true if posix-rename@openssh.com is in flight.
     pub(super) fn is_atomic(&self) -> bool {
-        self.stage == Stage::Atomic
+        self.stage == ReplaceStage::Atomic
     }
 
-    fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: Stage) {
+    fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: ReplaceStage) {
         self.stage = stage;
-        if matches!(stage, Stage::Aside | Stage::Probe) {
+        if matches!(stage, ReplaceStage::Aside | ReplaceStage::Probe) {
             self.aside = temp_name(&self.to, &mut *core.config.random);
         }
         let (from, to) = match stage {
-            Stage::Aside => (&self.to, &self.aside),
-            Stage::PutBack => (&self.aside, &self.to),
-            Stage::Probe => (&self.from, &self.aside),
-            Stage::Atomic | Stage::Plain | Stage::Named | Stage::RemoveOld => {
-                (&self.from, &self.to)
-            }
+            ReplaceStage::Aside => (&self.to, &self.aside),
+            ReplaceStage::PutBack => (&self.aside, &self.to),
+            ReplaceStage::Probe => (&self.from, &self.aside),
+            ReplaceStage::Atomic
+            | ReplaceStage::Plain
+            | ReplaceStage::Named
+            | ReplaceStage::RemoveOld => (&self.from, &self.to),
         };
         core.send(job, RequestTag::Replace, &Request::Rename { from, to });
     }
@@ -154,54 +158,56 @@ impl Replace {
         core: &mut LaneContext,
         job: JobId,
         reply: &Reply,
-    ) -> Replaced {
+    ) -> ReplaceProgress {
         let done = messages::status(reply);
         let next = match (self.stage, done) {
-            (Stage::Atomic | Stage::Plain, Ok(())) => return Replaced::Done { left: None },
-            (Stage::Atomic, Err(status)) => {
-                self.refusal = Some(status.clone());
-                Stage::Plain
+            (ReplaceStage::Atomic | ReplaceStage::Plain, Ok(())) => {
+                return ReplaceProgress::Done { left: None };
             }
-            (Stage::Plain, Err(status)) => {
+            (ReplaceStage::Atomic, Err(status)) => {
+                self.refusal = Some(status.clone());
+                ReplaceStage::Plain
+            }
+            (ReplaceStage::Plain, Err(status)) => {
                 self.refusal.get_or_insert_with(|| status.clone());
                 match self.replaces {
-                    true => Stage::Aside,
-                    false => Stage::Probe,
+                    true => ReplaceStage::Aside,
+                    false => ReplaceStage::Probe,
                 }
             }
-            (Stage::Aside, Ok(())) => Stage::Named,
-            (Stage::Aside, Err(_)) => Stage::Probe,
-            (Stage::Named, Ok(())) => {
-                self.stage = Stage::RemoveOld;
+            (ReplaceStage::Aside, Ok(())) => ReplaceStage::Named,
+            (ReplaceStage::Aside, Err(_)) => ReplaceStage::Probe,
+            (ReplaceStage::Named, Ok(())) => {
+                self.stage = ReplaceStage::RemoveOld;
                 let path = &self.aside;
                 core.send(job, RequestTag::Replace, &Request::Remove { path });
-                return Replaced::Goes;
+                return ReplaceProgress::Goes;
             }
-            (Stage::Named, Err(status)) => {
+            (ReplaceStage::Named, Err(status)) => {
                 self.refusal = Some(status.clone());
-                Stage::PutBack
+                ReplaceStage::PutBack
             }
-            (Stage::PutBack, Ok(())) => return self.refused(false),
-            (Stage::PutBack, Err(_)) => {
+            (ReplaceStage::PutBack, Ok(())) => return self.refused(false),
+            (ReplaceStage::PutBack, Err(_)) => {
                 let status = self.why();
-                return Replaced::Stranded {
+                return ReplaceProgress::Stranded {
                     status,
                     old: self.aside.clone(),
                     temp: self.from.clone(),
                 };
             }
-            (Stage::RemoveOld, done) => {
+            (ReplaceStage::RemoveOld, done) => {
                 let left = done.is_err().then(|| self.aside.clone());
-                return Replaced::Done { left };
+                return ReplaceProgress::Done { left };
             }
-            (Stage::Probe, Ok(())) => {
+            (ReplaceStage::Probe, Ok(())) => {
                 self.from = std::mem::take(&mut self.aside);
                 return self.refused(false);
             }
-            (Stage::Probe, Err(_)) => return self.refused(true),
+            (ReplaceStage::Probe, Err(_)) => return self.refused(true),
         };
         self.rename(core, job, next);
-        Replaced::Goes
+        ReplaceProgress::Goes
     }
 
     fn why(&mut self) -> Status {
@@ -211,8 +217,8 @@ impl Replace {
         })
     }
 
-    fn refused(&mut self, always: bool) -> Replaced {
-        Replaced::Refused {
+    fn refused(&mut self, always: bool) -> ReplaceProgress {
+        ReplaceProgress::Refused {
             status: self.why(),
             temp: self.from.clone(),
             always,

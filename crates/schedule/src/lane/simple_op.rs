@@ -2,8 +2,8 @@ use sftp::{Attrs, Parts, Reply, Request, StatusCode, temp_name};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages::{self, refused, remote};
-use super::replace::{Replace, Replaced};
-use super::task::{Step, attributes};
+use super::replace::{Replace, ReplaceProgress};
+use super::task::{TaskStep, attributes};
 use crate::journal::ExistingFile;
 use crate::{Attributes, EntryKind, Fault, JobId, JobKind, LaneEvent, Temp};
 
@@ -46,7 +46,7 @@ impl SimpleOp {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         match self.kind.clone() {
             JobKind::MakeDir { path, mode, .. } => {
                 let attrs = Attrs::with_permissions(mode & 0o777);
@@ -110,14 +110,14 @@ impl SimpleOp {
             | JobKind::SyncTemp { .. }
             | JobKind::GetRange { .. } => {}
         }
-        Step::Goes
+        TaskStep::Goes
     }
 
-    fn real_path(&mut self, core: &mut LaneContext, path: &[u8]) -> Step {
+    fn real_path(&mut self, core: &mut LaneContext, path: &[u8]) -> TaskStep {
         let home = path.first() == Some(&b'~');
         if home && core.server.expand_path {
             self.send(core, ITSELF, &Request::ExpandPath { path });
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         // An SFTP session starts in the home directory, so `~` is the working directory.
         let path = match path {
@@ -130,7 +130,7 @@ impl SimpleOp {
             path => path,
         };
         self.send(core, ITSELF, &Request::Realpath { path });
-        Step::Goes
+        TaskStep::Goes
     }
 
     pub(super) fn on_reply(
@@ -138,13 +138,13 @@ impl SimpleOp {
         core: &mut LaneContext,
         what: RequestTag,
         reply: Reply,
-    ) -> Step {
+    ) -> TaskStep {
         self.pending -= 1;
         if what == RequestTag::Replace {
             return self.on_replace(core, &reply);
         }
         let RequestTag::Step(step) = what else {
-            return Step::Goes;
+            return TaskStep::Goes;
         };
         if let JobKind::AdoptTemp { .. } = self.kind {
             let there = match &reply {
@@ -160,7 +160,7 @@ impl SimpleOp {
             }
             return match self.pending {
                 0 => self.adopt(core),
-                _ => Step::Goes,
+                _ => TaskStep::Goes,
             };
         }
         match (step, reply) {
@@ -190,13 +190,13 @@ impl SimpleOp {
             (step, reply) => self.on_symlink_step(core, step, &reply),
         }
         if self.pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         self.end(core)
     }
 
     /// Reports the temporary if it can be resumed, once both answers are known.
-    fn adopt(&mut self, core: &mut LaneContext) -> Step {
+    fn adopt(&mut self, core: &mut LaneContext) -> TaskStep {
         let JobKind::AdoptTemp {
             target,
             temp,
@@ -315,13 +315,13 @@ impl SimpleOp {
         }
     }
 
-    fn on_replace(&mut self, core: &mut LaneContext, reply: &Reply) -> Step {
+    fn on_replace(&mut self, core: &mut LaneContext, reply: &Reply) -> TaskStep {
         if let Some(mut replace) = self.replace.take() {
             let replaced = replace.on_reply(core, self.id, reply);
-            if let Replaced::Goes = replaced {
+            if let ReplaceProgress::Goes = replaced {
                 self.pending += 1;
                 self.replace = Some(replace);
-                return Step::Goes;
+                return TaskStep::Goes;
             }
             self.temp = None;
             let (fault, warning) = replaced.told(MAKING_SYMLINK, &mut self.temp);
@@ -331,7 +331,7 @@ impl SimpleOp {
             }
             if let Some(path) = self.temp.clone() {
                 self.send(core, CLEAN, &Request::Remove { path: &path });
-                return Step::Goes;
+                return TaskStep::Goes;
             }
         }
         self.end(core)
@@ -346,12 +346,12 @@ impl SimpleOp {
         }
     }
 
-    pub(super) fn end(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn end(&mut self, core: &mut LaneContext) -> TaskStep {
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Done(self.id),
         });
-        Step::Over
+        TaskStep::Over
     }
 
     pub(super) fn fail(&mut self, fault: Fault) {

@@ -5,7 +5,7 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
 use super::core::{LaneContext, RequestTag};
 use super::messages::{self, refused, remote};
-use super::task::{Misprediction, Step};
+use super::task::{Misprediction, TaskStep};
 use crate::{ByteRange, Fault, JobId, LaneEvent};
 
 /// Opens the file, requests the checksum and closes it, in one flight if handles are predicted.
@@ -38,14 +38,14 @@ impl Sum {
         }
     }
 
-    pub(super) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.server.sums || !fits {
             self.fail(remote("the far end makes no sums of it"));
             return self.settle(core);
         }
         core.openers.push_back(self.id);
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Sends OPEN when the job's turn has come.
@@ -100,7 +100,7 @@ impl Sum {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Result<Step, Misprediction> {
+    ) -> Result<TaskStep, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
             (RequestTag::Open, Reply::Handle(handle)) => {
@@ -137,10 +137,10 @@ impl Sum {
         self.fault.get_or_insert(fault);
     }
 
-    pub(super) fn settle(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn settle(&mut self, core: &mut LaneContext) -> TaskStep {
         let failed = self.fault.is_some();
         if self.pending > 0 || !self.asked && !failed {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         core.openers.retain(|id| *id != self.id);
         match self.fault.take() {
@@ -150,7 +150,7 @@ impl Sum {
                 core.event(LaneEvent::Done(self.id));
             }
         }
-        Step::Over
+        TaskStep::Over
     }
 
     fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {

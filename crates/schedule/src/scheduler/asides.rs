@@ -11,30 +11,30 @@ use crate::{JobId, JobKind, LaneEvent, RemotePath};
 /// Old files under temporary names, and work that waits until requests of lost lanes can no longer
 /// be executed.
 #[derive(Debug, Default)]
-pub(super) struct Asides {
+pub(super) struct MovedAsideFiles {
     /// Name to which the old file of a job is moved, on a lane that works.
     now: BTreeMap<JobId, RemotePath>,
     /// Names to remove once the job is done.
     lost: BTreeMap<JobId, Vec<RemotePath>>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitsForLane>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitsForLane {
     lane: LaneId,
     until: Instant,
-    work: Work,
+    work: DeferredWork,
 }
 
 #[derive(Debug)]
-enum Work {
+enum DeferredWork {
     /// A job to queue again.
     Queue(Box<Queued>),
     /// A cut file whose temporary is to be looked up.
     Check(JobId),
 }
 
-impl Asides {
+impl MovedAsideFiles {
     /// Records that a lane moved the old file of `id` to `path`; an empty path means moved back or
     /// removed.
     pub(super) fn told(&mut self, id: JobId, path: &[u8]) {
@@ -81,11 +81,11 @@ impl Asides {
 
     /// Removes the jobs that wait to be queued and returns their ids.
     pub(super) fn drain(&mut self) -> Vec<JobId> {
-        let queued = |w: &mut Waiting| matches!(w.work, Work::Queue(_));
+        let queued = |w: &mut WaitsForLane| matches!(w.work, DeferredWork::Queue(_));
         let drained = self.waiting.extract_if(.., queued);
         let ids = drained.filter_map(|waiting| match waiting.work {
-            Work::Queue(queued) => Some(queued.job.id),
-            Work::Check(_) => None,
+            DeferredWork::Queue(queued) => Some(queued.job.id),
+            DeferredWork::Check(_) => None,
         });
         ids.collect()
     }
@@ -96,7 +96,7 @@ impl Scheduler {
     /// aside.
     pub(super) fn queue_lost(&mut self, lane: (LaneId, &LaneState), queued: Queued) {
         match self.asides.lose(queued.job.id) {
-            true => self.wait_for(lane, Work::Queue(Box::new(queued))),
+            true => self.wait_for(lane, DeferredWork::Queue(Box::new(queued))),
             false => self.queue(queued, true),
         }
     }
@@ -105,14 +105,14 @@ impl Scheduler {
     /// lane may have moved its old file aside.
     pub(super) fn check_lost(&mut self, lane: (LaneId, &LaneState), id: JobId) {
         match self.asides.lose(id) {
-            true => self.wait_for(lane, Work::Check(id)),
+            true => self.wait_for(lane, DeferredWork::Check(id)),
             false => self.check(id),
         }
     }
 
-    fn wait_for(&mut self, (lane, state): (LaneId, &LaneState), work: Work) {
+    fn wait_for(&mut self, (lane, state): (LaneId, &LaneState), work: DeferredWork) {
         let until = self.late_until(state);
-        self.asides.waiting.push(Waiting { lane, until, work });
+        self.asides.waiting.push(WaitsForLane { lane, until, work });
         self.go_on_behind_lost();
     }
 
@@ -120,11 +120,11 @@ impl Scheduler {
     pub(super) fn go_on_behind_lost(&mut self) {
         let now = self.now;
         let due = self.asides.waiting.extract_if(.., |w| w.until <= now);
-        let due: Vec<Waiting> = due.collect();
+        let due: Vec<WaitsForLane> = due.collect();
         for waiting in due {
             match waiting.work {
-                Work::Queue(queued) => self.queue(*queued, true),
-                Work::Check(id) => self.check(id),
+                DeferredWork::Queue(queued) => self.queue(*queued, true),
+                DeferredWork::Check(id) => self.check(id),
             }
         }
     }

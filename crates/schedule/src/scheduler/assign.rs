@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use super::dirs::DirReadiness;
-use super::file::{RunningPart, SplitFile, Stage};
+use super::file::{RunningPart, SplitFile, SplitStage};
 use super::lanes::{LaneState, Lanes};
-use super::{Assigned, LaneId, Order, Queued, Scheduler, dirs};
+use super::{Assigned, LaneId, LaneOrder, Queued, Scheduler, dirs};
 use crate::{DiskRequest, Job, JobId, JobKind};
 
 use wire::Block;
@@ -260,7 +260,7 @@ impl Scheduler {
             state.gets(self.now, job.id, bytes);
         }
         self.assigned.insert(job.id, (lane, what));
-        self.orders.push_back(Order::Push(lane, job));
+        self.orders.push_back(LaneOrder::Push(lane, job));
     }
 
     /// Opens the next large files; their parts are assigned once the disk has answered.
@@ -272,7 +272,7 @@ impl Scheduler {
         if self.lanes.in_place() {
             self.do_uploads_whole();
         }
-        let opening = |f: &&SplitFile| f.stage == Stage::Opening;
+        let opening = |f: &&SplitFile| f.stage == SplitStage::Opening;
         while self.files.values().filter(opening).count() < OPENING {
             let Some(queued) = self.large.pop_front() else {
                 return;

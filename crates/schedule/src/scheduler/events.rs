@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::dirs;
-use super::file::Stage;
+use super::file::SplitStage;
 use super::lanes::LaneState;
 use super::spans::ByteRanges;
 use super::{Assigned, LaneId, MOST_LOSSES, MOST_PART_LOSSES, Queued, Scheduler, SchedulerEvent};
@@ -250,7 +250,7 @@ impl Scheduler {
             // Without a temporary, no bytes count as written.
             file.headed = false;
             file.end = None;
-            if file.stage == Stage::Moving {
+            if file.stage == SplitStage::Moving {
                 file.unclaimed = ByteRanges::all();
             }
         }
@@ -374,10 +374,10 @@ pub(super) fn asks(kind: &JobKind) -> bool {
     }
 }
 
-fn is_for(order: &super::Order, lane: LaneId) -> bool {
+fn is_for(order: &super::LaneOrder, lane: LaneId) -> bool {
     match order {
-        super::Order::Push(to, _) | super::Order::Abandon(to, _) | super::Order::Close(to) => {
-            *to == lane
-        }
+        super::LaneOrder::Push(to, _)
+        | super::LaneOrder::Abandon(to, _)
+        | super::LaneOrder::Close(to) => *to == lane,
     }
 }

@@ -12,7 +12,7 @@ use crate::{Attributes, ByteRange, Fault, Job, JobId, JobKind, PutOptions, Remot
 pub(super) struct SplitFile {
     pub(super) job: Job,
     pub(super) hint: Hint,
-    pub(super) stage: Stage,
+    pub(super) stage: SplitStage,
     /// Attributes. Put: from fstat of the source. Get: from the listing, then from the first
     /// range's open file.
     pub(super) attributes: Attributes,
@@ -64,7 +64,7 @@ pub(super) struct RunningPart {
 
 /// Stage of a cut file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SplitStage {
     /// The disk side opens the source or creates the target.
     Opening,
     /// Parts are assigned to lanes.
@@ -93,7 +93,7 @@ impl SplitFile {
         Self {
             job,
             hint,
-            stage: Stage::Opening,
+            stage: SplitStage::Opening,
             attributes,
             seen: false,
             temp: None,
@@ -139,7 +139,7 @@ impl SplitFile {
     /// Returns the number of bytes that no lane has.
     pub(super) fn left(&self) -> u64 {
         match self.stage {
-            Stage::Opening | Stage::Moving => self.unclaimed.len_before(self.size()),
+            SplitStage::Opening | SplitStage::Moving => self.unclaimed.len_before(self.size()),
             _ => 0,
         }
     }
@@ -151,7 +151,7 @@ impl SplitFile {
             false => self.seekable || self.running.is_empty(),
         };
         let may = may && (!self.one_handle || self.running.is_empty());
-        self.stage == Stage::Moving && may && !self.unclaimed.is_empty()
+        self.stage == SplitStage::Moving && may && !self.unclaimed.is_empty()
     }
 
     /// Takes about `len` of the first unassigned bytes.
@@ -249,7 +249,7 @@ impl SplitFile {
         if done {
             self.safe.insert(part.from, to.max(part.from));
             self.unclaimed.remove(part.from, to);
-        } else if self.stage == Stage::Moving {
+        } else if self.stage == SplitStage::Moving {
             self.put_back(part.from, to);
         }
         Some(part)
@@ -322,8 +322,8 @@ impl SplitFile {
 
     pub(super) fn fail(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
-        if matches!(self.stage, Stage::Moving | Stage::Opening) {
-            self.stage = Stage::GivingUp;
+        if matches!(self.stage, SplitStage::Moving | SplitStage::Opening) {
+            self.stage = SplitStage::GivingUp;
         }
         self.unclaimed = ByteRanges::default();
     }

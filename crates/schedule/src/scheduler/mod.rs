@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::asides::Asides;
+use self::asides::MovedAsideFiles;
 use self::dirs::PendingDirs;
 use self::file::SplitFile;
 use self::lanes::{LaneState, Lanes};
@@ -101,7 +101,7 @@ pub struct Hint {
     reason = "most of them are jobs that are pushed"
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum LaneOrder {
     /// Give the job to the lane ([`Lane::push`]).
     Push(LaneId, Job),
     /// Stop the job ([`Lane::abandon`]); it still ends with an event.
@@ -210,7 +210,7 @@ pub struct Scheduler {
     dirs: PendingDirs,
     settings: Settings,
     own: u64,
-    orders: VecDeque<Order>,
+    orders: VecDeque<LaneOrder>,
     events: VecDeque<SchedulerEvent>,
     disk: VecDeque<DiskRequest>,
     /// True if there may be something to assign.
@@ -227,7 +227,7 @@ pub struct Scheduler {
     /// Bytes of journaled files that were answered since the last sync.
     fresh: u64,
     strays: OrphanedTemps,
-    asides: Asides,
+    asides: MovedAsideFiles,
     /// Bytes of journaled files that were answered but not reported.
     untold: u64,
     synced_at: Instant,
@@ -309,7 +309,7 @@ impl Scheduler {
             syncs: VecDeque::new(),
             fresh: 0,
             strays: OrphanedTemps::default(),
-            asides: Asides::default(),
+            asides: MovedAsideFiles::default(),
             untold: 0,
             synced_at: now,
             told_at: now,
@@ -397,7 +397,7 @@ impl Scheduler {
     }
 
     /// Returns the next order for the owner of the lanes.
-    pub fn poll_order(&mut self) -> Option<Order> {
+    pub fn poll_order(&mut self) -> Option<LaneOrder> {
         if self.orders.is_empty() && std::mem::take(&mut self.dirty) {
             self.give();
         }

@@ -1,8 +1,8 @@
 //! Drives a file that is cut over lanes through its stages.
 
-use super::file::{AfterDisk, SplitFile, Stage};
+use super::file::{AfterDisk, SplitFile, SplitStage};
 use super::spans::ByteRanges;
-use super::{Assigned, Order, Queued, Scheduler, SchedulerEvent};
+use super::{Assigned, LaneOrder, Queued, Scheduler, SchedulerEvent};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent};
 
 impl Scheduler {
@@ -14,7 +14,7 @@ impl Scheduler {
         match reply {
             // The job may have been given up already.
             DiskReply::Opened { .. } | DiskReply::Created { .. } | DiskReply::Adopted { .. }
-                if file.stage != Stage::Opening => {}
+                if file.stage != SplitStage::Opening => {}
             DiskReply::Opened { meta, .. } => self.on_opened(id, meta),
             DiskReply::Adopted { .. } => self.on_adopted(id),
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(id, mtime),
@@ -39,8 +39,8 @@ impl Scheduler {
             }
             DiskReply::Failed { fault, .. } => {
                 file.fail(fault);
-                if file.stage == Stage::Naming && !file.is_put() {
-                    file.stage = Stage::GivingUp;
+                if file.stage == SplitStage::Naming && !file.is_put() {
+                    file.stage = SplitStage::GivingUp;
                 }
                 self.go_on(id);
             }
@@ -54,7 +54,7 @@ impl Scheduler {
         };
         file.attributes = meta.attributes;
         let small = file.size() < self.options.split_from;
-        if (small || meta.stream) && file.stage == Stage::Opening {
+        if (small || meta.stream) && file.stage == SplitStage::Opening {
             self.do_whole(id);
             return;
         }
@@ -75,8 +75,8 @@ impl Scheduler {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        if file.stage == Stage::Opening {
-            file.stage = Stage::Moving;
+        if file.stage == SplitStage::Opening {
+            file.stage = SplitStage::Moving;
             self.stats.cut += 1;
         }
         self.go_on(id);
@@ -113,7 +113,7 @@ impl Scheduler {
                     file.attributes.mode = seen.mode.or(file.attributes.mode);
                     file.attributes.times = seen.times.or(file.attributes.times);
                     file.attributes.nanoseconds = seen.nanoseconds.or(file.attributes.nanoseconds);
-                } else if !same && file.stage == Stage::Moving {
+                } else if !same && file.stage == SplitStage::Moving {
                     // Parts of two versions must not be mixed. One lane that opens the file once
                     // reads one version.
                     self.do_whole(id);
@@ -125,7 +125,7 @@ impl Scheduler {
                 file.set |= file.alone == Some(part);
                 let part = file.part_over(part, true);
                 // No temporary can be created for this target.
-                if file.is_put() && file.temp.is_none() && file.stage == Stage::Moving {
+                if file.is_put() && file.temp.is_none() && file.stage == SplitStage::Moving {
                     file.safe = ByteRanges::default();
                     self.do_whole(id);
                     return;
@@ -144,7 +144,7 @@ impl Scheduler {
             LaneEvent::Failed(_, fault) => {
                 file.part_over(part, false);
                 match file.stage {
-                    Stage::Moving => self.fail_file(id, fault),
+                    SplitStage::Moving => self.fail_file(id, fault),
                     _ => self.go_on(id),
                 }
             }
@@ -157,7 +157,7 @@ impl Scheduler {
             return;
         };
         let news = match file.stage {
-            Stage::Moving => file.news(),
+            SplitStage::Moving => file.news(),
             _ => 0,
         };
         if news > 0 {
@@ -167,7 +167,10 @@ impl Scheduler {
 
     /// Reports the settled range around `offset` after a part has ended.
     fn tell_safe(&mut self, id: JobId, offset: Option<u64>) {
-        let file = self.files.get(&id).filter(|f| f.stage == Stage::Moving);
+        let file = self
+            .files
+            .get(&id)
+            .filter(|f| f.stage == SplitStage::Moving);
         let settled = file.and_then(|f| f.settled(self.now, offset?));
         if let Some((from, to)) = settled {
             self.tell(LaneEvent::Safe(id, from, to));
@@ -190,9 +193,9 @@ impl Scheduler {
             return;
         }
         match file.stage {
-            Stage::Moving if file.is_complete() && file.late.is_over(now) => self.name(id),
-            Stage::GivingUp => self.clean(id),
-            Stage::Cleaning(then) if !file.held => self.over(id, then),
+            SplitStage::Moving if file.is_complete() && file.late.is_over(now) => self.name(id),
+            SplitStage::GivingUp => self.clean(id),
+            SplitStage::Cleaning(then) if !file.held => self.over(id, then),
             _ => {}
         }
     }
@@ -202,7 +205,7 @@ impl Scheduler {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        let (end, moving) = (file.end, file.stage == Stage::Moving);
+        let (end, moving) = (file.end, file.stage == SplitStage::Moving);
         // Without its temporary even an empty file is not complete.
         let made = !file.is_put() || file.temp.is_some();
         for (part, running) in &mut file.running {
@@ -212,7 +215,8 @@ impl Scheduler {
             let done = made && !needed && file.safe.contains(running.from, to);
             if (done || !moving) && !running.abandoned {
                 running.abandoned = true;
-                self.orders.push_back(Order::Abandon(running.lane, *part));
+                self.orders
+                    .push_back(LaneOrder::Abandon(running.lane, *part));
             }
         }
     }
@@ -222,7 +226,7 @@ impl Scheduler {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        file.stage = Stage::Naming;
+        file.stage = SplitStage::Naming;
         if file.is_kept() {
             // After the rename, the file is found again only if all ranges were reported.
             self.tell_written();
@@ -283,7 +287,7 @@ impl Scheduler {
             LaneEvent::Abandoned(_) => {
                 file.temp = None;
                 file.write_in_place();
-                file.stage = Stage::Cleaning(match file.fault {
+                file.stage = SplitStage::Cleaning(match file.fault {
                     Some(_) => AfterDisk::Fail,
                     None => AfterDisk::Whole,
                 });
@@ -299,7 +303,7 @@ impl Scheduler {
                 // The temporary was removed, or the error names it.
                 file.temp = None;
                 file.fault.get_or_insert(fault);
-                file.stage = Stage::Cleaning(AfterDisk::Fail);
+                file.stage = SplitStage::Cleaning(AfterDisk::Fail);
                 self.go_on(id);
             }
             _ => {}
@@ -322,7 +326,7 @@ impl Scheduler {
         };
         file.finish_lost = false;
         file.temp = None;
-        file.stage = Stage::Cleaning(match file.fault {
+        file.stage = SplitStage::Cleaning(match file.fault {
             Some(_) => AfterDisk::Fail,
             None => AfterDisk::Again,
         });
@@ -349,7 +353,7 @@ impl Scheduler {
         if let Some(file) = self.files.get_mut(&id) {
             // A rename in flight cannot be stopped; its answer decides.
             file.fail(fault);
-            if let Stage::Cleaning(then) = &mut file.stage {
+            if let SplitStage::Cleaning(then) = &mut file.stage {
                 *then = AfterDisk::Fail;
             }
             self.go_on(id);
@@ -360,7 +364,7 @@ impl Scheduler {
     pub(super) fn do_whole(&mut self, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
-            file.stage = Stage::GivingUp;
+            file.stage = SplitStage::GivingUp;
             self.go_on(id);
         }
     }
@@ -374,7 +378,7 @@ impl Scheduler {
             Some(_) => AfterDisk::Fail,
             None => AfterDisk::Whole,
         };
-        file.stage = Stage::Cleaning(then);
+        file.stage = SplitStage::Cleaning(then);
         if then == AfterDisk::Fail && file.stays(self.leaving) {
             file.temp = None;
             // Reports ranges that were answered after the cancellation, while running parts ended.

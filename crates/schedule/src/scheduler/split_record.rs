@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::file::{SplitFile, Stage};
+use super::file::{SplitFile, SplitStage};
 use super::lanes::LaneState;
 use super::spans::ByteRanges;
 use super::{Assigned, Scheduler, SchedulerEvent};
@@ -148,7 +148,7 @@ impl Scheduler {
             return;
         };
         match event {
-            LaneEvent::Temp(_, temp) if file.stage == Stage::Opening => {
+            LaneEvent::Temp(_, temp) if file.stage == SplitStage::Opening => {
                 file.temp = Some(temp);
                 file.headed = true;
                 file.take_over();
@@ -259,7 +259,7 @@ impl Scheduler {
         let mut begun = Vec::new();
         let mut own = self.own;
         for (id, file) in &mut self.files {
-            if file.stage != Stage::Moving || !file.is_kept() || file.keeping.fresh == 0 {
+            if file.stage != SplitStage::Moving || !file.is_kept() || file.keeping.fresh == 0 {
                 continue;
             }
             // A sync that is still running is not repeated.
@@ -378,7 +378,7 @@ impl Scheduler {
         let Some((_, spans)) = file.keeping.syncing.take_if(|(job, _)| *job == sync) else {
             return;
         };
-        if file.stage != Stage::Moving {
+        if file.stage != SplitStage::Moving {
             return;
         }
         let durable = file.keeping.durable;

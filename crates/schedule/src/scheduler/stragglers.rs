@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::file::{SplitFile, Stage};
+use super::file::{SplitFile, SplitStage};
 use super::lanes::LaneState;
-use super::{Assigned, LaneId, Order, Scheduler};
+use super::{Assigned, LaneId, LaneOrder, Scheduler};
 use crate::{JobId, JobKind};
 
 /// Interval for comparing lanes while one of them is idle.
@@ -42,7 +42,7 @@ impl Scheduler {
             || self
                 .files
                 .values()
-                .any(|f| f.claimable() || f.stage == Stage::Opening)
+                .any(|f| f.claimable() || f.stage == SplitStage::Opening)
         {
             return false;
         }
@@ -59,7 +59,7 @@ impl Scheduler {
         let unit = self.options.unit.max(1);
         let mut worst: Option<(Duration, JobId, JobId, LaneId)> = None;
         for (id, file) in &self.files {
-            if file.stage != Stage::Moving
+            if file.stage != SplitStage::Moving
                 || !file.seekable
                 || file.one_handle
                 || (file.is_put() && file.temp.is_none())
@@ -114,7 +114,7 @@ impl Scheduler {
         let losers = self
             .files
             .values()
-            .any(|f| f.stage == Stage::Naming || f.is_complete());
+            .any(|f| f.stage == SplitStage::Naming || f.is_complete());
         let soon = losers || self.lanes.by_id.values().any(LaneState::is_free);
         // Counted from the last check and not from the last event: one lane may be silent while
         // others never are.
@@ -128,7 +128,7 @@ impl Scheduler {
                 && let Some(lane) = self.lanes.by_id.get_mut(&id)
             {
                 lane.closing = true;
-                self.orders.push_back(Order::Close(id));
+                self.orders.push_back(LaneOrder::Close(id));
             }
         }
     }

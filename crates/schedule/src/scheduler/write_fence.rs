@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::file::{SplitFile, Stage};
+use super::file::{SplitFile, SplitStage};
 use super::lanes::LaneState;
 use super::{LaneId, Scheduler};
 use crate::JobId;
@@ -120,6 +120,6 @@ impl Scheduler {
 
 impl SplitFile {
     fn waits_for_name(&self) -> bool {
-        self.stage == Stage::Moving && self.running.is_empty() && self.is_complete()
+        self.stage == SplitStage::Moving && self.running.is_empty() && self.is_complete()
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     Attributes, ConnectionId, DiskReply, DiskRequest, Hint, Job, JobId, JobKind, Keep, LaneEvent,
-    LaneId, LaneReport, Order, PutOptions, Scheduler, SchedulerEvent, SchedulerOptions,
+    LaneId, LaneOrder, LaneReport, PutOptions, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 
 use crate::world::{remote, small};
@@ -16,7 +16,7 @@ const MB: u64 = 1 << 20;
 fn pushed(spread: &mut Scheduler) -> Vec<JobId> {
     std::iter::from_fn(|| spread.poll_order())
         .filter_map(|order| match order {
-            Order::Push(_, job) => Some(job.id),
+            LaneOrder::Push(_, job) => Some(job.id),
             _ => None,
         })
         .collect()
@@ -105,7 +105,7 @@ fn two_gib_at(rate: u64) -> Moved {
     let mut given: VecDeque<(JobId, u64, u64)> = VecDeque::new();
     while left > 0 {
         while let Some(order) = spread.poll_order() {
-            if let Order::Push(_, job) = order
+            if let LaneOrder::Push(_, job) = order
                 && let JobKind::GetRange { span, .. } = job.kind
             {
                 moved.pieces += 1;

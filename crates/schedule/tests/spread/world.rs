@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::{
     Attributes, ByteRange, ConnectionId, Hint, Job, JobId, JobKind, Lane, LaneConfig, LaneEvent,
-    LaneId, LaneReport, Order, PutOptions, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
+    LaneId, LaneOrder, LaneReport, PutOptions, RemotePath, Scheduler, SchedulerEvent,
+    SchedulerOptions,
 };
 use sftp::Output;
 use testkit::sftp_model::{
@@ -388,7 +389,7 @@ impl World {
         while let Some(order) = self.spread.poll_order() {
             any = true;
             match order {
-                Order::Push(lane, job) => {
+                LaneOrder::Push(lane, job) => {
                     self.given.push((lane, job.clone()));
                     self.watch(lane, &job);
                     let at = self
@@ -397,12 +398,12 @@ impl World {
                         .expect("an order for a lane that is there");
                     at.lane.push(self.now, job);
                 }
-                Order::Abandon(lane, job) => {
+                LaneOrder::Abandon(lane, job) => {
                     if let Some(at) = self.lanes.get_mut(&lane) {
                         at.lane.abandon(self.now, job);
                     }
                 }
-                Order::Close(lane) => {
+                LaneOrder::Close(lane) => {
                     self.closed.push(lane);
                     self.lose(lane);
                 }

@@ -14,10 +14,10 @@ use tracing::warn;
 
 use super::connection::{self, LoggedInConnection};
 use super::engine::Algorithms;
-use super::keys::{Keys, Question};
+use super::keys::{AuthorizedKeysFile, Question};
 use super::link::{Link, Message, nonsense};
 use super::losses::LossDetector;
-use super::message::{Answer, Begin, Check, Ended, Over, Tell};
+use super::message::{Answer, Begin, Check, LogMessage, NoLogin, SessionOver};
 use super::{ServedFiles, StopSignal, confine, engine};
 use crate::TransferCounters;
 
@@ -56,7 +56,7 @@ impl Log {
         let text = text.get(..4096).unwrap_or(text);
         // Before the link is set, lines are dropped.
         if let Some(link) = self.0.get() {
-            let _ = link.send(&Tell { level, text }.to_bytes());
+            let _ = link.send(&LogMessage { level, text }.to_bytes());
         }
     }
 }
@@ -83,7 +83,7 @@ impl AccountProcess {
             warn!("ended: {why}");
         }
         // The monitor may be gone as well.
-        let _ = link.send(&Ended { why: b"" }.to_bytes());
+        let _ = link.send(&NoLogin { why: b"" }.to_bytes());
         match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,
@@ -103,7 +103,7 @@ fn run(process: AccountProcess) -> io::Result<()> {
 /// Answers key questions for the account until a client logs in; `None` once the monitor closes the
 /// link.
 fn wait_for_login(link: &Link, task: &AccountTask) -> io::Result<Option<Message>> {
-    let keys = Keys::new(task.authorized_keys.clone(), task.authorities.clone());
+    let keys = AuthorizedKeysFile::new(task.authorized_keys.clone(), task.authorities.clone());
     loop {
         let message = link.receive()?;
         match message.first() {
@@ -137,7 +137,12 @@ fn become_account(task: &AccountTask, template: Pid) -> io::Result<()> {
     env::set_current_dir(&task.home).or_else(|_| env::set_current_dir("/"))
 }
 
-fn answer(link: &Link, keys: &Keys, task: &AccountTask, check: &Check<'_>) -> io::Result<()> {
+fn answer(
+    link: &Link,
+    keys: &AuthorizedKeysFile,
+    task: &AccountTask,
+    check: &Check<'_>,
+) -> io::Result<()> {
     let asked = keys.answer(&Question {
         user: &task.name,
         from: task.from,
@@ -165,7 +170,7 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
     let served: ServedFiles = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
     let host_keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
     let over = |moved: TransferCounters| {
-        let over = Over {
+        let over = SessionOver {
             files: moved.files,
             sent: moved.sent,
             received: moved.received,

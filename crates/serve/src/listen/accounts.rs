@@ -17,7 +17,7 @@ use rustix::fs::{Mode, chmod};
 use super::Settings;
 use super::account::AccountTask;
 use super::confine::EMPTY;
-use super::keys::{Keys, LoginRequest, Question};
+use super::keys::{AuthorizedKeysFile, LoginRequest, Question};
 use super::limits::Claim;
 use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
@@ -190,7 +190,7 @@ impl AccessPolicy {
     ) -> io::Result<KeyAuthorizer> {
         let (rules, preauth) = match &self.whom {
             Whom::This(account) => {
-                let keys = Keys::new(self.keys_of(account), self.authorities.clone());
+                let keys = AuthorizedKeysFile::new(self.keys_of(account), self.authorities.clone());
                 return Ok(KeyAuthorizer::here(
                     account,
                     AuthorizedKeys::Listed(keys),
@@ -380,7 +380,7 @@ pub(super) struct Here {
 /// Keys that are accepted for a login.
 #[derive(Debug)]
 enum AuthorizedKeys {
-    Listed(Keys),
+    Listed(AuthorizedKeysFile),
     Once(Arc<OnceKeys>),
 }
 

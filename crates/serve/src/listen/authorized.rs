@@ -20,7 +20,7 @@ pub(super) struct AuthContext {
 /// Key or certificate that a client offers, as received. Nothing in it is parsed until a listed key
 /// matches it or is found to have signed it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'s> {
+pub(super) struct OfferedKey<'s> {
     /// Blob of the key or certificate.
     pub(super) blob: &'s [u8],
     /// Blob of the key that signed the certificate; empty for a plain key.
@@ -29,7 +29,7 @@ pub(super) struct Shown<'s> {
     pub(super) signed_len: usize,
 }
 
-impl Shown<'_> {
+impl OfferedKey<'_> {
     pub(super) fn is_certificate(&self) -> bool {
         !self.authority.is_empty()
     }
@@ -37,7 +37,7 @@ impl Shown<'_> {
 
 /// A file with one key per line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lines<'t> {
+pub(super) struct KeyFileLines<'t> {
     pub(super) text: &'t str,
     /// Name of the file for log messages.
     pub(super) name: &'t str,
@@ -84,8 +84,8 @@ impl Authorized {
 /// The reason for the refusal, one sentence: no line has the key, or the options of each line rule
 /// it out.
 pub(super) fn lets_in(
-    lines: Lines<'_>,
-    shown: Shown<'_>,
+    lines: KeyFileLines<'_>,
+    shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
 ) -> Result<Authorized, String> {
@@ -112,10 +112,10 @@ pub(super) fn lets_in(
 
 /// Checks one line whose key matches; the error continues a sentence about the line.
 fn enter(
-    lines: Lines<'_>,
+    lines: KeyFileLines<'_>,
     options: &str,
     key: PublicKey,
-    shown: Shown<'_>,
+    shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
 ) -> Result<Authorized, String> {
@@ -146,7 +146,7 @@ fn enter(
 fn certified(
     options: &Options,
     authority: &PublicKey,
-    shown: Shown<'_>,
+    shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
 ) -> Result<Authorized, String> {

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ssh::key::PrivateKey;
 
-use super::authorized::{AuthContext, Lines, Shown, lets_in};
+use super::authorized::{AuthContext, KeyFileLines, OfferedKey, lets_in};
 use super::message::{
-    Answer, Ask, Begin, Check, Ended, LoggedIn, Over, Prove, Sign, Signature, Task, Tell, Verdict,
+    Answer, Begin, Check, KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, SessionOver, Sign,
+    Signature, Task, Verdict,
 };
 use super::options::Options;
 use super::{expiry, patterns};
@@ -124,7 +125,7 @@ fn lines_of_authorized_keys_in_any_form_let_nobody_else_in() {
     run(|u| {
         let text = text(u, &words)?;
         let authorities = u.arbitrary()?;
-        let lines = Lines {
+        let lines = KeyFileLines {
             text: &text,
             name: "a file",
             authorities,
@@ -138,14 +139,14 @@ fn lines_of_authorized_keys_in_any_form_let_nobody_else_in() {
             (&some, &theirs),
             (&theirs, &theirs),
         ] {
-            let shown = Shown {
+            let shown = OfferedKey {
                 blob,
                 authority,
                 signed_len: u.arbitrary()?,
             };
             assert!(lets_in(lines, shown, "alice", at).is_err(), "{text}");
         }
-        let shown = Shown {
+        let shown = OfferedKey {
             blob: &theirs,
             authority: &[],
             signed_len: 0,
@@ -187,7 +188,7 @@ fn messages_between_processes_in_any_form() {
         if u.ratio(1, 4)? {
             bytes.truncate(u.int_in_range(0..=bytes.len())?);
         }
-        each!(&bytes, Sign Ask Prove LoggedIn Ended Tell Answer Over);
+        each!(&bytes, Sign KeyQuestion Prove LoggedIn NoLogin LogMessage Answer SessionOver);
         each!(&bytes, Signature Verdict Check Begin Task);
         Ok(())
     });

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::disconnect::hear_out;
 use super::engine::Algorithms;
-use super::losses::{LossDetector, Told};
+use super::losses::{LastReported, LossDetector};
 use super::orphaned_sessions::OrphanedSessions;
 use super::session::Session;
 use super::zero_copy_write::ZeroCopyWrite;
@@ -127,7 +127,7 @@ pub(super) struct Connection<'s> {
     rtt_asked: Option<Instant>,
     losses: &'s LossDetector,
     /// Counters last reported to `losses`; `None` once the socket uses a loss-tolerant algorithm.
-    lost: Option<Told>,
+    lost: Option<LastReported>,
     /// Last time at which a request or transfer was active.
     pub(super) busy: Instant,
     /// The buffer memory was given back since `busy`.
@@ -166,7 +166,7 @@ impl<'s> Connection<'s> {
             told_clear: false,
             rtt_asked: None,
             losses,
-            lost: served.bear_losses.then(Told::default),
+            lost: served.bear_losses.then(LastReported::default),
             busy: Instant::now(),
             trimmed: false,
             moved: Instant::now(),

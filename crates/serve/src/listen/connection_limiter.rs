@@ -101,7 +101,7 @@ impl Count {
 
 /// A permit for one connection; dropping it releases the place.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     crowd: ConnectionLimiter,
     /// Number of the connection until it has logged in.
     stranger: Option<u64>,
@@ -117,7 +117,7 @@ impl ConnectionLimiter {
         address: IpAddr,
         now: Instant,
         limits: &Limits,
-    ) -> Result<(Place, Option<TcpStream>), &'static str> {
+    ) -> Result<(ConnectionPermit, Option<TcpStream>), &'static str> {
         let source = limits.source_block.of(address);
         let mut count = self.lock();
         count.forget(now);
@@ -154,7 +154,7 @@ impl ConnectionLimiter {
             stream: None,
         };
         count.strangers.insert(number, stranger);
-        let place = Place {
+        let place = ConnectionPermit {
             crowd: self.clone(),
             stranger: Some(number),
             user: None,
@@ -180,7 +180,7 @@ impl ConnectionLimiter {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Counts the connection for an account, or returns the reason why the account has no room.
     pub(super) fn count_for(
         &mut self,
@@ -224,7 +224,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut count = self.crowd.lock();
@@ -254,7 +254,7 @@ mod tests {
         address: IpAddr,
         now: Instant,
         limits: &Limits,
-    ) -> Result<Place, &'static str> {
+    ) -> Result<ConnectionPermit, &'static str> {
         let entered = crowd.enter(address, now, limits);
         entered.map(|(place, _)| place)
     }
@@ -271,7 +271,7 @@ mod tests {
         let here = |n: usize, m: usize| IpAddr::from([10, 0, n as u8, m as u8]);
         let enter = |address, at| placed(&crowd, address, at, &limits);
         let bad = (0..100).map(|n| enter(here(0, n % 5), now).unwrap());
-        let mut bad: Vec<Place> = bad.collect();
+        let mut bad: Vec<ConnectionPermit> = bad.collect();
         for n in 0..50 {
             let mut good = enter(here(1, n), now).expect("somebody gives way");
             assert_eq!(crowd.counted().1, 100);
@@ -284,7 +284,7 @@ mod tests {
         // A hundred sources hold one place each: a connection that takes longer than a login makes
         // room.
         let later = Instant::now() + LINGER;
-        let held: Vec<Place> = (0..100)
+        let held: Vec<ConnectionPermit> = (0..100)
             .map(|n| enter(here(2, n), later).unwrap())
             .collect();
         assert!(enter(here(3, 0), later).is_err());
@@ -303,7 +303,7 @@ mod tests {
         );
         let enter = |address| placed(&crowd, address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
-        let mut held: Vec<Place> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
+        let mut held: Vec<ConnectionPermit> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
         assert!(enter(bad(99)).is_err());
         let good = IpAddr::from([192, 0, 2, 1]);
         assert!(enter(good).is_ok());
@@ -365,14 +365,14 @@ mod tests {
         );
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let enter = |n| placed(&crowd, from(n), now, &limits);
-        let mut held: Vec<Place> = (0..100).map(|n| enter(n).unwrap()).collect();
+        let mut held: Vec<ConnectionPermit> = (0..100).map(|n| enter(n).unwrap()).collect();
         assert!(enter(100).is_err());
         for n in 100..limits.connections {
             held[n - 1].known();
             held[n - 100].known();
             held.push(enter(n).unwrap());
         }
-        held.iter_mut().for_each(Place::known);
+        held.iter_mut().for_each(ConnectionPermit::known);
         assert!(enter(limits.connections).is_err());
     }
 
@@ -397,7 +397,8 @@ mod tests {
         }
         assert!((10..23).contains(&held.len()), "{}", held.len());
         // Silent connections take the rest, and make room.
-        let strangers: Vec<Place> = (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
+        let strangers: Vec<ConnectionPermit> =
+            (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
         assert!(strangers.len() >= 7);
         let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);
         let mut bob = placed(&crowd, bob, later, &limits).expect("a stranger makes room");
@@ -420,7 +421,7 @@ mod tests {
         };
         let here = IpAddr::from([192, 0, 2, 1]);
         let enter = |at| placed(&crowd, here, at, &limits);
-        let mut held: Vec<Place> = (0..3).map(|_| enter(now).unwrap()).collect();
+        let mut held: Vec<ConnectionPermit> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());
         assert!(held[0].count_for("alice", Claim::Account, &limits).is_ok());

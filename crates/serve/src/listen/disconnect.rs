@@ -43,14 +43,14 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A socket that is closed with unread input is reset, and the client would see a reset in place of
 /// the reason, because its identification is already on the way.
 #[derive(Debug, Default)]
-pub(super) struct Refused {
+pub(super) struct RefusedClients {
     /// Clients that were told, the first one first.
     reading: VecDeque<(Instant, TcpStream)>,
     /// Start of the second under way, and the clients that were told in it.
     second: Option<(Instant, u32)>,
 }
 
-impl Refused {
+impl RefusedClients {
     /// Sends a client the reason for the refusal: an identification and a DISCONNECT, which clients
     /// display (OpenSSH: `Received disconnect from ...: too many connections`). OpenSSH shows lines
     /// before the identification (RFC 4253 section 4.2) only with -v.
@@ -114,7 +114,7 @@ mod tests {
     fn a_flood_is_not_answered() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let (mut refused, now) = (Refused::default(), Instant::now());
+        let (mut refused, now) = (RefusedClients::default(), Instant::now());
         let mut turn_away = |at_time| {
             let _client = TcpStream::connect(at).unwrap();
             refused.tell(listener.accept().unwrap().0, "too many", at_time);

@@ -9,7 +9,7 @@ use ssh::channel::ChannelsConfig;
 use ssh::cipher::{MACS, MacSpec, preferred_order};
 use ssh::kex::{KEX_METHODS, KexMethod};
 use ssh::key::{HostKey, KeyError, PublicKey, host_key_algorithms};
-use ssh::transport::{Guess, Proposal, Random, TransportConfig};
+use ssh::transport::{KexGuess, Proposal, Random, TransportConfig};
 use wire::Pool;
 
 use super::link::Link;
@@ -82,14 +82,14 @@ impl Algorithms {
 /// Everything that the server could offer with other settings, to tell a refused client's
 /// administrator which setting would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct FullOffer {
     /// Key exchange methods, ciphers and MACs.
     pub algorithms: Algorithms,
     /// Algorithms that the host keys sign with.
     pub host_key: Vec<String>,
 }
 
-impl Offer {
+impl FullOffer {
     pub(super) fn proposal(&self) -> Proposal {
         self.algorithms.proposal(self.host_key.clone())
     }
@@ -104,7 +104,7 @@ pub(super) fn config(
         transport: TransportConfig {
             software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
             proposal: algorithms.proposal(host_key),
-            guess: Guess::Never,
+            guess: KexGuess::Never,
             rekey_bytes: None,
             rekey_time: Some(REKEY_TIME),
             host_keys,

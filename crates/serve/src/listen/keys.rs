@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use ssh::auth::{Claim, Proof};
 
-use super::authorized::{self, AuthContext, Authorized, Lines, Shown};
+use super::authorized::{self, AuthContext, Authorized, KeyFileLines, OfferedKey};
 use super::message::Check;
 
 /// Largest list of keys in bytes.
@@ -23,7 +23,7 @@ const MAX_ID: usize = 256;
 
 /// An account's authorized_keys file, which is read again for each question.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct AuthorizedKeysFile {
     file: PathBuf,
     /// File of authorities whose certificates may log in to any account that they name.
     authorities: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub(super) struct Question<'q> {
     pub(super) check: &'q Check<'q>,
 }
 
-impl Keys {
+impl AuthorizedKeysFile {
     pub(super) fn new(file: PathBuf, authorities: Option<PathBuf>) -> Self {
         Self { file, authorities }
     }
@@ -65,7 +65,7 @@ impl Keys {
     /// The reason for the refusal, one sentence for the log.
     pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, String> {
         let Question { user, from, check } = *question;
-        let shown = Shown {
+        let shown = OfferedKey {
             blob: check.blob,
             authority: check.authority,
             signed_len: check.signed_len as usize,
@@ -99,13 +99,18 @@ impl Keys {
         })
     }
 
-    fn lets_in(&self, shown: Shown<'_>, user: &str, from: IpAddr) -> Result<Authorized, String> {
+    fn lets_in(
+        &self,
+        shown: OfferedKey<'_>,
+        user: &str,
+        from: IpAddr,
+    ) -> Result<Authorized, String> {
         let at = AuthContext {
             from,
             now: Timestamp::now(),
         };
         let of_account = read(&self.file).and_then(|text| {
-            let lines = Lines {
+            let lines = KeyFileLines {
                 text: &text,
                 name: "authorized_keys",
                 authorities: false,
@@ -119,7 +124,7 @@ impl Keys {
             return of_account;
         }
         let of_all = read(list).and_then(|text| {
-            let lines = Lines {
+            let lines = KeyFileLines {
                 text: &text,
                 name: "trusted-user-ca-keys",
                 authorities: true,

@@ -31,7 +31,7 @@ struct Counted {
 
 /// Counters that one connection reported last, to compute the difference.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LastReported {
     sent: u32,
     again: u32,
 }
@@ -39,7 +39,7 @@ pub(super) struct Told {
 impl LossDetector {
     /// Adds the counters of one connection; returns true once losses not caused by congestion were
     /// detected, and from then on.
-    pub(super) fn tell(&self, now: Instant, before: &mut Told, tcp: &TcpInfo) -> bool {
+    pub(super) fn tell(&self, now: Instant, before: &mut LastReported, tcp: &TcpInfo) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.told {
             return true;
@@ -47,7 +47,7 @@ impl LossDetector {
         let since = *counted.since.get_or_insert(now);
         counted.sent += tcp.data_segs_out.saturating_sub(before.sent);
         counted.again += tcp.total_retrans.saturating_sub(before.again);
-        *before = Told {
+        *before = LastReported {
             sent: tcp.data_segs_out,
             again: tcp.total_retrans,
         };
@@ -81,7 +81,11 @@ mod tests {
     }
 
     fn after(sent: u32, again: u32, rtt: u64, min_rtt: u64) -> bool {
-        let (now, losses, mut told) = (Instant::now(), LossDetector::default(), Told::default());
+        let (now, losses, mut told) = (
+            Instant::now(),
+            LossDetector::default(),
+            LastReported::default(),
+        );
         assert!(!losses.tell(now, &mut told, &tcp(10, 0, rtt, min_rtt)));
         losses.tell(now + SPAN, &mut told, &tcp(10 + sent, again, rtt, min_rtt))
     }
@@ -101,7 +105,7 @@ mod tests {
     #[test]
     fn what_one_connection_lost_is_known_to_the_next() {
         let (now, losses) = (Instant::now(), LossDetector::default());
-        let mut told = [const { Told { sent: 0, again: 0 } }; 4];
+        let mut told = [const { LastReported { sent: 0, again: 0 } }; 4];
         for told in &mut told {
             assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));
         }
@@ -113,6 +117,6 @@ mod tests {
         assert_eq!(later, [false, false, false, true]);
         // Afterwards every connection knows, including a new one.
         assert!(losses.tell(now + SPAN, &mut told[0], &tcp(200, 3, 101, 100)));
-        assert!(losses.tell(now + SPAN, &mut Told::default(), &tcp(0, 0, 0, 0)));
+        assert!(losses.tell(now + SPAN, &mut LastReported::default(), &tcp(0, 0, 0, 0)));
     }
 }

@@ -19,7 +19,7 @@ message! {
 
 message! {
     /// Asks whether a key could log in to an account. Answered by [`Verdict`].
-    pub(super) struct Ask<'a> = 2 {
+    pub(super) struct KeyQuestion<'a> = 2 {
         pub(super) user: &'a [u8],
         /// Blob of the offered key or certificate.
         pub(super) blob: &'a [u8],
@@ -62,14 +62,14 @@ message! {
 
 message! {
     /// Reports the end of a connection without a login; the last message of a preauth process.
-    pub(super) struct Ended<'a> = 5 {
+    pub(super) struct NoLogin<'a> = 5 {
         pub(super) why: &'a [u8],
     }
 }
 
 message! {
     /// A line for the log.
-    pub(super) struct Tell<'a> = 6 {
+    pub(super) struct LogMessage<'a> = 6 {
         /// 0 for a warning, 1 for lines that are always logged, 2 and 3 for more detail.
         pub(super) level: u8,
         pub(super) text: &'a [u8],
@@ -89,7 +89,7 @@ message! {
 
 message! {
     /// Reports the counters of a session that has ended.
-    pub(super) struct Over = 8 {
+    pub(super) struct SessionOver = 8 {
         pub(super) files: u64,
         pub(super) sent: u64,
         pub(super) received: u64,

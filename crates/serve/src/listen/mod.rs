@@ -60,8 +60,8 @@ use sys::Tuning;
 use tracing::{field, info, info_span, warn};
 
 use crate::error::ConnectionError;
-use connection_limiter::{ConnectionLimiter, Place};
-use disconnect::Refused;
+use connection_limiter::{ConnectionLimiter, ConnectionPermit};
+use disconnect::RefusedClients;
 use figures::{Figures, count};
 use keys::LoginRequest;
 use losses::LossDetector;
@@ -73,7 +73,7 @@ use spare_processes::{SpareProcesses, Taken};
 pub use account::{AccountProcess, Log};
 pub use accounts::{AccessPolicy, unknown_token};
 pub use confine::hide_memory;
-pub use engine::{Algorithms, Offer};
+pub use engine::{Algorithms, FullOffer};
 pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
@@ -81,7 +81,7 @@ pub use limits::Limits;
 pub use once::{Once, OnceEnd};
 pub use preauth::main as preauth;
 pub use process::Role;
-pub use program::{AllowedProgram, Owner};
+pub use program::{AllowedProgram, ProgramOwner};
 pub use rules::Rules;
 pub use served::ServedFiles;
 
@@ -107,7 +107,7 @@ pub struct Settings {
     pub algorithms: Algorithms,
     /// Algorithms that `--old-clients` would have offered, if the flag is not set. A client without
     /// a common algorithm is told whether the flag would admit it.
-    pub to_old_clients: Option<Offer>,
+    pub to_old_clients: Option<FullOffer>,
     /// Limits on the number of connections.
     pub limits: Limits,
     /// Time from accept(2) to the end of the login (LoginGraceTime of sshd is 120 s).
@@ -181,9 +181,9 @@ struct Shared {
 
 /// Ends a [`Server`] when dropped: no new connections, running transfers finish.
 #[derive(Debug)]
-pub struct Running(#[allow(dead_code, reason = "its end is seen at the other end")] OwnedFd);
+pub struct ServerGuard(#[allow(dead_code, reason = "its end is seen at the other end")] OwnedFd);
 
-/// Becomes readable (end of file) once the [`Running`] of the same pair is dropped.
+/// Becomes readable (end of file) once the [`ServerGuard`] of the same pair is dropped.
 #[derive(Clone, Debug)]
 pub struct StopSignal(Arc<OwnedFd>);
 
@@ -191,9 +191,9 @@ pub struct StopSignal(Arc<OwnedFd>);
 ///
 /// # Errors
 /// No descriptors are left.
-pub fn stopping() -> io::Result<(Running, StopSignal)> {
+pub fn stopping() -> io::Result<(ServerGuard, StopSignal)> {
     let (read, write) = io::pipe()?;
-    Ok((Running(write.into()), StopSignal(Arc::new(read.into()))))
+    Ok((ServerGuard(write.into()), StopSignal(Arc::new(read.into()))))
 }
 
 impl Server {
@@ -279,7 +279,7 @@ impl Server {
     /// The listening socket fails.
     pub fn run(self, stopping: &StopSignal) -> io::Result<()> {
         let mut ready = SpareProcesses::new(stopping, &self.settings.get());
-        let mut refused = Refused::default();
+        let mut refused = RefusedClients::default();
         loop {
             let mut fds = vec![PollFd::new(&*stopping.0, PollFlags::IN)];
             let listeners = self.listeners.iter();
@@ -336,7 +336,7 @@ impl Server {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        (ready, refused): (&mut SpareProcesses, &mut Refused),
+        (ready, refused): (&mut SpareProcesses, &mut RefusedClients),
         stopping: &StopSignal,
     ) {
         let (settings, now) = (self.settings.get(), Instant::now());
@@ -390,7 +390,7 @@ fn serve(
     settings: &Settings,
     shared: &Shared,
     (stream, peer): (TcpStream, SocketAddr),
-    place: Place,
+    place: ConnectionPermit,
     taken: Taken,
     stopping: &StopSignal,
 ) {

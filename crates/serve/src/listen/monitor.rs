@@ -14,12 +14,13 @@ use wire::{WireError, escape};
 
 use super::accounts::KeyAuthorizer;
 use super::connection::{self, LoggedInConnection};
-use super::connection_limiter::Place;
+use super::connection_limiter::ConnectionPermit;
 use super::figures::count;
 use super::keys::LoginRequest;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
-    Ask, Begin, Check, Ended, LoggedIn, Over, Prove, ProveHost, Sign, Signature, Tell, Verdict,
+    Begin, Check, KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, ProveHost, SessionOver, Sign,
+    Signature, Verdict,
 };
 use super::signing::{prove_with, sign_with};
 use super::spare_processes::Taken;
@@ -47,7 +48,7 @@ pub(super) struct Monitor<'s> {
     peer: SocketAddr,
     client: TcpStream,
     shared: &'s Shared,
-    place: Place,
+    place: ConnectionPermit,
     template: Option<Arc<Link>>,
     exchange: Option<Exchange>,
     signatures: u32,
@@ -70,7 +71,7 @@ impl<'s> Monitor<'s> {
         settings: &'s Settings,
         shared: &'s Shared,
         (client, peer): (TcpStream, SocketAddr),
-        place: Place,
+        place: ConnectionPermit,
     ) -> Self {
         Self {
             settings,
@@ -149,7 +150,7 @@ impl<'s> Monitor<'s> {
                     let blob = self.sign_early(&message)?;
                     link.send(&Signature { blob: &blob }.to_bytes())?;
                 }
-                Ask::NUMBER | Prove::NUMBER => {
+                KeyQuestion::NUMBER | Prove::NUMBER => {
                     let asked = Instant::now();
                     let verdict = self.decide(&message)?;
                     if !verdict.allowed {
@@ -157,15 +158,15 @@ impl<'s> Monitor<'s> {
                     }
                     link.send(&verdict.to_bytes())?;
                 }
-                Tell::NUMBER => {
+                LogMessage::NUMBER => {
                     self.lines += 1;
                     if self.lines <= MOST_LINES {
                         tell(&message)?;
                     }
                 }
                 LoggedIn::NUMBER => return Ok(message),
-                Ended::NUMBER => {
-                    let why = Ended::decode(&message).map_err(nonsense)?.why;
+                NoLogin::NUMBER => {
+                    let why = NoLogin::decode(&message).map_err(nonsense)?.why;
                     return match why {
                         b"" => Err(ConnectionError::Gone),
                         why => Err(ConnectionError::Ended(escaped(why))),
@@ -200,8 +201,8 @@ impl<'s> Monitor<'s> {
             return Err(io::Error::other("too many questions about keys"));
         }
         let prove = match message.first() {
-            Some(&Ask::NUMBER) => {
-                let ask = Ask::decode(message).map_err(nonsense)?;
+            Some(&KeyQuestion::NUMBER) => {
+                let ask = KeyQuestion::decode(message).map_err(nonsense)?;
                 Prove {
                     user: ask.user,
                     blob: ask.blob,
@@ -347,15 +348,15 @@ impl<'s> Monitor<'s> {
                     let blob = prove_with(settings, session_id, &prove)?;
                     account.link().send(&Signature { blob: &blob }.to_bytes())?;
                 }
-                Some(&Tell::NUMBER) => tell(&message)?,
+                Some(&LogMessage::NUMBER) => tell(&message)?,
                 // The process has already logged the reason.
-                Some(&Ended::NUMBER) => ended = true,
-                Some(&Over::NUMBER) => {
-                    let Over {
+                Some(&NoLogin::NUMBER) => ended = true,
+                Some(&SessionOver::NUMBER) => {
+                    let SessionOver {
                         files,
                         sent,
                         received,
-                    } = Over::decode(&message).map_err(nonsense)?;
+                    } = SessionOver::decode(&message).map_err(nonsense)?;
                     over(TransferCounters {
                         files,
                         sent,

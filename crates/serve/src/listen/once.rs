@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ssh::direct_control::{self, Asked, Frames, Listening, OnceError, Refused, Taken, VERSION};
+use ssh::direct_control::{
+    self, ClientMessage, Frames, KeysAccepted, Listening, OnceError, Refused, VERSION,
+};
 use ssh::key::PrivateKey;
 use tracing::info;
 
@@ -138,14 +140,14 @@ impl Once {
                 Next::Over => return Ok(()),
             }
         };
-        let Asked::Begin {
+        let ClientMessage::Begin {
             ports,
             bear_losses,
             keys,
         } = asked
         else {
             return Err(OnceEnd::Client(OnceError::Unexpected(
-                direct_control::More::NUMBER,
+                direct_control::MoreKeys::NUMBER,
             )));
         };
         self.served.bear_losses = bear_losses;
@@ -230,7 +232,7 @@ struct Control {
 }
 
 enum Next {
-    Asked(Asked),
+    Asked(ClientMessage),
     /// The deadline passed before a whole message arrived.
     Time,
     /// The channel has ended.
@@ -270,9 +272,9 @@ impl Control {
         Ok(self.received()?.map_or(Next::Time, Next::Asked))
     }
 
-    fn received(&mut self) -> Result<Option<Asked>, OnceEnd> {
+    fn received(&mut self) -> Result<Option<ClientMessage>, OnceEnd> {
         let message = self.frames.next_message().map_err(OnceEnd::Client)?;
-        let asked = message.map(|message| Asked::decode(&message));
+        let asked = message.map(|message| ClientMessage::decode(&message));
         asked.transpose().map_err(OnceEnd::Client)
     }
 
@@ -306,14 +308,14 @@ impl Control {
             match self.next(Some(ended), Some(now + LOOK))? {
                 Next::Time => {}
                 Next::Over => return Ok(()),
-                Next::Asked(Asked::More { number, keys: more }) => {
+                Next::Asked(ClientMessage::More { number, keys: more }) => {
                     keys.add(Instant::now(), more).map_err(OnceEnd::Keys)?;
-                    if self.say(&Taken { number }.to_bytes()).is_err() {
+                    if self.say(&KeysAccepted { number }.to_bytes()).is_err() {
                         return Ok(());
                     }
                     used = Instant::now();
                 }
-                Next::Asked(Asked::Begin { .. }) => {
+                Next::Asked(ClientMessage::Begin { .. }) => {
                     let again = OnceError::Unexpected(direct_control::Begin::NUMBER);
                     return Err(OnceEnd::Client(again));
                 }

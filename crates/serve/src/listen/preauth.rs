@@ -15,9 +15,9 @@ use ssh::auth::LoginEvent;
 use ssh::{Event, PeerIncompatible, SealedQueue};
 use wire::escape::field;
 
-use super::engine::{Algorithms, Offer};
+use super::engine::{Algorithms, FullOffer};
 use super::link::{Link, nonsense};
-use super::message::{Ask, Ended, LoggedIn, Prove, Tell, Verdict};
+use super::message::{KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, Verdict};
 use super::{confine, engine};
 use crate::error::ConnectionError;
 
@@ -31,7 +31,7 @@ pub(super) struct PreauthTask {
     /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: Algorithms,
-    pub(super) to_old_clients: Option<Offer>,
+    pub(super) to_old_clients: Option<FullOffer>,
     /// User and group to switch to, if the server is root's.
     pub(super) becomes: Option<(u32, u32)>,
     /// Directory to use as root (chroot) before the switch, if there is one.
@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
         Err(e) if e.is_leave() => String::new(),
         Err(e) => e.to_string(),
     };
-    let ended = Ended {
+    let ended = NoLogin {
         why: why.as_bytes(),
     };
     // The monitor may be gone too.
@@ -106,7 +106,7 @@ fn run(link: &Arc<Link>) -> Result<(), ConnectionError> {
 
 fn tell(link: &Link, level: u8, text: &str) -> io::Result<()> {
     let text = text.as_bytes();
-    link.send(&Tell { level, text }.to_bytes())
+    link.send(&LogMessage { level, text }.to_bytes())
 }
 
 /// Acknowledges received data at once, if no answer has done so. OpenSSH's client uses Nagle's
@@ -251,7 +251,7 @@ impl Preauth<'_> {
                 // The length fits: a blob is shorter than a packet.
                 let signed_len = certificate.map_or(0, |c| c.signed_len() as u32);
                 let question = match &proof {
-                    None => Ask {
+                    None => KeyQuestion {
                         user,
                         blob,
                         authority,

@@ -128,7 +128,7 @@ fn are_refused(letters: &[u8]) -> bool {
 
 /// The account that owns the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Owner {
+pub struct ProgramOwner {
     pub(super) name: String,
     pub(super) home: PathBuf,
 }
@@ -154,7 +154,7 @@ impl Program {
     /// The program is not allowed or cannot be run; a sentence for the client.
     pub(super) fn start(
         allowed: &[AllowedProgram],
-        owner: Option<&Owner>,
+        owner: Option<&ProgramOwner>,
         command: &[u8],
     ) -> Result<Self, String> {
         let words = words::split_command(command)
@@ -179,7 +179,7 @@ impl Program {
             .env_clear()
             .env("PATH", PATH)
             .envs(env::var_os("TZ").map(|zone| ("TZ", zone)));
-        if let Some(Owner { name, home }) = owner {
+        if let Some(ProgramOwner { name, home }) = owner {
             run.envs([("USER", name), ("LOGNAME", name)]);
             // rsync reads aliases for its options from the home directory (popt(3), .popt).
             if !is_rsync {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use ssh::transport::DisabledProtection;
 
 use super::accounts::expand;
-use super::program::{AllowedProgram, Owner};
+use super::program::{AllowedProgram, ProgramOwner};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::export::LOG_FILES;
@@ -36,7 +36,7 @@ pub struct ServedFiles {
     /// Programs that may be run if everything that the account can see is served.
     pub allowed: Vec<AllowedProgram>,
     /// The account that owns the programs.
-    pub owner: Option<Owner>,
+    pub owner: Option<ProgramOwner>,
 }
 
 impl Default for ServedFiles {
@@ -82,7 +82,7 @@ impl ServedFiles {
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {
             root: self.root.as_ref().map(|root| expand(root, account)),
-            owner: Some(Owner {
+            owner: Some(ProgramOwner {
                 name: account.name.clone(),
                 home: account.home.clone(),
             }),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ssh::channel::{ChannelId, Channels};
 
 use crate::scp::Scp;
-use crate::{Answer, Server, StreamError, TransferCounters};
+use crate::{AnswerChunk, Server, StreamError, TransferCounters};
 
 /// The file server of a channel.
 pub(super) enum Serving<'s> {
@@ -60,10 +60,10 @@ impl Serving<'_> {
 
     /// Sends the waiting answers to the client.
     pub(super) fn answer(&mut self, id: ChannelId, channels: &mut Channels) {
-        let say = |answer: Answer<'_>| {
+        let say = |answer: AnswerChunk<'_>| {
             match answer {
-                Answer::Bytes(bytes) => channels.write(id, bytes),
-                Answer::Block(block) => channels.write_block(id, block),
+                AnswerChunk::Bytes(bytes) => channels.write(id, bytes),
+                AnswerChunk::Block(block) => channels.write_block(id, block),
             }
             Ok::<_, Infallible>(())
         };
@@ -72,7 +72,7 @@ impl Serving<'_> {
 
     pub(super) fn take_answers<E>(
         &mut self,
-        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+        to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         match self {
             Self::Sftp(server) => server.take_answers(to),

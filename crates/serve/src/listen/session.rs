@@ -16,7 +16,7 @@ use super::ServedFiles;
 use super::program::Program;
 use super::serving::Serving;
 use crate::blocking_pool::LAST;
-use crate::direct_write::Place;
+use crate::direct_write::WriteTarget;
 use crate::handles::Allowance;
 use crate::scp::{self, Scp};
 use crate::stream::ANSWERS;
@@ -94,7 +94,8 @@ impl<'s> Session<'s> {
             let mut server = Server::answering_in(pool, slot, export, allowance);
             server.several_at_once(true);
             self.server = Some(Serving::Sftp(Box::new(server)));
-        } else if let Some(asked) = scp::Command::parse(command).filter(|_| !served.runs("scp")) {
+        } else if let Some(asked) = scp::ScpCommand::parse(command).filter(|_| !served.runs("scp"))
+        {
             match asked {
                 Ok(asked) => {
                     info!("scp's old protocol");
@@ -240,7 +241,7 @@ impl<'s> Session<'s> {
     }
 
     /// Target of the next data, if they can go there without being copied to memory.
-    pub(super) fn place(&mut self, channels: &Channels) -> Option<Place> {
+    pub(super) fn place(&mut self, channels: &Channels) -> Option<WriteTarget> {
         let ready = self.received.is_empty() && channels.queued(self.id) < ANSWERS;
         self.sftp().filter(|_| ready)?.place()
     }

@@ -13,7 +13,7 @@ use wire::escape::name;
 
 use super::keys::{Certified, LoginRequest};
 use super::link::nonsense;
-use super::message::{LoggedIn, Tell};
+use super::message::{LogMessage, LoggedIn};
 
 /// Longest text of one line in bytes.
 const LINE: usize = 4096;
@@ -24,7 +24,7 @@ pub(super) fn escaped(text: &[u8]) -> String {
 }
 
 pub(super) fn tell(message: &[u8]) -> io::Result<()> {
-    let Tell { level, text } = Tell::decode(message).map_err(nonsense)?;
+    let LogMessage { level, text } = LogMessage::decode(message).map_err(nonsense)?;
     let text = escaped(text.trim_ascii_end());
     match level {
         0 => warn!("{text}"),

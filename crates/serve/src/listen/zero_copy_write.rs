@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::connection::Connection;
 use super::session::Session;
-use crate::direct_write::Place;
+use crate::direct_write::WriteTarget;
 use crate::error::ConnectionError;
 
 /// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
@@ -136,7 +136,7 @@ impl Connection<'_> {
         self.sessions.values_mut().any(Session::takes_large)
     }
 
-    fn place(&mut self, id: ChannelId) -> Option<Place> {
+    fn place(&mut self, id: ChannelId) -> Option<WriteTarget> {
         let channels = self.conn.channels();
         self.sessions.get_mut(&id)?.place(channels)
     }
@@ -171,7 +171,7 @@ impl Connection<'_> {
         now: Instant,
         id: ChannelId,
         left: usize,
-        place: Place,
+        place: WriteTarget,
     ) -> Result<usize, ConnectionError> {
         let target = self.passing.target.as_ref();
         if target.is_some_and(|target| target.id != id) {

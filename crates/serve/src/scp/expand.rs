@@ -5,7 +5,7 @@ use sftp::{Request, StatusCode};
 use super::files::Files;
 use super::joined;
 use super::pattern::Pattern;
-use crate::error::Refused;
+use crate::error::RequestError;
 use crate::words::Word;
 
 /// Most bytes of paths that all words of a command may expand to.
@@ -20,25 +20,25 @@ const LISTINGS: usize = 4096;
 const LONGEST_PATH: usize = 4096;
 
 /// Path that failed, and the reason.
-pub(super) type Failed = (Vec<u8>, Refused);
+pub(super) type Failed = (Vec<u8>, RequestError);
 
 /// Expands words step by step, because the client has other channels.
 pub(super) struct Expansion {
     words: std::vec::IntoIter<Word>,
-    walk: Option<Walk>,
+    walk: Option<PatternWalk>,
     paths: Vec<Vec<u8>>,
-    left: Left,
+    left: RemainingLimits,
 }
 
 /// Remaining limits.
-struct Left {
+struct RemainingLimits {
     room: usize,
     names: usize,
     listings: usize,
 }
 
 /// Progress through the components of one pattern.
-struct Walk {
+struct PatternWalk {
     text: Vec<u8>,
     /// Remaining components, the next one last.
     parts: Vec<Part>,
@@ -64,7 +64,7 @@ impl Expansion {
             words: words.into_iter(),
             walk: None,
             paths: Vec::new(),
-            left: Left {
+            left: RemainingLimits {
                 room: ROOM,
                 names: NAMES,
                 listings: LISTINGS,
@@ -94,21 +94,21 @@ impl Expansion {
         if wild.is_empty() || text.len() > LONGEST_PATH {
             self.paths.push(text);
         } else {
-            self.walk = Some(Walk::new(text, &wild));
+            self.walk = Some(PatternWalk::new(text, &wild));
         }
         Ok(None)
     }
 }
 
-impl Left {
+impl RemainingLimits {
     /// Takes `n` from a limit.
     ///
     /// # Errors
     /// The limit is exceeded.
-    fn take(of: &mut usize, n: usize) -> Result<(), Refused> {
+    fn take(of: &mut usize, n: usize) -> Result<(), RequestError> {
         *of = of.checked_sub(n).ok_or_else(|| {
             let words = "it stands for more names than this server looks through";
-            Refused::new(StatusCode::FAILURE, words)
+            RequestError::new(StatusCode::FAILURE, words)
         })?;
         Ok(())
     }
@@ -138,7 +138,7 @@ fn at_home(word: Word, files: &mut Files<'_>) -> (Vec<u8>, Vec<usize>) {
     (whole, wild)
 }
 
-impl Walk {
+impl PatternWalk {
     fn new(text: Vec<u8>, wild: &[usize]) -> Self {
         let from_root = text.starts_with(b"/");
         let mut parts = Vec::new();
@@ -173,9 +173,9 @@ impl Walk {
     /// Carries out a step; returns the matches once they are complete.
     fn step(
         &mut self,
-        left: &mut Left,
+        left: &mut RemainingLimits,
         files: &mut Files<'_>,
-    ) -> Result<Option<Vec<Vec<u8>>>, Refused> {
+    ) -> Result<Option<Vec<Vec<u8>>>, RequestError> {
         if let Some((path, handle)) = self.open.take() {
             self.listed(path, handle, left, files)?;
             return Ok(None);
@@ -200,7 +200,7 @@ impl Walk {
                 .then_some(path),
             Part::Directory => files.is_dir(&path).then(|| joined(&path, b"")),
             Part::Pattern(_) => {
-                Left::take(&mut left.listings, 1)?;
+                RemainingLimits::take(&mut left.listings, 1)?;
                 let asked = if path.is_empty() { b"." } else { &path[..] };
                 match files.handle(Request::Opendir { path: asked }) {
                     Ok(handle) => self.open = Some((path, handle)),
@@ -223,16 +223,16 @@ impl Walk {
         &mut self,
         path: Vec<u8>,
         handle: Vec<u8>,
-        left: &mut Left,
+        left: &mut RemainingLimits,
         files: &mut Files<'_>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let names = files.names(Request::Readdir { handle: &handle })?;
         if names.is_empty() {
             // The directory was only read, so an error of CLOSE does not matter.
             let _ = files.done(Request::Close { handle: &handle });
             return Ok(());
         }
-        Left::take(&mut left.names, names.len())?;
+        RemainingLimits::take(&mut left.names, names.len())?;
         for name in names {
             let Some(Part::Pattern(pattern)) = self.parts.last() else {
                 break;
@@ -245,8 +245,8 @@ impl Walk {
         Ok(())
     }
 
-    fn keep(&mut self, path: Vec<u8>, left: &mut Left) -> Result<(), Refused> {
-        Left::take(&mut left.room, path.len() + OVERHEAD)?;
+    fn keep(&mut self, path: Vec<u8>, left: &mut RemainingLimits) -> Result<(), RequestError> {
+        RemainingLimits::take(&mut left.room, path.len() + OVERHEAD)?;
         self.further.push(path);
         Ok(())
     }

@@ -6,8 +6,8 @@ use wire::Pool;
 
 use crate::Export;
 use crate::answer::Session;
-use crate::answers::{Answer, Answers};
-use crate::error::Refused;
+use crate::answers::{AnswerChunk, AnswerQueue};
+use crate::error::RequestError;
 use crate::handles::Allowance;
 
 /// Injected errors for tests.
@@ -18,9 +18,9 @@ pub(super) type Fails = fn(&Request<'_>) -> Option<rustix::io::Errno>;
 pub(super) struct Files<'e> {
     pub(super) session: Session<'e>,
     /// Answer to the current request.
-    asked: Answers,
+    asked: AnswerQueue,
     /// Output to the client.
-    pub(super) out: Answers,
+    pub(super) out: AnswerQueue,
     /// An operation failed, so the exit status is not 0.
     pub(super) failed: bool,
     /// Simulates file systems that the tests do not have.
@@ -29,7 +29,7 @@ pub(super) struct Files<'e> {
 }
 
 /// Result of a request.
-pub(super) enum Got {
+pub(super) enum FileResult {
     Nothing,
     Handle(Vec<u8>),
     Names(Vec<Vec<u8>>),
@@ -44,8 +44,8 @@ impl<'e> Files<'e> {
         session.told = Told::LINKS;
         Self {
             session,
-            asked: Answers::new(pool.clone(), slot),
-            out: Answers::new(pool, slot),
+            asked: AnswerQueue::new(pool.clone(), slot),
+            out: AnswerQueue::new(pool, slot),
             failed: false,
             #[cfg(test)]
             fails: None,
@@ -53,16 +53,20 @@ impl<'e> Files<'e> {
     }
 
     /// Carries out a request. `data` holds the part of a WRITE that is not in `request`.
-    pub(super) fn ask(&mut self, request: Request<'_>, data: &[Bytes]) -> Result<Got, Refused> {
+    pub(super) fn ask(
+        &mut self,
+        request: Request<'_>,
+        data: &[Bytes],
+    ) -> Result<FileResult, RequestError> {
         #[cfg(test)]
         if let Some(errno) = self.fails.and_then(|fails| fails(&request)) {
             return Err(errno.into());
         }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(Refused::bad_message("there was no answer"));
+        let mut got = Err(RequestError::bad_message("there was no answer"));
         let Ok(()) = self.asked.take(|answer| {
-            if let Answer::Bytes(bytes) = answer {
+            if let AnswerChunk::Bytes(bytes) = answer {
                 got = read_answer(bytes);
             }
             Ok::<_, std::convert::Infallible>(())
@@ -70,21 +74,21 @@ impl<'e> Files<'e> {
         got
     }
 
-    pub(super) fn done(&mut self, request: Request<'_>) -> Result<(), Refused> {
+    pub(super) fn done(&mut self, request: Request<'_>) -> Result<(), RequestError> {
         self.ask(request, &[]).map(|_| ())
     }
 
-    pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refused> {
+    pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, RequestError> {
         match self.ask(request, &[])? {
-            Got::Handle(handle) => Ok(handle),
-            _ => Err(Refused::bad_message("there was no handle")),
+            FileResult::Handle(handle) => Ok(handle),
+            _ => Err(RequestError::bad_message("there was no handle")),
         }
     }
 
-    pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, Refused> {
+    pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, RequestError> {
         match self.ask(request, &[])? {
-            Got::Attrs(attrs) => Ok(attrs),
-            _ => Err(Refused::bad_message("there were no attributes")),
+            FileResult::Attrs(attrs) => Ok(attrs),
+            _ => Err(RequestError::bad_message("there were no attributes")),
         }
     }
 
@@ -93,16 +97,16 @@ impl<'e> Files<'e> {
     pub(super) fn beyond(&mut self, path: &[u8]) -> Vec<u8> {
         let flags = MetadataFlags::XATTRS.with(MetadataFlags::ACLS, true);
         match self.ask(Request::GetXattrs { path, flags }, &[]) {
-            Ok(Got::Body(body)) => body,
+            Ok(FileResult::Body(body)) => body,
             _ => Vec::new(),
         }
     }
 
     /// Names in the answer to `request`; empty at the end of a directory.
-    pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, Refused> {
+    pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, RequestError> {
         match self.ask(request, &[]) {
-            Ok(Got::Names(names)) => Ok(names),
-            Ok(_) => Err(Refused::bad_message("there were no names")),
+            Ok(FileResult::Names(names)) => Ok(names),
+            Ok(_) => Err(RequestError::bad_message("there were no names")),
             Err(refused) if refused.code == StatusCode::EOF => Ok(Vec::new()),
             Err(refused) => Err(refused),
         }
@@ -131,23 +135,23 @@ impl<'e> Files<'e> {
     }
 }
 
-fn read_answer(bytes: &[u8]) -> Result<Got, Refused> {
+fn read_answer(bytes: &[u8]) -> Result<FileResult, RequestError> {
     let body = bytes.get(4..).unwrap_or_default();
-    let (_, response) =
-        Response::decode(body).map_err(|_| Refused::bad_message("an answer makes no sense"))?;
+    let (_, response) = Response::decode(body)
+        .map_err(|_| RequestError::bad_message("an answer makes no sense"))?;
     match response {
-        Response::Status { code, .. } if code == StatusCode::OK => Ok(Got::Nothing),
+        Response::Status { code, .. } if code == StatusCode::OK => Ok(FileResult::Nothing),
         Response::Status { code, text } => {
             let words = String::from_utf8_lossy(text.message).into_owned();
-            Err(Refused::new(code, words))
+            Err(RequestError::new(code, words))
         }
-        Response::Handle { handle } => Ok(Got::Handle(handle.to_vec())),
+        Response::Handle { handle } => Ok(FileResult::Handle(handle.to_vec())),
         Response::Name { names } => {
             let names = names.0.iter().map(|entry| entry.filename.to_vec());
-            Ok(Got::Names(names.collect()))
+            Ok(FileResult::Names(names.collect()))
         }
-        Response::Attrs { attrs } => Ok(Got::Attrs(attrs)),
-        Response::ExtendedReply { body } => Ok(Got::Body(body.0.to_vec())),
-        _ => Ok(Got::Nothing),
+        Response::Attrs { attrs } => Ok(FileResult::Attrs(attrs)),
+        Response::ExtendedReply { body } => Ok(FileResult::Body(body.0.to_vec())),
+        _ => Ok(FileResult::Nothing),
     }
 }

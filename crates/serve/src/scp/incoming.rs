@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::files::Files;
 use super::joined;
 use crate::beneath::split;
-use crate::error::Refused;
+use crate::error::RequestError;
 use wire::escape::field;
 
 /// Mode bits that a file may get without -p.
@@ -37,7 +37,7 @@ pub(super) struct Incoming {
     exact: bool,
     attrs: Attrs,
     at: u64,
-    trouble: Option<Refused>,
+    trouble: Option<RequestError>,
 }
 
 impl Incoming {
@@ -50,7 +50,7 @@ impl Incoming {
         mode: u32,
         exact: bool,
         files: &mut Files<'_>,
-    ) -> Result<Self, (Vec<u8>, Refused)> {
+    ) -> Result<Self, (Vec<u8>, RequestError)> {
         let path = followed(path, files);
         let mut new = Self {
             path,
@@ -76,13 +76,13 @@ impl Incoming {
         }
     }
 
-    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), Refused> {
+    fn open(&mut self, asked: u32, files: &mut Files<'_>) -> Result<(), RequestError> {
         let Ok(old) = files.attrs(Request::Stat { path: &self.path }) else {
             return self.make(asked, files);
         };
         let mode = old.permissions.unwrap_or_default();
         if old.is_dir() {
-            return Err(Refused::new(StatusCode::FAILURE, "Is a directory"));
+            return Err(RequestError::new(StatusCode::FAILURE, "Is a directory"));
         }
         let kind = mode & 0o170_000;
         self.regular = kind == 0o100_000;
@@ -137,7 +137,7 @@ impl Incoming {
     }
 
     /// Creates the temporary.
-    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), Refused> {
+    fn make(&mut self, mode: u32, files: &mut Files<'_>) -> Result<(), RequestError> {
         let temporary = temp_name(&self.path, &mut |bytes| {
             // The kernel's generator does not fail.
             let _ = aws_lc_rs::rand::fill(bytes);
@@ -158,7 +158,7 @@ impl Incoming {
         files.beyond(temporary) == files.beyond(&self.path)
     }
 
-    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, Refused> {
+    fn attrs_of_made(&self, files: &mut Files<'_>) -> Result<Attrs, RequestError> {
         let handle = self.handle.as_deref().unwrap_or_default();
         files.attrs(Request::Fstat { handle })
     }
@@ -201,14 +201,14 @@ impl Incoming {
     }
 
     /// Gives the file its mode, times and name.
-    pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, Refused)> {
+    pub(super) fn finish(mut self, files: &mut Files<'_>) -> Result<(), (Vec<u8>, RequestError)> {
         let done = self.ended(files);
         let path = self.path.clone();
         self.abandon(files);
         done.map_err(|refused| (path, refused))
     }
 
-    fn ended(&mut self, files: &mut Files<'_>) -> Result<(), Refused> {
+    fn ended(&mut self, files: &mut Files<'_>) -> Result<(), RequestError> {
         if let Some(refused) = self.trouble.take() {
             return Err(refused);
         }
@@ -246,18 +246,18 @@ impl Incoming {
         // The file is complete nevertheless.
         set.map_err(|why| {
             let words = format!("it is there without its mode or times: {}", why.words);
-            Refused::new(why.code, words)
+            RequestError::new(why.code, words)
         })
     }
 
     /// Keeps the temporary after writing in place has failed: the old contents are partly
     /// overwritten, and only the temporary has the whole file.
-    fn keep(&mut self, why: Refused) -> Refused {
+    fn keep(&mut self, why: RequestError) -> RequestError {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
         warn!(kept, "it could not be written in place: {}", why.words);
         let words = format!("{}; all of it is kept as {kept}", why.words);
-        Refused::new(why.code, words)
+        RequestError::new(why.code, words)
     }
 
     pub(super) fn abandon(mut self, files: &mut Files<'_>) {
@@ -285,7 +285,7 @@ fn followed(mut path: Vec<u8>, files: &mut Files<'_>) -> Vec<u8> {
     path
 }
 
-fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
+fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), RequestError> {
     let attrs = Attrs {
         size: Some(size),
         ..Attrs::default()
@@ -293,7 +293,7 @@ fn cut(handle: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
     set(handle, attrs, files)
 }
 
-fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused> {
+fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), RequestError> {
     match attrs.is_empty() {
         true => Ok(()),
         false => files.done(Request::Fsetstat { handle, attrs }),
@@ -301,13 +301,13 @@ fn set(handle: &[u8], attrs: Attrs, files: &mut Files<'_>) -> Result<(), Refused
 }
 
 /// True if the error is one of `errors`, judged by the code and text of the answer.
-fn is_of(why: &Refused, errors: &[Errno]) -> bool {
-    let mut said = errors.iter().map(|errno| Refused::from(*errno));
+fn is_of(why: &RequestError, errors: &[Errno]) -> bool {
+    let mut said = errors.iter().map(|errno| RequestError::from(*errno));
     said.any(|one| one.code == why.code && one.words == why.words)
 }
 
 /// Copies a temporary into the open file `to`, which then has `size` bytes.
-fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), Refused> {
+fn copy(temporary: &[u8], to: &[u8], size: u64, files: &mut Files<'_>) -> Result<(), RequestError> {
     let from = files.handle(Request::Open {
         path: temporary,
         flags: OpenFlags::READ,

@@ -19,7 +19,7 @@ use wire::Pool;
 
 use crate::Export;
 use crate::answer::TransferCounters;
-use crate::answers::Answer;
+use crate::answers::AnswerChunk;
 use crate::handles::Allowance;
 use crate::words::{self, Word};
 use expand::Expansion;
@@ -37,7 +37,7 @@ const LONGEST_LINE: usize = 8 << 10;
 
 /// A parsed command: `scp` with the flags of a far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct ScpCommand {
     /// The server receives files, to the only path; otherwise it sends them.
     takes: bool,
     how: ScpFlags,
@@ -55,7 +55,7 @@ struct ScpFlags {
     into_directory: bool,
 }
 
-impl Command {
+impl ScpCommand {
     /// Parses a command; `None` if it calls another program.
     ///
     /// # Errors
@@ -141,9 +141,9 @@ impl<'e> Scp<'e> {
         slot: usize,
         export: &'e Export,
         handles: impl Into<Allowance>,
-        command: Command,
+        command: ScpCommand,
     ) -> Self {
-        let Command { takes, how, paths } = command;
+        let ScpCommand { takes, how, paths } = command;
         Self {
             files: Files::new(pool, slot, export, handles.into()),
             takes,
@@ -219,7 +219,7 @@ impl<'e> Scp<'e> {
     /// The errors of `to`.
     pub fn take_answers<E>(
         &mut self,
-        to: impl FnMut(Answer<'_>) -> Result<(), E>,
+        to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         self.files.out.take(to)
     }

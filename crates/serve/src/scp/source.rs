@@ -9,7 +9,7 @@ use sftp::{Attrs, OpenFlags, Request};
 use super::files::Files;
 use super::{ClientProgress, ScpFlags, joined, take_line};
 use crate::answer::LONGEST_DATA;
-use crate::error::Refused;
+use crate::error::RequestError;
 
 /// Longest path in a tree that is sent.
 const LONGEST_PATH: usize = 4096;
@@ -39,30 +39,30 @@ enum State {
     /// Takes the next step.
     Next,
     /// Waits for the client's answer.
-    Listening(Then),
+    Listening(NextAction),
     Data(Outgoing),
     Over,
 }
 
 /// Action after the client's answer.
-enum Then {
+enum NextAction {
     /// Take the next step.
     Next,
     /// Send the line of an entry whose times were sent.
-    Entry(Item),
+    Entry(SourceItem),
     /// Send the contents of an entry.
-    Content(Item),
+    Content(SourceItem),
 }
 
 /// An open file or directory to be sent.
-struct Item {
+struct SourceItem {
     path: Vec<u8>,
     handle: Vec<u8>,
     attrs: Attrs,
 }
 
 struct Outgoing {
-    item: Item,
+    item: SourceItem,
     at: u64,
     size: u64,
     trouble: Option<String>,
@@ -83,7 +83,7 @@ impl Source {
             steps,
             waiting: 0,
             line: Vec::new(),
-            state: State::Listening(Then::Next),
+            state: State::Listening(NextAction::Next),
         }
     }
 
@@ -110,8 +110,8 @@ impl Source {
                 Some(ClientProgress::Trouble) => {
                     files.failed = true;
                     match then {
-                        Then::Next => {}
-                        Then::Entry(item) | Then::Content(item) => item.close(files),
+                        NextAction::Next => {}
+                        NextAction::Entry(item) | NextAction::Content(item) => item.close(files),
                     }
                     State::Next
                 }
@@ -147,12 +147,12 @@ impl Source {
         }
     }
 
-    fn go_on(&mut self, then: Then, files: &mut Files<'_>) -> State {
+    fn go_on(&mut self, then: NextAction, files: &mut Files<'_>) -> State {
         match then {
-            Then::Next => State::Next,
-            Then::Entry(item) => item.announce(files),
-            Then::Content(item) if item.attrs.is_dir() => {
-                let Item { path, handle, .. } = item;
+            NextAction::Next => State::Next,
+            NextAction::Entry(item) => item.announce(files),
+            NextAction::Content(item) if item.attrs.is_dir() => {
+                let SourceItem { path, handle, .. } = item;
                 let names = VecDeque::new();
                 self.steps.push(Step::Directory {
                     path,
@@ -161,7 +161,7 @@ impl Source {
                 });
                 State::Next
             }
-            Then::Content(item) => State::Data(Outgoing {
+            NextAction::Content(item) => State::Data(Outgoing {
                 size: item.size(),
                 item,
                 at: 0,
@@ -191,7 +191,7 @@ impl Source {
                         // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
                         files.out.bytes().extend_from_slice(b"E\n");
-                        return State::Listening(Then::Next);
+                        return State::Listening(NextAction::Next);
                     }
                 }
                 let name = names.pop_front().unwrap_or_default();
@@ -218,12 +218,12 @@ impl Source {
     }
 
     /// Opens an entry and sends its times, if requested, or its line.
-    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, Refused> {
+    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, RequestError> {
         if path.len() > LONGEST_PATH {
-            return Err(Refused::bad_message("the path is too long"));
+            return Err(RequestError::bad_message("the path is too long"));
         }
         if path.contains(&b'\n') {
-            return Err(Refused::bad_message(
+            return Err(RequestError::bad_message(
                 "scp's old protocol has no way to say a name with a newline",
             ));
         }
@@ -236,10 +236,10 @@ impl Source {
                 attrs: Attrs::default(),
             },
             0o040_000 if self.how.trees && self.waiting > MOST_WAITING => {
-                return Err(Refused::bad_message("the tree is too deep"));
+                return Err(RequestError::bad_message("the tree is too deep"));
             }
             0o040_000 if self.how.trees => Request::Opendir { path },
-            _ => return Err(Refused::bad_message("not a regular file")),
+            _ => return Err(RequestError::bad_message("not a regular file")),
         };
         let handle = files.handle(open)?;
         // Use the attributes of the opened file, since the name may have changed its file.
@@ -248,10 +248,10 @@ impl Source {
         let Some(attrs) = attrs.ok().filter(is_kind) else {
             // The handle was only read.
             let _ = files.done(Request::Close { handle: &handle });
-            return Err(Refused::bad_message("not a regular file"));
+            return Err(RequestError::bad_message("not a regular file"));
         };
         let path = path.to_vec();
-        let item = Item {
+        let item = SourceItem {
             path,
             handle,
             attrs,
@@ -259,13 +259,13 @@ impl Source {
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");
             files.out.bytes().extend_from_slice(line.as_bytes());
-            return Ok(State::Listening(Then::Entry(item)));
+            return Ok(State::Listening(NextAction::Entry(item)));
         }
         Ok(item.announce(files))
     }
 }
 
-impl Item {
+impl SourceItem {
     fn size(&self) -> u64 {
         match self.attrs.is_dir() {
             true => 0,
@@ -286,7 +286,7 @@ impl Item {
             .find(|name| !name.is_empty());
         out.extend_from_slice(name.unwrap_or(b"."));
         out.push(b'\n');
-        State::Listening(Then::Content(self))
+        State::Listening(NextAction::Content(self))
     }
 
     fn close(self, files: &mut Files<'_>) {
@@ -307,7 +307,7 @@ impl Outgoing {
                 Some(why) => files.complain(&self.item.path, why),
             }
             self.item.close(files);
-            return State::Listening(Then::Next);
+            return State::Listening(NextAction::Next);
         }
         let most = LONGEST_DATA as usize;
         let len = usize::try_from(left).map_or(most, |left| left.min(most));

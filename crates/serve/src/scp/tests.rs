@@ -10,7 +10,7 @@ use crate::testing::{at, both, names};
 const SLOT: usize = 32 << 10;
 
 pub(super) fn started<'e>(export: &'e Export, command: &str) -> Scp<'e> {
-    let asked = Command::parse(command.as_bytes())
+    let asked = ScpCommand::parse(command.as_bytes())
         .expect("scp")
         .expect("a far end");
     Scp::new(Pool::new(SLOT, 2), SLOT, export, 100, asked)
@@ -73,7 +73,7 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         ("/usr/bin/scp -qrt DIR", true, true, false, 1),
         ("bin/scp -f x", false, false, false, 1),
     ] {
-        let found = Command::parse(command.as_bytes())
+        let found = ScpCommand::parse(command.as_bytes())
             .expect("scp")
             .expect(command);
         let ScpFlags {
@@ -89,7 +89,7 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         "/usr/bin/scp/ -t x",
         "/scp/x -t x",
     ] {
-        assert_eq!(Command::parse(command.as_bytes()), None, "{command}");
+        assert_eq!(ScpCommand::parse(command.as_bytes()), None, "{command}");
     }
     for command in [
         "scp",
@@ -102,7 +102,7 @@ fn what_is_asked_for_is_a_far_end_of_scps() {
         "scp -t x; id",
         "scp -f 'x",
     ] {
-        let refused = Command::parse(command.as_bytes()).expect("scp");
+        let refused = ScpCommand::parse(command.as_bytes()).expect("scp");
         assert!(refused.is_err(), "{command}");
     }
 }

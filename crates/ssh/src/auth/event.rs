@@ -26,7 +26,7 @@ impl Method {
 
 /// Key that may be offered; the private key stays with the owner of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct OfferedIdentity {
     /// Public key or certificate.
     pub blob: Vec<u8>,
     /// Signature algorithms for this key, best first, as named in the request (`rsa-sha2-512`,
@@ -37,7 +37,7 @@ pub struct Identity {
     pub direct: bool,
 }
 
-impl Identity {
+impl OfferedIdentity {
     /// Returns the index of the algorithm to offer first, or the one after `refused`; `None` if
     /// none is left.
     ///
@@ -79,7 +79,7 @@ pub struct AuthConfig {
     /// Methods in the order to try (PreferredAuthentications).
     pub methods: Vec<Method>,
     /// Keys in the order to offer.
-    pub identities: Vec<Identity>,
+    pub identities: Vec<OfferedIdentity>,
     /// Session identifier: the exchange hash of the first key exchange.
     pub session_id: Bytes,
     /// Blob of the server's host key.

@@ -54,7 +54,7 @@ pub enum LoginEvent {
 }
 
 /// Offered key that waits for the owner's decision.
-struct Offer {
+struct KeyOffer {
     key: PublicKey,
     algorithm: String,
     /// Proof of ownership; `None` for the query whether the key would be accepted.
@@ -73,7 +73,7 @@ pub struct Login {
     /// as refused.
     asked_methods: bool,
     refused: u32,
-    offer: Option<Offer>,
+    offer: Option<KeyOffer>,
     messages: VecDeque<AuthMessage>,
     events: VecDeque<LoginEvent>,
 }
@@ -146,7 +146,7 @@ impl Login {
 
     /// Reads a publickey request (RFC 4252 section 7) or its host-bound form (OpenSSH PROTOCOL
     /// section 3.1). `None` for a key that cannot be used here.
-    fn read_offer(&self, data: &[u8], hostbound: bool) -> Result<Option<Offer>, Error> {
+    fn read_offer(&self, data: &[u8], hostbound: bool) -> Result<Option<KeyOffer>, Error> {
         let mut r = Reader::new(data);
         let signed = bool::read(&mut r)?;
         let (algorithm, blob) = (r.string()?, r.string()?);
@@ -172,7 +172,7 @@ impl Login {
             host_bound: hostbound,
             signature: signature.to_vec(),
         });
-        Ok(Some(Offer {
+        Ok(Some(KeyOffer {
             key,
             algorithm,
             proof,

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::super::{AuthConfig, Identity, Method, request};
+use super::super::{AuthConfig, Method, OfferedIdentity, request};
 use super::*;
 use crate::key::PrivateKey;
 use wire::Rest;
@@ -27,7 +27,7 @@ fn config(key: &PrivateKey, hostbound: bool) -> AuthConfig {
     AuthConfig {
         user: "bob".to_owned(),
         methods: vec![Method::PublicKey],
-        identities: vec![Identity {
+        identities: vec![OfferedIdentity {
             blob: public.blob().to_vec(),
             algorithms: public
                 .algorithms()

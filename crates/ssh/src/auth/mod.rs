@@ -19,7 +19,7 @@ use bytes::Bytes;
 use wire::{NameList, Reader};
 use zeroize::Zeroizing;
 
-pub use event::{AuthConfig, AuthEvent, Identity, Method, Prompt};
+pub use event::{AuthConfig, AuthEvent, Method, OfferedIdentity, Prompt};
 pub use login::{Login, LoginEvent};
 pub use message::AuthMessage;
 pub use proof::{Claim, Proof};

@@ -3,7 +3,7 @@
 use wire::{Field, Rest};
 use zeroize::Zeroizing;
 
-use super::{AuthConfig, AuthMessage, Identity, PUBLICKEY};
+use super::{AuthConfig, AuthMessage, OfferedIdentity, PUBLICKEY};
 use crate::msg::{UserauthInfoResponse, UserauthRequest};
 
 pub(super) const CONNECTION: &[u8] = b"ssh-connection";
@@ -28,7 +28,7 @@ pub(super) fn none(config: &AuthConfig) -> Vec<u8> {
 /// section 3.1): a query, or with `signed` everything but the signature.
 pub(super) fn public_key(
     config: &AuthConfig,
-    key: &Identity,
+    key: &OfferedIdentity,
     algorithm: usize,
     signed: bool,
 ) -> Vec<u8> {

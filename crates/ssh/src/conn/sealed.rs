@@ -1,12 +1,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{BorrowPolicy, Part};
+use wire::{BorrowPolicy, OutputPart};
 
 use super::Connection;
-use crate::crypto_offload::{Batch, Helper, Order};
+use crate::crypto_offload::{Batch, Helper, JobOrder};
 use crate::error::{Error, Local};
-use crate::transport::{Output, Sealed};
+use crate::transport::{Output, SealedPacket};
 
 /// Maximum number of packets per writev; sockets accept far less at once.
 const PACKETS: usize = 64;
@@ -21,7 +21,7 @@ const AHEAD: usize = 512 << 10;
 /// Sealed packets on their way to the socket, in order.
 #[derive(Default)]
 pub struct SealedQueue {
-    packets: VecDeque<Sealed>,
+    packets: VecDeque<SealedPacket>,
     len: usize,
     helper: Option<Helper>,
     /// Batches being sealed by helpers, with the index of the next packet in each.
@@ -85,7 +85,7 @@ impl SealedQueue {
         Ok(())
     }
 
-    fn push(&mut self, sealed: Sealed) {
+    fn push(&mut self, sealed: SealedPacket) {
         if let Some(words) = sealed.missed() {
             // No packet follows it.
             self.missed = Some(words.to_owned());
@@ -97,7 +97,7 @@ impl SealedQueue {
     }
 
     /// Returns the next packet of the batches that were handed out.
-    fn take_ahead(&mut self) -> Result<Option<Sealed>, Error> {
+    fn take_ahead(&mut self) -> Result<Option<SealedPacket>, Error> {
         // While a helper seals the next packet, this thread seals the last ones.
         while let Some((batch, at)) = self.ahead.front()
             && batch.is_busy(*at)
@@ -134,7 +134,7 @@ impl SealedQueue {
             }
             let batch = Arc::new(Batch::new(jobs));
             if let Some(helper) = self.helper.as_ref().filter(|_| len >= WORTH_HELP) {
-                helper.help(&batch, Order::FirstFirst);
+                helper.help(&batch, JobOrder::FirstFirst);
             }
             self.ahead.push_back((batch, 0));
             self.ahead_len += len;
@@ -156,8 +156,11 @@ impl SealedQueue {
     }
 
     /// Returns the parts at the front for one writev.
-    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
-        self.packets.iter().take(PACKETS).flat_map(Sealed::parts)
+    pub fn parts(&self) -> impl Iterator<Item = OutputPart<'_>> {
+        self.packets
+            .iter()
+            .take(PACKETS)
+            .flat_map(SealedPacket::parts)
     }
 
     /// Reports that `n` bytes were written.

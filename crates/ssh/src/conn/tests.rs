@@ -12,10 +12,10 @@ use bytes::BytesMut;
 use wire::Pool;
 
 use super::*;
-use crate::auth::{Identity, Method};
+use crate::auth::{Method, OfferedIdentity};
 use crate::channel::{ChannelEvent, ChannelId, Request};
 use crate::key::PrivateKey;
-use crate::transport::{Guess, Proposal};
+use crate::transport::{KexGuess, Proposal};
 
 struct Pair {
     now: Instant,
@@ -50,7 +50,7 @@ fn config(host_keys: Vec<Arc<PrivateKey>>, compress: bool) -> ConnectionConfig {
                 macs: names(&["hmac-sha2-256"]),
                 compress,
             },
-            guess: Guess::Never,
+            guess: KexGuess::Never,
             rekey_bytes: None,
             rekey_time: None,
             host_keys: host_keys.into_iter().map(|key| key as _).collect(),
@@ -197,7 +197,7 @@ impl Pair {
         let config = AuthConfig {
             user: "bob".to_owned(),
             methods: vec![Method::PublicKey],
-            identities: vec![Identity {
+            identities: vec![OfferedIdentity {
                 blob: self.key.public_blob().to_vec(),
                 algorithms: vec!["ssh-ed25519".to_owned()],
                 direct: true,

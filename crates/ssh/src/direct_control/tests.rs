@@ -20,8 +20,8 @@ fn begin(version: u32, ports: (u32, u32), keys: &[u8]) -> Vec<u8> {
 fn what_is_asked_is_read_as_it_was_written() {
     let (one, two) = (key(), key());
     let keys = write_keys([one.blob(), two.blob()]);
-    let asked = Asked::decode(&begin(VERSION, (4000, 4010), &keys)).unwrap();
-    let Asked::Begin {
+    let asked = ClientMessage::decode(&begin(VERSION, (4000, 4010), &keys)).unwrap();
+    let ClientMessage::Begin {
         ports,
         bear_losses,
         keys,
@@ -38,7 +38,7 @@ fn what_is_asked_is_read_as_it_was_written() {
 fn what_makes_no_sense_is_refused() {
     let blob = key();
     let blob = blob.blob();
-    let wrong = |message: &[u8]| Asked::decode(message).unwrap_err();
+    let wrong = |message: &[u8]| ClientMessage::decode(message).unwrap_err();
     for ports in [(0, 1), (2, 1), (1, 65_536), (70_000, 70_001)] {
         let message = begin(VERSION, ports, b"");
         assert_eq!(wrong(&message), OnceError::Port(ports.0));
@@ -58,18 +58,21 @@ fn what_makes_no_sense_is_refused() {
 fn the_older_end_is_named() {
     let text = |version| {
         let message = Refused { version, why: b"" }.to_bytes();
-        Answered::decode(&message).unwrap_err().to_string()
+        ServerMessage::decode(&message).unwrap_err().to_string()
     };
     assert!(text(0).contains("the other end has to be upgraded"));
     assert!(text(2).contains("this end has to be upgraded"));
     // A later version may have any fields behind its version number.
     let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
-    assert_eq!(Asked::decode(&later).unwrap_err(), OnceError::Version(9));
+    assert_eq!(
+        ClientMessage::decode(&later).unwrap_err(),
+        OnceError::Version(9)
+    );
 }
 
 #[test]
 fn messages_are_found_behind_what_a_login_says() {
-    let message = Taken { number: 7 }.to_bytes();
+    let message = KeysAccepted { number: 7 }.to_bytes();
     for noise in ["", "Welcome!\n", "no end of line", "\nlonghaul-serves-on"] {
         let mut stream = noise.as_bytes().to_vec();
         stream.extend_from_slice(marker());
@@ -109,7 +112,7 @@ fn a_server_without_a_port_or_key_is_none() {
             host_key,
             software: b"0.1.0",
         };
-        Answered::decode(&message.to_bytes())
+        ServerMessage::decode(&message.to_bytes())
     };
     assert!(told(22_022, host_key.blob()).is_ok());
     assert_eq!(told(0, host_key.blob()).unwrap_err(), OnceError::Port(0));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::keys::KeySet;
 use super::proposal::{EXT_INFO_C, Negotiated, Proposal, STRICT_C, STRICT_S, negotiate};
-use super::{Guess, Ident, Offers, Transport, TransportEvent};
+use super::{Ident, KexGuess, Offers, Transport, TransportEvent};
 use crate::Role;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
@@ -94,9 +94,9 @@ impl Transport {
         let usual = self.theirs.as_ref().and_then(Ident::usual_kex);
         let guess = match self.guess() {
             _ if !first => false,
-            Guess::Never => false,
-            Guess::Remembered => true,
-            Guess::ByVersion => {
+            KexGuess::Never => false,
+            KexGuess::Remembered => true,
+            KexGuess::ByVersion => {
                 usual.is_some() && usual == self.config.proposal.kex.first().map(String::as_str)
             }
         };

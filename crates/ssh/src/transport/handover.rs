@@ -22,7 +22,7 @@ const ROOM: usize = 8 << 10;
 
 /// Key material of the keys in use.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct CurrentKeys {
     pub(super) sealing: KeyMaterial,
     pub(super) opening: KeyMaterial,
 }
@@ -36,14 +36,14 @@ message! {
         kex: &'a [u8],
         host_key_algorithm: &'a [u8],
         milliseconds_since_keys: u64,
-        outgoing: Half<'a>,
-        incoming: Half<'a>,
+        outgoing: DirectionState<'a>,
+        incoming: DirectionState<'a>,
     }
 }
 
 /// State of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Half<'a> {
+struct DirectionState<'a> {
     cipher: &'a [u8],
     mac: &'a [u8],
     compress: bool,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Secret<'_> {
     }
 }
 
-impl<'a> Field<'a> for Half<'a> {
+impl<'a> Field<'a> for DirectionState<'a> {
     fn read(r: &mut Reader<'a>) -> Result<Self, WireError> {
         Ok(Self {
             cipher: r.string()?,
@@ -101,7 +101,7 @@ impl<'a> Field<'a> for Half<'a> {
     }
 }
 
-impl<'a> Half<'a> {
+impl<'a> DirectionState<'a> {
     fn new(d: Direction, keys: &'a KeyMaterial, at: Position, since_keys: u64) -> Self {
         let KeyMaterial { iv, key, mac_key } = keys;
         Self {
@@ -140,7 +140,7 @@ impl<'a> Half<'a> {
 impl Transport {
     /// Keeps the key material from now on, for [`Transport::hand_over`].
     pub fn keep_keys(&mut self) {
-        self.kept = Some(Kept::default());
+        self.kept = Some(CurrentKeys::default());
     }
 
     /// Serializes a server's transport right after authentication has succeeded, with nothing left
@@ -159,13 +159,13 @@ impl Transport {
             kex: negotiated.kex.name.as_bytes(),
             host_key_algorithm: negotiated.host_key.as_bytes(),
             milliseconds_since_keys: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-            outgoing: Half::new(
+            outgoing: DirectionState::new(
                 out,
                 &kept.sealing,
                 self.outbound.position(),
                 self.outbound.since_keys().0,
             ),
-            incoming: Half::new(
+            incoming: DirectionState::new(
                 inn,
                 &kept.opening,
                 self.inbound.position(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::{PacketBuf, Reader};
 
-use super::{Opened, Output, Transport, TransportEvent};
+use super::{OpenedPacket, Output, Transport, TransportEvent};
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
 
@@ -20,7 +20,7 @@ impl Transport {
     pub(super) fn handle_packet(
         &mut self,
         now: Instant,
-        opened: Opened,
+        opened: OpenedPacket,
     ) -> Result<Option<Bytes>, Error> {
         let payload = self.inbound.inflate(opened.payload)?;
         let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;

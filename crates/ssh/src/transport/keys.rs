@@ -7,7 +7,7 @@ use bytes::Bytes;
 use wire::PacketBuf;
 
 use super::exchange::Exchange;
-use super::handover::Kept;
+use super::handover::CurrentKeys;
 use super::proposal::Negotiated;
 use super::{Direction, Transport, TransportEvent};
 use crate::Role;
@@ -46,7 +46,7 @@ impl Transport {
         let seal = SealingKey::new(out.cipher, out.mac, &sealing).map_err(Local::Seal)?;
         let open = OpeningKey::new(inn.cipher, inn.mac, &opening).map_err(Local::Seal)?;
         if let Some(kept) = &mut self.kept {
-            *kept = Kept { sealing, opening };
+            *kept = CurrentKeys { sealing, opening };
         }
         // The owner gets the session identifier only after it has approved the host key, but the
         // next derivation needs it; until then it is used only with the keys made here.

@@ -29,10 +29,10 @@ use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, PacketBuf};
 
 pub use handover::Handover;
-pub use open::{OpenJob, Opened};
+pub use open::{OpenJob, OpenedPacket};
 pub(crate) use partial_packet::{Front, HEAD};
 pub use proposal::{Direction, DisabledProtection, Negotiated, Proposal};
-pub use seal::{Output, SealJob, Sealed};
+pub use seal::{Output, SealJob, SealedPacket};
 pub use version::Ident;
 
 use crate::Role;
@@ -41,7 +41,7 @@ use crate::error::Error;
 use crate::key::HostKey;
 use crate::msg::{Disconnect, Ignore, Ping};
 use exchange::{Exchange, Prepared};
-use handover::Kept;
+use handover::CurrentKeys;
 use open::Inbound;
 use seal::Outbound;
 
@@ -59,7 +59,7 @@ pub struct TransportConfig {
     /// Algorithms that we offer.
     pub proposal: Proposal,
     /// Policy of a client for a guessed key exchange packet.
-    pub guess: Guess,
+    pub guess: KexGuess,
     /// Rekey after this many bytes in either direction (RekeyLimit); never later than the
     /// cipher's own limit.
     pub rekey_bytes: Option<u64>,
@@ -73,7 +73,7 @@ pub struct TransportConfig {
 /// (RFC 4253 section 7). The guess is right if both sides list the same key exchange and host key
 /// algorithm first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Guess {
+pub enum KexGuess {
     /// No guessed packet.
     #[default]
     Never,
@@ -176,13 +176,13 @@ pub struct Transport {
     rekey_limit: u64,
     negotiated: Option<Negotiated>,
     /// Key material of the keys in use, if the transport is to be handed over.
-    kept: Option<Kept>,
+    kept: Option<CurrentKeys>,
     ready: VecDeque<Output>,
     events: VecDeque<TransportEvent>,
 }
 
 impl Transport {
-    /// Creates a transport with its identification and, except for [`Guess::ByVersion`], KEXINIT
+    /// Creates a transport with its identification and, except for [`KexGuess::ByVersion`], KEXINIT
     /// queued.
     ///
     /// `random` fills a slice with unpredictable bytes, for KEXINIT's cookie and padding.
@@ -227,7 +227,7 @@ impl Transport {
         (transport.random)(&mut transport.cookie);
         let line = format!("{}\r\n", transport.ours.as_str());
         transport.ready.push_back(Output::Raw(line.into_bytes()));
-        if transport.guess() != Guess::ByVersion {
+        if transport.guess() != KexGuess::ByVersion {
             transport.start_exchange()?;
         }
         Ok(transport)
@@ -249,7 +249,7 @@ impl Transport {
                         .push_back(TransportEvent::Identified(ident.clone()));
                     self.prefer_kex(ident.usual_kex());
                     self.theirs = Some(ident);
-                    if self.guess() == Guess::ByVersion {
+                    if self.guess() == KexGuess::ByVersion {
                         self.start_exchange()?;
                     }
                 }
@@ -275,17 +275,17 @@ impl Transport {
     /// Does a slow computation that will probably be needed, while the peer's identification is on
     /// its way: the ephemeral key of sntrup761, which takes 12 ms and is preferred by OpenSSH 9.
     pub fn prepare(&mut self) -> Result<(), Error> {
-        let waits = self.theirs.is_none() && self.guess() == Guess::ByVersion;
+        let waits = self.theirs.is_none() && self.guess() == KexGuess::ByVersion;
         if waits && self.prepared.is_none() {
             self.prepared = self.prepare_kex()?;
         }
         Ok(())
     }
 
-    fn guess(&self) -> Guess {
+    fn guess(&self) -> KexGuess {
         match self.role {
             Role::Client => self.config.guess,
-            Role::Server => Guess::Never,
+            Role::Server => KexGuess::Never,
         }
     }
 
@@ -293,7 +293,7 @@ impl Transport {
     /// methods that are offered are acceptable.
     fn prefer_kex(&mut self, name: Option<&'static str>) {
         let kex = &mut self.config.proposal.kex;
-        if self.config.guess == Guess::ByVersion
+        if self.config.guess == KexGuess::ByVersion
             && let Some(at) = name.and_then(|name| kex.iter().position(|n| n == name))
         {
             kex[..=at].rotate_right(1);

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, Position};
 use crate::compress::Inflate;
-use crate::crypto_offload::{Batch, Helper, Job, Order};
+use crate::crypto_offload::{Batch, Helper, Job, JobOrder};
 use crate::error::{Error, Local, PeerMisbehaved};
 
 /// Job to open a whole packet, on any thread.
@@ -22,12 +22,12 @@ impl OpenJob {
     ///
     /// # Errors
     /// The packet is damaged, forged or malformed.
-    pub fn open(mut self) -> Result<Opened, Error> {
+    pub fn open(mut self) -> Result<OpenedPacket, Error> {
         let payload = self
             .key
             .open(self.at, &mut self.packet)
             .map_err(PeerMisbehaved::BadPacket)?;
-        Ok(Opened {
+        Ok(OpenedPacket {
             sequence: self.at.sequence,
             payload: self.packet.freeze().slice(payload),
         })
@@ -35,7 +35,7 @@ impl OpenJob {
 }
 
 impl Job for OpenJob {
-    type Done = Result<Opened, Error>;
+    type Done = Result<OpenedPacket, Error>;
 
     fn carry_out(self) -> Self::Done {
         self.open()
@@ -47,7 +47,7 @@ const WORTH_HELP: usize = 128 << 10;
 
 /// An opened packet.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenedPacket {
     /// Sequence number of the packet.
     pub sequence: u32,
     /// Message number and fields; still compressed if compression is on.
@@ -117,7 +117,7 @@ impl Inbound {
         }
         let batch = Arc::new(Batch::new(jobs));
         if let Some(helper) = self.helper.as_ref().filter(|_| several) {
-            helper.help(&batch, Order::LastFirst);
+            helper.help(&batch, JobOrder::LastFirst);
         }
         self.ahead = Some((batch, 0));
     }
@@ -128,7 +128,10 @@ impl Inbound {
     }
 
     /// Returns the next packet, opened.
-    pub(crate) fn next_opened(&mut self, buf: &mut BytesMut) -> Result<Option<Opened>, Error> {
+    pub(crate) fn next_opened(
+        &mut self,
+        buf: &mut BytesMut,
+    ) -> Result<Option<OpenedPacket>, Error> {
         if let Some((batch, at)) = &mut self.ahead {
             let opened = batch.take(*at);
             *at += 1;

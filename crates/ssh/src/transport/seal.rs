@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::{BorrowPolicy, PacketBuf, Part};
+use wire::{BorrowPolicy, OutputPart, PacketBuf};
 
 use crate::cipher::{Position, SealingKey};
 use crate::compress::Deflate;
@@ -39,7 +39,7 @@ impl SealJob {
     ///
     /// # Errors
     /// The layout does not suit the key.
-    pub fn seal(mut self) -> Result<Sealed, Error> {
+    pub fn seal(mut self) -> Result<SealedPacket, Error> {
         let framing = self.key.framing();
         let mut missed = None;
         if self.packet.lies_outside() && !self.key.is_free() {
@@ -94,10 +94,10 @@ impl SealJob {
         Ok(taken)
     }
 
-    fn sealed(self, missed: Option<String>) -> Sealed {
+    fn sealed(self, missed: Option<String>) -> SealedPacket {
         let framing = self.key.framing();
         let padding = framing.padding(self.packet.len()) + self.more.len();
-        Sealed {
+        SealedPacket {
             packet: self.packet,
             front: HEAD,
             back: padding + framing.tag_len(),
@@ -109,7 +109,7 @@ impl SealJob {
 
 /// A sealed packet on its way to the socket.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct SealedPacket {
     packet: PacketBuf,
     front: usize,
     back: usize,
@@ -117,7 +117,7 @@ pub struct Sealed {
     missed: Option<String>,
 }
 
-impl Sealed {
+impl SealedPacket {
     /// Returns unsealed bytes, for the identification line.
     pub(crate) fn raw(bytes: &[u8]) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Sealed {
     }
 
     /// Returns the parts that are still to be written, in order.
-    pub fn parts(&self) -> impl Iterator<Item = Part<'_>> {
+    pub fn parts(&self) -> impl Iterator<Item = OutputPart<'_>> {
         let mut written = self.written;
         let parts = self.packet.parts(self.front, self.back).into_iter();
         let left = parts.map(move |part| {
@@ -193,16 +193,16 @@ impl Output {
     ///
     /// # Errors
     /// The layout does not suit the key.
-    pub fn seal(self) -> Result<Sealed, Error> {
+    pub fn seal(self) -> Result<SealedPacket, Error> {
         match self {
             Self::Packet(job) => job.seal(),
-            Self::Raw(bytes) => Ok(Sealed::raw(&bytes)),
+            Self::Raw(bytes) => Ok(SealedPacket::raw(&bytes)),
         }
     }
 }
 
 impl Job for Output {
-    type Done = Result<Sealed, Error>;
+    type Done = Result<SealedPacket, Error>;
 
     fn carry_out(self) -> Self::Done {
         self.seal()

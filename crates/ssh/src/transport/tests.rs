@@ -43,7 +43,7 @@ fn config(proposal: Proposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_test".into(),
         proposal,
-        guess: Guess::Never,
+        guess: KexGuess::Never,
         rekey_bytes: None,
         rekey_time: None,
         host_keys: vec![],
@@ -242,7 +242,7 @@ fn a_right_guess_needs_no_second_public_value_and_a_wrong_one_goes_on() {
     };
     for (server, right) in [(proposal(), true), (other, false)] {
         let client = TransportConfig {
-            guess: Guess::Remembered,
+            guess: KexGuess::Remembered,
             ..config(proposal())
         };
         let mut pair = Pair::new(client, config(server));

@@ -4,7 +4,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use ssh::channel::{ChannelId, Channels, ChannelsConfig};
 use ssh::msg::{ChannelData, Unimplemented};
-use ssh::transport::{Guess, Transport, TransportConfig, TransportEvent};
+use ssh::transport::{KexGuess, Transport, TransportConfig, TransportEvent};
 use ssh::{Error, PeerMisbehaved, Role};
 use wire::{PacketBuf, Pool};
 
@@ -44,7 +44,7 @@ impl SshdModel {
         let transport = TransportConfig {
             software: config.software.clone(),
             proposal: config.proposal.clone(),
-            guess: Guess::Never,
+            guess: KexGuess::Never,
             rekey_bytes: config.rekey_bytes,
             rekey_time: None,
             host_keys: vec![config.host_key.clone()],

@@ -9,10 +9,10 @@ use schedule::{
     Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
 };
 use sftp::{Output, ServerInfo};
-use ssh::auth::{AuthConfig, AuthEvent, Identity, Method};
+use ssh::auth::{AuthConfig, AuthEvent, Method, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, Request};
 use ssh::key::PrivateKey;
-use ssh::transport::{Guess, Proposal, TransportConfig, TransportEvent};
+use ssh::transport::{KexGuess, Proposal, TransportConfig, TransportEvent};
 use ssh::{Connection, ConnectionConfig, Early, Event};
 use testkit::sftp_model::Personality;
 use testkit::sim::Seeded;
@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) password: Option<String>,
     pub(crate) answers: Option<Vec<String>>,
     pub(crate) proposal: Proposal,
-    pub(crate) guess: Guess,
+    pub(crate) guess: KexGuess,
     /// The first key was accepted on this host key before.
     pub(crate) proven: bool,
     /// A channel is opened together with authentication, before its result is known.
@@ -53,7 +53,7 @@ impl Setup {
             password: None,
             answers: None,
             proposal,
-            guess: Guess::Never,
+            guess: KexGuess::Never,
             proven: false,
             opening: false,
             remembered: false,
@@ -255,7 +255,7 @@ impl Client {
             true if self.setup.opening => Early::Opening(sftp::INIT.len() as u32),
             _ => Early::Nothing,
         };
-        let identities = self.setup.keys.iter().map(|key| Identity {
+        let identities = self.setup.keys.iter().map(|key| OfferedIdentity {
             blob: key.public_blob().to_vec(),
             algorithms: vec!["ssh-ed25519".to_owned()],
             direct: self.setup.direct,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ssh::transport::{Guess, Proposal};
+use ssh::transport::{KexGuess, Proposal};
 use testkit::sim::{Path, Seeded};
 use testkit::sshd_model::{SshdConfig, Step, Way};
 
@@ -67,7 +67,7 @@ fn bytes_that_fill_the_window_during_the_login_do_not_break_zlib() {
                     proposal: compressing(),
                     filler,
                     opening: seed % 3 == 0,
-                    guess: [Guess::Never, Guess::ByVersion][seed as usize / 2 % 2],
+                    guess: [KexGuess::Never, KexGuess::ByVersion][seed as usize / 2 % 2],
                     ..begins
                 };
                 let server = SshdConfig {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ssh::transport::{Guess, Proposal};
+use ssh::transport::{KexGuess, Proposal};
 use testkit::sim::Path;
 use testkit::sshd_model::{SshdConfig, Way};
 
@@ -25,7 +25,7 @@ fn a_wrong_guess_goes_on() {
             ..setup().proposal
         };
         let setup = Setup {
-            guess: Guess::Remembered,
+            guess: KexGuess::Remembered,
             proposal,
             ..known()
         };

@@ -1,6 +1,6 @@
 //! Round trips of a file of 1 KiB, from connect() to its confirmed final name.
 
-use ssh::transport::{Guess, Proposal};
+use ssh::transport::{KexGuess, Proposal};
 use testkit::sshd_model::{SshdConfig, Way};
 
 use crate::client::Setup;
@@ -38,7 +38,7 @@ fn first_contact() {
 #[test]
 fn first_contact_with_the_key_exchange_that_its_version_prefers() {
     let setup = Setup {
-        guess: Guess::ByVersion,
+        guess: KexGuess::ByVersion,
         ..setup()
     };
     let step_by_step = measure("first contact, key", self::setup(), key());
@@ -51,7 +51,7 @@ fn first_contact_with_the_key_exchange_that_its_version_prefers() {
 #[test]
 fn first_contact_with_the_channel_opened_with_authentication() {
     let setup = Setup {
-        guess: Guess::ByVersion,
+        guess: KexGuess::ByVersion,
         opening: true,
         ..setup()
     };
@@ -66,7 +66,7 @@ fn first_contact_where_the_version_says_nothing_of_what_is_preferred() {
         ..sshd()
     };
     let wrong = Setup {
-        guess: Guess::ByVersion,
+        guess: KexGuess::ByVersion,
         ..setup()
     };
     let plain = measure_with("first contact, key", setup(), config.clone());
@@ -102,7 +102,7 @@ fn where_host_and_key_worked_before() {
 #[test]
 fn with_a_right_guess() {
     let setup = Setup {
-        guess: Guess::Remembered,
+        guess: KexGuess::Remembered,
         ..known()
     };
     assert!(measure("host and key known, right guess", setup, key()) <= 5.8);
@@ -115,7 +115,7 @@ fn a_wrong_guess_costs_no_more_than_none() {
         ..setup().proposal
     };
     let setup = Setup {
-        guess: Guess::Remembered,
+        guess: KexGuess::Remembered,
         proposal,
         ..known()
     };

@@ -23,13 +23,13 @@ const HEADERS: usize = 9;
 
 /// The amount of work done, and its time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Done {
+struct WorkDone {
     bytes: u64,
     time: Duration,
 }
 
 /// One step of a measurement, without its preparation.
-type Step = Box<dyn FnMut() -> Done>;
+type MeasureStep = Box<dyn FnMut() -> WorkDone>;
 
 /// A primitive to measure.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ impl Primitive {
                 // A first step warms up pages and caches before the measurement.
                 step();
                 ready.wait();
-                let mut done = Done::default();
+                let mut done = WorkDone::default();
                 // Each thread does at least one step, even if it was scheduled too late.
                 loop {
                     let step = step();
@@ -155,7 +155,7 @@ impl Primitive {
     }
 
     /// Builds the step function.
-    fn step(&self) -> Step {
+    fn step(&self) -> MeasureStep {
         match *self {
             Self::Seal(cipher, mac) => seal(cipher, mac),
             Self::Open(cipher, mac) => open(cipher, mac),
@@ -189,10 +189,10 @@ impl Primitive {
     }
 }
 
-fn timed(work: impl FnOnce() -> u64) -> Done {
+fn timed(work: impl FnOnce() -> u64) -> WorkDone {
     let start = Instant::now();
     let bytes = work();
-    Done {
+    WorkDone {
         bytes,
         time: start.elapsed(),
     }
@@ -210,7 +210,7 @@ fn sample(kind: Kind) -> &'static [u8] {
     data.get(..LEN).unwrap_or(data)
 }
 
-fn each(kind: Kind, block: usize, mut work: impl FnMut(&[u8]) -> bool + 'static) -> Step {
+fn each(kind: Kind, block: usize, mut work: impl FnMut(&[u8]) -> bool + 'static) -> MeasureStep {
     let data = sample(kind);
     let mut at = 0;
     Box::new(move || {
@@ -223,7 +223,7 @@ fn each(kind: Kind, block: usize, mut work: impl FnMut(&[u8]) -> bool + 'static)
     })
 }
 
-fn summed(work: impl Fn(&[u8]) + 'static) -> Step {
+fn summed(work: impl Fn(&[u8]) + 'static) -> MeasureStep {
     let block = vec![0x5a; 4 * PACKET];
     Box::new(move || {
         timed(|| {
@@ -296,20 +296,20 @@ impl Packets {
     }
 }
 
-fn seal(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> Step {
+fn seal(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> MeasureStep {
     match Packets::new(cipher, mac) {
         Some(mut packets) => Box::new(move || timed(|| packets.seal())),
-        None => Box::new(Done::default),
+        None => Box::new(WorkDone::default),
     }
 }
 
-fn open(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> Step {
+fn open(cipher: &'static CipherSpec, mac: Option<&'static MacSpec>) -> MeasureStep {
     match Packets::new(cipher, mac) {
         Some(mut packets) => Box::new(move || {
             packets.seal();
             timed(|| packets.open())
         }),
-        None => Box::new(Done::default),
+        None => Box::new(WorkDone::default),
     }
 }
 

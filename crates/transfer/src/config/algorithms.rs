@@ -9,12 +9,12 @@ pub enum Algorithms {
     #[default]
     Ours,
     /// The user's choice.
-    Chosen(Chosen),
+    Chosen(ChosenAlgorithms),
 }
 
 /// A chosen list, split by the way it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenAlgorithms {
     /// The option's name for messages, such as `Ciphers`.
     option: &'static str,
     /// Names given with `^`, which come first.
@@ -42,7 +42,7 @@ impl Algorithms {
                 && kept.len() >= default.len().div_ceil(2)
                 && rest.starts_with(&kept)
             {
-                return Self::Chosen(Chosen {
+                return Self::Chosen(ChosenAlgorithms {
                     option,
                     head: first.to_vec(),
                     tail: rest[kept.len()..].to_vec(),
@@ -53,14 +53,14 @@ impl Algorithms {
         let mut left = default.iter();
         let is_subset_in_order = list.iter().all(|name| left.any(|d| d == name));
         if is_subset_in_order && list.len() * 2 >= default.len().max(4) {
-            return Self::Chosen(Chosen {
+            return Self::Chosen(ChosenAlgorithms {
                 option,
                 head: Vec::new(),
                 defaults: list,
                 tail: Vec::new(),
             });
         }
-        Self::Chosen(Chosen {
+        Self::Chosen(ChosenAlgorithms {
             option,
             head: Vec::new(),
             defaults: Vec::new(),
@@ -85,7 +85,7 @@ impl Algorithms {
             Some(_) => return Self::Ours,
             None => (Vec::new(), Vec::new(), names),
         };
-        Self::Chosen(Chosen {
+        Self::Chosen(ChosenAlgorithms {
             option,
             head,
             defaults,

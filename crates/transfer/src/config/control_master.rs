@@ -3,12 +3,12 @@
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::{Evaluated, HostConfig};
+use super::{EvaluatedConfig, HostConfig};
 use crate::escape;
 
 /// Returns a warning if OpenSSH has an open connection to the host that ssh would share
 /// (ControlPath): longhaul logs in separately, which may need a second factor again.
-pub(super) fn unused(evaluated: &Evaluated, config: &HostConfig) -> Option<String> {
+pub(super) fn unused(evaluated: &EvaluatedConfig, config: &HostConfig) -> Option<String> {
     let path = evaluated.values("controlpath").next()?;
     if path.eq_ignore_ascii_case("none") {
         return None;

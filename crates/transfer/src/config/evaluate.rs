@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{AddressFamily, ConfigError, Evaluated, Query, given};
+use super::{AddressFamily, ConfigError, EvaluatedConfig, Query, given};
 use crate::escape;
 
 /// Runs `ssh -G` to evaluate OpenSSH's configuration; `None` if ssh is not installed or too old for
 /// `-G` (before 6.8, 2015).
-pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> {
+pub(super) fn with_ssh(query: &Query) -> Result<Option<EvaluatedConfig>, ConfigError> {
     let program = query.ssh.clone().unwrap_or_else(|| "ssh".into());
     // Both processes run concurrently; each takes some milliseconds.
     let asked = spawn(&program, &arguments(query));
@@ -40,7 +40,7 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<Evaluated>, ConfigError> 
             escape::os(&program)
         )));
     }
-    Ok(Some(Evaluated {
+    Ok(Some(EvaluatedConfig {
         lines: lines(&asked),
         defaults: lines(&defaults),
         warnings: complaints(&asked),

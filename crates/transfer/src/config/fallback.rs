@@ -7,14 +7,14 @@ use std::{fs, io};
 
 use ssh2_config::{Algorithms, HostParams, ParseRule, SshConfig};
 
-use super::{AddressFamily, ConfigError, Evaluated, LocalUser, Query};
+use super::{AddressFamily, ConfigError, EvaluatedConfig, LocalUser, Query};
 use crate::escape;
 
 /// The maximum size of a configuration file in bytes.
 const MAX_FILE: u64 = 4 << 20;
 
-pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<Evaluated, ConfigError> {
-    let mut evaluated = Evaluated::default();
+pub(super) fn evaluate(query: &Query, user: &LocalUser) -> Result<EvaluatedConfig, ConfigError> {
+    let mut evaluated = EvaluatedConfig::default();
     let mut sources = vec![(None, command_line(query))];
     for path in files(query, user) {
         match read(&path) {
@@ -104,7 +104,7 @@ fn parse(
     text: &str,
     query: &Query,
     user: &LocalUser,
-    evaluated: &mut Evaluated,
+    evaluated: &mut EvaluatedConfig,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let shown = path.map_or_else(
         || "the command line's -o".into(),

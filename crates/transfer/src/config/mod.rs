@@ -96,14 +96,14 @@ impl Query {
 
 /// Lines of keyword and value, as `ssh -G` prints them.
 #[derive(Clone, Debug, Default)]
-struct Evaluated {
+struct EvaluatedConfig {
     lines: Vec<(String, String)>,
     /// The lines without any configuration: OpenSSH's defaults.
     defaults: Vec<(String, String)>,
     warnings: Vec<String>,
 }
 
-impl Evaluated {
+impl EvaluatedConfig {
     fn values<'a>(&'a self, keyword: &'a str) -> impl Iterator<Item = &'a str> {
         values(&self.lines, keyword)
     }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::value::{Parsed, boolean, number, paths, size, time, words};
 use super::{
-    AddressFamily, Algorithms, ConfigError, Evaluated, ForwardAgent, HostConfig, IdentityFile,
-    LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens, given,
+    AddressFamily, Algorithms, ConfigError, EvaluatedConfig, ForwardAgent, HostConfig,
+    IdentityFile, LocalUser, Proxy, Query, RekeyLimit, StrictHostKeyChecking, Tokens, given,
 };
 use crate::agent::AgentSocket;
 use crate::escape;
@@ -109,7 +109,7 @@ pub(super) fn is_known(keyword: &str) -> bool {
 pub(super) fn apply(
     query: &Query,
     user: &LocalUser,
-    evaluated: &Evaluated,
+    evaluated: &EvaluatedConfig,
 ) -> Result<HostConfig, ConfigError> {
     let mut config = defaults(query, user);
     for setting in SETTINGS {
@@ -246,7 +246,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
 fn expand(
     query: &Query,
     user: &LocalUser,
-    evaluated: &Evaluated,
+    evaluated: &EvaluatedConfig,
     config: &mut HostConfig,
 ) -> Result<(), ConfigError> {
     let mut tokens = Tokens {

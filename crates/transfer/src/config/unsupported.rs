@@ -1,6 +1,6 @@
 //! Reports settings of ssh_config(5) that have no effect in longhaul.
 
-use super::{ConfigError, Evaluated, HostConfig};
+use super::{ConfigError, EvaluatedConfig, HostConfig};
 use crate::escape;
 
 /// A setting that has no effect in longhaul.
@@ -103,7 +103,10 @@ const TABLE: &[Unsupported] = table! {
 
 /// Adds warnings and notes about settings that have no effect. RefuseConnection (OpenSSH 10) is an
 /// error, as in OpenSSH.
-pub(super) fn judge(evaluated: &Evaluated, config: &mut HostConfig) -> Result<(), ConfigError> {
+pub(super) fn judge(
+    evaluated: &EvaluatedConfig,
+    config: &mut HostConfig,
+) -> Result<(), ConfigError> {
     if let Some(why) = evaluated.values("refuseconnection").next() {
         return Err(ConfigError::new(format!(
             "the configuration refuses connections to {}: {}",

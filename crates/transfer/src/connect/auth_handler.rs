@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sftp::ServerInfo;
-use ssh::auth::{AuthConfig, Identity, Method, Prompt};
+use ssh::auth::{AuthConfig, Method, OfferedIdentity, Prompt};
 use zeroize::Zeroizing;
 
-use crate::session::Seen;
+use crate::session::ProbeResult;
 
 /// The values that bind the agent to a connection (session-bind@openssh.com).
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub trait AuthHandler: Send {
     fn server(&mut self, info: &ServerInfo);
 
     /// Records whether a longhaul was found at the far end.
-    fn far(&mut self, _: &Seen) {}
+    fn far(&mut self, _: &ProbeResult) {}
 
     /// Forgets what was predicted: the server refused early data, and the connection starts again
     /// without predictions.
@@ -117,7 +117,7 @@ pub struct Credentials {
     /// Authentication methods in the order to try.
     pub methods: Vec<Method>,
     /// Keys in the order to offer.
-    pub identities: Vec<Identity>,
+    pub identities: Vec<OfferedIdentity>,
     /// True if the first identity alone has authenticated on this host key before, so that requests
     /// can be sent without waiting for the result of authentication.
     pub proven: bool,
@@ -164,7 +164,7 @@ mod tests {
         let credentials = |verified| Credentials {
             user: "u".to_owned(),
             methods: vec![Method::PublicKey],
-            identities: vec![Identity {
+            identities: vec![OfferedIdentity {
                 blob: Vec::new(),
                 algorithms: Vec::new(),
                 direct: true,

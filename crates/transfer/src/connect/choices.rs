@@ -27,7 +27,7 @@ const ZLIB_AT_MOST: u64 = 100_000_000;
 const LEAST: u64 = 1 << 20;
 
 /// A known value together with its age.
-pub(super) type Aged<'a, T> = Option<(&'a T, Duration)>;
+pub(super) type AgedValue<'a, T> = Option<(&'a T, Duration)>;
 
 /// An order of ciphers and its reason.
 #[derive(Clone, Debug)]
@@ -43,8 +43,8 @@ pub(super) struct Ciphers {
 /// instruction set.
 pub(super) fn ciphers(
     has_aes: bool,
-    findings: Aged<'_, Findings>,
-    processor: Aged<'_, Processor>,
+    findings: AgedValue<'_, Findings>,
+    processor: AgedValue<'_, Processor>,
 ) -> Ciphers {
     let usual = preferred_order(has_aes);
     let between = findings.map(|(found, age)| {
@@ -116,9 +116,9 @@ pub(super) struct ZlibCase<'a> {
     /// True if a longhaul is known at the far end, which compresses data in blocks instead.
     pub(super) blocks: bool,
     /// The path's rate as learned from earlier uploads to this host.
-    pub(super) path: Aged<'a, Learned>,
+    pub(super) path: AgedValue<'a, Learned>,
     /// The measured results for this host, such as compression rates.
-    pub(super) findings: Aged<'a, Findings>,
+    pub(super) findings: AgedValue<'a, Findings>,
     /// The age of the last connection failure while zlib was in use without a request by the user.
     pub(super) failed: Option<Duration>,
 }

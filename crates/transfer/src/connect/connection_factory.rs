@@ -18,11 +18,11 @@ use super::preconnect::{self, Preconnect};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
-use super::ssh_link::{Facts, SshLink};
+use super::ssh_link::{ConnectionFacts, SshLink};
 use crate::config::{HostConfig, Proxy};
 use crate::escape;
 use crate::memory::HostMemory;
-use crate::prompt::{Kind, Prompt, PromptError};
+use crate::prompt::{EchoMode, Prompt, PromptError};
 use crate::report::Origin;
 use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 
@@ -60,7 +60,7 @@ pub fn connect(
     };
     let opened = Arc::clone(&around.opened);
     let around = Surroundings {
-        opened: Arc::new(move |facts: Facts| {
+        opened: Arc::new(move |facts: ConnectionFacts| {
             let _ = first.set(facts.clone());
             opened(facts);
         }),
@@ -85,7 +85,7 @@ pub fn connect(
 fn direct(
     config: &HostConfig,
     around: &Surroundings,
-    first: &Arc<OnceLock<Facts>>,
+    first: &Arc<OnceLock<ConnectionFacts>>,
 ) -> Option<Arc<Direct>> {
     let wanted = matches!(
         around.far,
@@ -149,7 +149,7 @@ pub struct ConnectionFactory {
     config: HostConfig,
     around: Surroundings,
     /// Facts of the first connection, set once it is authenticated.
-    first: Arc<OnceLock<Facts>>,
+    first: Arc<OnceLock<ConnectionFacts>>,
     /// True if a secret was requested, perhaps by a jump host.
     asked: Arc<AtomicBool>,
     /// True if the user was prompted again and no connection resulted.
@@ -165,7 +165,7 @@ pub struct ConnectionFactory {
 }
 
 impl ConnectionFactory {
-    fn open(&self) -> Option<&Facts> {
+    fn open(&self) -> Option<&ConnectionFacts> {
         let first = self.first.get().filter(|facts| !facts.person);
         first.filter(|_| !self.asked.load(Ordering::SeqCst))
     }
@@ -395,9 +395,9 @@ struct Watched {
 }
 
 impl Prompt for Watched {
-    fn ask(&mut self, question: &str, kind: Kind) -> Result<Zeroizing<String>, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         // Accepting a new host key is not a login question.
-        if kind == Kind::Secret {
+        if kind == EchoMode::Secret {
             self.asked.store(true, Ordering::SeqCst);
         }
         match self.inner.lock() {
@@ -418,7 +418,7 @@ impl Prompt for Watched {
 struct SilentPrompt;
 
 impl Prompt for SilentPrompt {
-    fn ask(&mut self, _: &str, _: Kind) -> Result<Zeroizing<String>, PromptError> {
+    fn ask(&mut self, _: &str, _: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         Err(PromptError::Unavailable("nobody is asked a second time"))
     }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::direct_control::{self, Answered, Begin, Frames, More, VERSION};
+use ssh::direct_control::{self, Begin, Frames, MoreKeys, ServerMessage, VERSION};
 use ssh::key::{PrivateKey, PublicKey};
-use ssh::transport::{DisabledProtection, Guess, Proposal, TransportConfig};
+use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
 use tracing::debug;
 
@@ -22,11 +22,11 @@ use super::proposing::SecurityProposal;
 use super::remote_use;
 use super::ssh_link::{LinkConfig, SshLink};
 use super::stream::Stream;
-use super::tcp::{Dial, DialError};
+use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
 use crate::escape;
 use crate::session::{
-    ControlMessage, DirectConnect, Heard, Known, Link, LinkError, NoMoreConnections,
+    ControlMessage, DirectConnect, Heard, Link, LinkError, NoMoreConnections, RemoteKnowledge,
 };
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
@@ -48,7 +48,7 @@ const LOGIN_ROUND_TRIPS: u32 = 8;
 const VERSION_HERE: &str = env!("CARGO_PKG_VERSION");
 
 /// Called with `None` when a direct connection succeeded, or with the reason when none is possible.
-pub(super) type Noted = Box<dyn Fn(Option<&str>) + Send + Sync>;
+pub(super) type DirectOutcomeHook = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// The settings for direct connections.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub(super) struct Direct {
     /// Returns the address of the login's TCP connection once it is known. The far end's own
     /// statement about its address is not used.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
-    noted: Noted,
+    noted: DirectOutcomeHook,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -109,7 +109,7 @@ impl Direct {
     pub(super) fn new(
         config: DirectConfig,
         peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
-        noted: Noted,
+        noted: DirectOutcomeHook,
     ) -> Self {
         Self {
             config,
@@ -181,7 +181,7 @@ impl Direct {
         let number = state.number;
         let keys = direct_control::write_keys([key.public_blob()]);
         let message = direct_control::framed(
-            &More {
+            &MoreKeys {
                 number,
                 keys: &keys,
             }
@@ -227,12 +227,12 @@ impl Direct {
         Ok(link)
     }
 
-    fn dial(&self, rtt: Duration) -> Dial {
-        Dial {
+    fn dial(&self, rtt: Duration) -> TcpDialer {
+        TcpDialer {
             timeout: Some(CONNECT + rtt * CONNECT_ROUND_TRIPS),
             tuning: self.config.tuning.clone(),
             bind: self.config.bind,
-            ..Dial::default()
+            ..TcpDialer::default()
         }
     }
 
@@ -258,7 +258,7 @@ impl Direct {
                 transport: TransportConfig {
                     software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
                     proposal,
-                    guess: Guess::Remembered,
+                    guess: KexGuess::Remembered,
                     rekey_bytes: self.config.rekey.bytes,
                     rekey_time: self.config.rekey.time,
                     host_keys: Vec::new(),
@@ -268,7 +268,7 @@ impl Direct {
                 alive_count: 3,
             },
             remembered: same.then(|| (owned(banner), ServerInfo::of_longhaul())),
-            far: Known::Server,
+            far: RemoteKnowledge::Server,
             served_by: Vec::new(),
             env: Vec::new(),
             timeout: Some(login),
@@ -285,8 +285,8 @@ impl Direct {
     }
 
     fn answered(&self, message: &[u8], rtt: Duration) -> Result<bool, String> {
-        match Answered::decode(message).map_err(|e| e.to_string())? {
-            Answered::Listening {
+        match ServerMessage::decode(message).map_err(|e| e.to_string())? {
+            ServerMessage::Listening {
                 port,
                 user,
                 host_key,
@@ -309,8 +309,8 @@ impl Direct {
                 });
                 Ok(true)
             }
-            Answered::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
-            Answered::Taken(number) => {
+            ServerMessage::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
+            ServerMessage::Taken(number) => {
                 let mut state = self.lock();
                 if number > 0 && number <= state.number {
                     state.taken.insert(number);
@@ -392,7 +392,7 @@ impl DirectConnect for Direct {
     }
 
     fn life_sign(&self) -> Vec<u8> {
-        let more = More {
+        let more = MoreKeys {
             number: 0,
             keys: b"",
         };

@@ -23,16 +23,16 @@ use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::serving::Serving;
-use super::ssh_link::{Facts, LinkConfig, Opener, SshLink};
+use super::ssh_link::{ConnectionFacts, LinkConfig, SocketOpener, SshLink};
 use super::stream::Stream;
-use super::tcp::{Dial, Family};
+use super::tcp::{Family, TcpDialer};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy};
 use crate::escape;
 use crate::known_hosts::{KnownHosts, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
-use crate::session::{Known, LinkError};
+use crate::session::{LinkError, RemoteKnowledge};
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
 /// never end.
@@ -42,7 +42,7 @@ const MAX_HOPS: usize = 16;
 pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
-pub type Look = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
+pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ pub struct Surroundings {
     /// the kernel.
     pub window_poll: bool,
     /// Called from any thread once a host's connection is open; not for jump hosts.
-    pub opened: Arc<dyn Fn(Facts) + Send + Sync>,
+    pub opened: Arc<dyn Fn(ConnectionFacts) + Send + Sync>,
     /// True if data connections may go directly to a longhaul at the far end.
     pub direct: bool,
     /// Finds the configuration of a ProxyJump host.
@@ -75,7 +75,7 @@ pub struct Surroundings {
     pub absolute: bool,
     /// Samples the data to send, to decide about zlib without a request by the user; `None`
     /// disables that. Not for jump hosts.
-    pub look: Option<Arc<Look>>,
+    pub look: Option<Arc<DataSampler>>,
     /// True if the upload is large enough ([`crate::sample::is_much`]) to open the congestion
     /// window before the login completes; not for jump hosts.
     pub sends_much: bool,
@@ -192,7 +192,7 @@ pub(super) fn start(
                 memory.as_ref(),
                 SystemTime::now(),
             ),
-            _ => Known::default(),
+            _ => RemoteKnowledge::default(),
         },
         served_by: remote_use::command(remote_use::placed(memory.as_ref())),
         env: environment(&config),
@@ -265,7 +265,7 @@ fn opener(
     around: &Surroundings,
     hops: usize,
     mss: Option<u16>,
-) -> Result<Opener, String> {
+) -> Result<SocketOpener, String> {
     let name = escape::name(config.host.as_bytes()).to_string();
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
@@ -277,7 +277,7 @@ fn opener(
                 ),
                 None => None,
             };
-            let dial = Dial {
+            let dial = TcpDialer {
                 family: match config.family {
                     AddressFamily::Any => Family::Any,
                     AddressFamily::Inet => Family::V4,

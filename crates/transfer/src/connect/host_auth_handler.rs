@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sftp::ServerInfo;
-use ssh::auth::{Identity, Method, Prompt as Question};
+use ssh::auth::{Method, OfferedIdentity, Prompt as Question};
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
@@ -16,11 +16,11 @@ use super::host::FirstHostKey;
 use super::remote_use;
 use crate::config::HostConfig;
 use crate::escape;
-use crate::identity::{Identities, Offer};
+use crate::identity::{Identities, OfferableKey};
 use crate::known_hosts::{self, HostName, KnownHosts};
 use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
-use crate::prompt::{Kind, Prompt};
-use crate::session::Seen;
+use crate::prompt::{EchoMode, Prompt};
+use crate::session::ProbeResult;
 
 /// A prompt that all hosts of a run share, so that one question is shown at a time.
 pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
@@ -61,7 +61,7 @@ impl Prompt for NotingPrompt<'_> {
     fn ask(
         &mut self,
         question: &str,
-        kind: Kind,
+        kind: EchoMode,
     ) -> Result<Zeroizing<String>, crate::prompt::PromptError> {
         *self.asked = true;
         lock(self.prompt).ask(question, kind)
@@ -209,7 +209,7 @@ impl HostAuthHandler {
     }
 
     /// Shows a question of the server, already escaped, and returns the user's answer.
-    fn ask(&mut self, question: &str, kind: Kind) -> Option<Zeroizing<String>> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Option<Zeroizing<String>> {
         self.person = true;
         lock(&self.prompt).ask(question, kind).ok()
     }
@@ -307,7 +307,7 @@ impl AuthHandler for HostAuthHandler {
             .as_ref()
             .filter(|m| m.host_key == self.fingerprint && !self.distrusted)
             .and_then(|m| m.accepted_key.as_ref());
-        let mut keys: Vec<(usize, Identity, bool)> = Vec::new();
+        let mut keys: Vec<(usize, OfferedIdentity, bool)> = Vec::new();
         for index in 0..identities.offers().len() {
             if identities.offers()[index].public.is_none()
                 && let Err(e) = identities.unlock(
@@ -342,7 +342,7 @@ impl AuthHandler for HostAuthHandler {
             // refuses.
             let alone = identities.signs_alone(index);
             let direct = alone && (!offer.is_in_agent() || keys.is_empty());
-            let identity = Identity {
+            let identity = OfferedIdentity {
                 blob: public.blob().to_vec(),
                 algorithms,
                 direct: direct || proven && ready,
@@ -394,7 +394,7 @@ impl AuthHandler for HostAuthHandler {
             self.show_error("Permission denied, please try again.");
         }
         let question = format!("{}'s password: ", self.account());
-        self.ask(&question, Kind::Secret)
+        self.ask(&question, EchoMode::Secret)
     }
 
     fn answers(
@@ -411,9 +411,9 @@ impl AuthHandler for HostAuthHandler {
         let who = format!("({}) ", self.account());
         let ask = |prompt: &Question| {
             let kind = if prompt.echo {
-                Kind::Visible
+                EchoMode::Visible
             } else {
-                Kind::Secret
+                EchoMode::Secret
             };
             self.ask(&format!("{who}{}", prompt.text), kind)
         };
@@ -540,7 +540,7 @@ impl AuthHandler for HostAuthHandler {
         }
     }
 
-    fn far(&mut self, seen: &Seen) {
+    fn far(&mut self, seen: &ProbeResult) {
         let Some(mut memory) = self.memory.clone() else {
             return;
         };
@@ -565,7 +565,7 @@ impl AuthHandler for HostAuthHandler {
 }
 
 /// Describes a key: source, type and fingerprint.
-fn described(offer: &Offer) -> String {
+fn described(offer: &OfferableKey) -> String {
     match &offer.public {
         Some(key) => format!("{} ({} {})", offer.label, key.key_type(), key.fingerprint()),
         None => offer.label.clone(),

@@ -14,7 +14,7 @@ use sys::Segments;
 use tracing::debug;
 
 use super::ssh_link::SshLink;
-use super::stream::{Carried, Stream};
+use super::stream::{CarrierThread, Stream};
 use crate::escape;
 use crate::session::{ChannelId, Link, LinkEvent};
 
@@ -40,7 +40,7 @@ pub(super) fn through(mut outer: SshLink, name: &str, host: &str, port: u16) -> 
             ));
         });
     })?;
-    Ok(Stream::Jump(inner, Some(Carried { thread, refused })))
+    Ok(Stream::Jump(inner, Some(CarrierThread { thread, refused })))
 }
 
 /// Moves bytes until either side ends. Messages of the far end and the reason why it ended go to

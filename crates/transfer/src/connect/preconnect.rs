@@ -21,11 +21,11 @@ use super::host::{FirstHostKey, RequiredMatch, Surroundings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
-use super::ssh_link::Facts;
+use super::ssh_link::ConnectionFacts;
 use crate::config::HostConfig;
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
-use crate::session::{self, Known, Link, NoMoreConnections, SessionOptions};
+use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
 
 /// How long a prepared connection waits. sshd's LoginGraceTime is two minutes, which a prompt may
 /// use up.
@@ -134,7 +134,7 @@ pub(super) struct FirstConnection {
     /// The kind of SFTP server, once known.
     pub(super) serving: Serving,
     /// The facts of the first connection, set once it has logged in.
-    pub(super) opened: Arc<OnceLock<Facts>>,
+    pub(super) opened: Arc<OnceLock<ConnectionFacts>>,
 }
 
 impl Preconnect {
@@ -165,8 +165,11 @@ impl Preconnect {
         let (rtt, now) = (first.rtt, Instant::now());
         // If a longhaul is known at the far end, large files go directly to it without further
         // logins.
-        let only_small =
-            straight && !matches!(known, Known::Never(_) | Known::Unknown { insists: false });
+        let only_small = straight
+            && !matches!(
+                known,
+                RemoteKnowledge::Never(_) | RemoteKnowledge::Unknown { insists: false }
+            );
         let rate = growth.learned.map(|(learned, _)| learned.rate);
         let worth = move || {
             let coming = sends.coming.so_far();
@@ -181,7 +184,10 @@ impl Preconnect {
         let sufficient = memory
             .as_ref()
             .map(|m| m.accepted_key.as_ref().is_some_and(|key| key.sufficient));
-        let waits = matches!(known, Known::Hoped | Known::Unknown { insists: true });
+        let waits = matches!(
+            known,
+            RemoteKnowledge::Hoped | RemoteKnowledge::Unknown { insists: true }
+        );
         let wait = (first.rtt * 5 / 4).min(MOST_FOR_SERVING);
         let maker = ConnectionMaker {
             serving: waits.then(|| (first.serving.clone(), wait)),

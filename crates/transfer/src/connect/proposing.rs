@@ -9,13 +9,13 @@ use sftp::ServerInfo;
 use ssh::cipher::MACS;
 use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
-use ssh::transport::{Guess, Proposal};
+use ssh::transport::{KexGuess, Proposal};
 
 use super::choices::{self, Ciphers, ZlibCase};
-use super::host::{Look, Surroundings};
+use super::host::{DataSampler, Surroundings};
 use super::host_auth_handler::HostAuthHandler;
 use super::remote_use::RemoteServerUse;
-use super::ssh_link::Facts;
+use super::ssh_link::ConnectionFacts;
 use crate::config::HostConfig;
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
@@ -24,7 +24,7 @@ use crate::report::{Choice, CipherOrder, Decision, Guessed, Origin, ZlibWhy};
 
 /// The reasons behind a proposal.
 pub(super) struct ProposalReasons {
-    pub(super) guess: Guess,
+    pub(super) guess: KexGuess,
     /// The age of the host memory behind the guess.
     remembered: Option<Duration>,
     order: CipherOrder,
@@ -43,8 +43,8 @@ impl ProposalReasons {
     /// them to `opened`.
     pub(super) fn told_to(
         self,
-        opened: &Arc<dyn Fn(Facts) + Send + Sync>,
-    ) -> Arc<dyn Fn(Facts) + Send + Sync> {
+        opened: &Arc<dyn Fn(ConnectionFacts) + Send + Sync>,
+    ) -> Arc<dyn Fn(ConnectionFacts) + Send + Sync> {
         let opened = Arc::clone(opened);
         Arc::new(move |mut facts| {
             facts.decisions = self.decided(&facts);
@@ -52,12 +52,12 @@ impl ProposalReasons {
         })
     }
 
-    fn decided(&self, facts: &Facts) -> Vec<Decision> {
+    fn decided(&self, facts: &ConnectionFacts) -> Vec<Decision> {
         let mut decided = Vec::new();
         if let Some(name) = facts.kex.clone() {
             let (guess, origin) = match (self.guess, self.remembered) {
                 _ if !facts.guessed => (Guessed::No, Origin::Default),
-                (Guess::Remembered, Some(age)) => (Guessed::Remembered, Origin::Memory(age)),
+                (KexGuess::Remembered, Some(age)) => (Guessed::Remembered, Origin::Memory(age)),
                 _ => (Guessed::ByVersion, Origin::Default),
             };
             decided.push(Decision::new(Choice::KeyExchange { name, guess }, origin));
@@ -86,7 +86,7 @@ pub(super) fn propose(
     known: &KnownHosts,
     memory: Option<(&HostMemory, Duration)>,
     around: &Surroundings,
-    look: Option<&Arc<Look>>,
+    look: Option<&Arc<DataSampler>>,
 ) -> Result<(Proposal, ProposalReasons), String> {
     let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
@@ -114,11 +114,11 @@ pub(super) fn propose(
         Some(m) => {
             let key = to_front(&mut host_key, &m.host_key_algorithm, |n| equal.contains(n));
             match to_front(&mut kex, &m.kex, |_| true) && key {
-                true => Guess::Remembered,
-                false => Guess::Never,
+                true => KexGuess::Remembered,
+                false => KexGuess::Never,
             }
         }
-        None => Guess::ByVersion,
+        None => KexGuess::ByVersion,
     };
     let zlib = ask_for_zlib(config, host, around, look);
     let reasons = ProposalReasons {
@@ -167,7 +167,7 @@ fn ask_for_zlib(
     config: &HostConfig,
     memory: Option<&HostMemory>,
     around: &Surroundings,
-    look: Option<&Arc<Look>>,
+    look: Option<&Arc<DataSampler>>,
 ) -> (bool, ZlibWhy, Origin) {
     let now = SystemTime::now();
     let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {

@@ -10,7 +10,7 @@ use super::host_auth_handler::memory_name;
 use crate::config::HostConfig;
 use crate::memory::findings::Findings;
 use crate::memory::{HostMemory, MemoryStore, RemoteMemory};
-use crate::session::{Known, Seen};
+use crate::session::{ProbeResult, RemoteKnowledge};
 
 /// Seconds after which a missing longhaul is looked for again.
 const AGAIN: u64 = 24 * 3600;
@@ -135,14 +135,14 @@ pub(super) fn known(
     absolute: bool,
     memory: Option<&HostMemory>,
     now: SystemTime,
-) -> Known {
+) -> RemoteKnowledge {
     let insists = matches!(
         wanted,
         RemoteServerUse::Wanted | RemoteServerUse::Exec | RemoteServerUse::Direct
     );
     let far = match wanted {
         RemoteServerUse::Stock => {
-            return Known::Never("it was not to be asked for (--far-end=stock)");
+            return RemoteKnowledge::Never("it was not to be asked for (--far-end=stock)");
         }
         RemoteServerUse::Auto
         | RemoteServerUse::Wanted
@@ -150,7 +150,7 @@ pub(super) fn known(
         | RemoteServerUse::Direct => memory.and_then(|m| m.far.as_ref()),
     };
     match far {
-        Some(far) if far.software.is_some() => Known::Serves(info(far)),
+        Some(far) if far.software.is_some() => RemoteKnowledge::Serves(info(far)),
         // A time in the future means that the clock was or is wrong, so the record is ignored.
         Some(far)
             if !insists
@@ -158,7 +158,7 @@ pub(super) fn known(
                     .checked_sub(far.at)
                     .is_some_and(|age| age < AGAIN) =>
         {
-            Known::Never(match far.placed {
+            RemoteKnowledge::Never(match far.placed {
                 None => "there was no longhaul at the far end within the last day",
                 Some(_) => {
                     "the longhaul that was sent there could not be started within the last day: \
@@ -168,9 +168,9 @@ pub(super) fn known(
         }
         // The remote longhaul was not looked for since the binary was sent, or never.
         far if wanted == RemoteServerUse::Exec && absolute && far.is_none_or(|far| far.at == 0) => {
-            Known::Hoped
+            RemoteKnowledge::Hoped
         }
-        _ => Known::Unknown { insists },
+        _ => RemoteKnowledge::Unknown { insists },
     }
 }
 
@@ -191,13 +191,13 @@ pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> boo
 
 /// Returns the record to store in place of `before`.
 pub(super) fn memory(
-    seen: &Seen,
+    seen: &ProbeResult,
     before: Option<&RemoteMemory>,
     now: SystemTime,
 ) -> Option<RemoteMemory> {
     let at = seconds(now);
     let placed = before.and_then(|before| before.placed.clone());
-    let Seen::Serves { software, info } = seen else {
+    let ProbeResult::Serves { software, info } = seen else {
         return Some(RemoteMemory {
             at,
             placed,
@@ -254,20 +254,26 @@ mod tests {
     #[test]
     fn where_there_was_none_it_is_asked_for_again_after_a_day() {
         let now = SystemTime::now();
-        let unknown = Known::Unknown { insists: false };
+        let unknown = RemoteKnowledge::Unknown { insists: false };
         assert_eq!(known(RemoteServerUse::Auto, true, None, now), unknown);
-        let absent = remembering(memory(&Seen::Absent, None, now).unwrap());
+        let absent = remembering(memory(&ProbeResult::Absent, None, now).unwrap());
         let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
             known(wanted, true, Some(&absent), later)
         };
-        assert!(matches!(asked(RemoteServerUse::Auto, 23), Known::Never(_)));
+        assert!(matches!(
+            asked(RemoteServerUse::Auto, 23),
+            RemoteKnowledge::Never(_)
+        ));
         assert_eq!(asked(RemoteServerUse::Auto, 25), unknown);
         assert_eq!(
             asked(RemoteServerUse::Exec, 1),
-            Known::Unknown { insists: true }
+            RemoteKnowledge::Unknown { insists: true }
         );
-        assert!(matches!(asked(RemoteServerUse::Stock, 25), Known::Never(_)));
+        assert!(matches!(
+            asked(RemoteServerUse::Stock, 25),
+            RemoteKnowledge::Never(_)
+        ));
         // After the clock was set back, a record from the future is ignored.
         let early = known(
             RemoteServerUse::Auto,
@@ -281,8 +287,11 @@ mod tests {
     #[test]
     fn one_that_the_user_says_is_there_is_begun_with() {
         let now = SystemTime::now();
-        let insists = Known::Unknown { insists: true };
-        assert_eq!(known(RemoteServerUse::Exec, true, None, now), Known::Hoped);
+        let insists = RemoteKnowledge::Unknown { insists: true };
+        assert_eq!(
+            known(RemoteServerUse::Exec, true, None, now),
+            RemoteKnowledge::Hoped
+        );
         // Relative paths may start in another directory on the server's own SFTP server.
         assert_eq!(known(RemoteServerUse::Exec, false, None, now), insists);
         assert_eq!(known(RemoteServerUse::Wanted, true, None, now), insists);
@@ -292,7 +301,7 @@ mod tests {
         });
         assert_eq!(
             known(RemoteServerUse::Exec, true, Some(&placed), now),
-            Known::Hoped
+            RemoteKnowledge::Hoped
         );
     }
 
@@ -316,7 +325,7 @@ mod tests {
             extensions: vec![(b"a@longhaul".to_vec(), b"1".to_vec())],
             limits: None,
         };
-        let seen = Seen::Serves {
+        let seen = ProbeResult::Serves {
             software: "0.1.0".into(),
             info: info.clone(),
         };
@@ -324,11 +333,11 @@ mod tests {
         let host = remembering(first.clone());
         assert_eq!(
             known(RemoteServerUse::Auto, true, Some(&host), now),
-            Known::Serves(info)
+            RemoteKnowledge::Serves(info)
         );
         assert!(matches!(
             known(RemoteServerUse::Stock, true, Some(&host), now),
-            Known::Never(_)
+            RemoteKnowledge::Never(_)
         ));
         let later = now + Duration::from_secs(60);
         assert_eq!(memory(&seen, Some(&first), later), Some(first));

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use ssh::transport::Guess;
+use ssh::transport::KexGuess;
 
 /// The requested maximum segment size, with TCP options (RFC 9293 section 3.7.1): 1,328 bytes of
 /// data beside a time stamp, 2,656 in two segments. On Ethernet, data arrive 0.4 % slower than in
@@ -24,12 +24,12 @@ const LARGE: [&str; 2] = ["sntrup761x25519-sha512", "mlkem768x25519-sha256"];
 /// Returns the segment size to request for a server with these first kex and host key algorithms;
 /// `None` leaves the default.
 pub(super) fn asked(
-    guess: Guess,
+    guess: KexGuess,
     kex: Option<&String>,
     host_key: Option<&String>,
     rtt: Option<Duration>,
 ) -> Option<u16> {
-    let at_once = matches!(guess, Guess::Remembered);
+    let at_once = matches!(guess, KexGuess::Remembered);
     let large = kex.is_some_and(|kex| LARGE.iter().any(|name| kex.starts_with(name)));
     // An RSA key and its signature fill another half segment, and certificates have any length.
     let small = host_key.is_some_and(|name| !name.contains("rsa") && !name.contains("-cert-"));
@@ -49,10 +49,10 @@ mod tests {
         };
         let (sntrup, ed25519) = ("sntrup761x25519-sha512@openssh.com", "ssh-ed25519");
         let long = Some(Duration::from_millis(114));
-        let known = Guess::Remembered;
+        let known = KexGuess::Remembered;
         assert!(asked(known, sntrup, ed25519, long));
         assert!(asked(known, "mlkem768x25519-sha256", ed25519, long));
-        assert!(!asked(Guess::ByVersion, sntrup, ed25519, long));
+        assert!(!asked(KexGuess::ByVersion, sntrup, ed25519, long));
         assert!(!asked(known, "curve25519-sha256", ed25519, long));
         assert!(!asked(known, sntrup, "rsa-sha2-512", long));
         assert!(!asked(known, sntrup, ed25519, None));

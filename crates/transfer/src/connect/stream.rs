@@ -23,12 +23,12 @@ pub enum Stream {
     Command(UnixStream, ProxyProcess),
     /// A socket pair to a thread that carries the stream through another connection (ProxyJump), or
     /// a passed socket (ProxyUseFdpass).
-    Jump(UnixStream, Option<Carried>),
+    Jump(UnixStream, Option<CarrierThread>),
 }
 
 /// The thread that carries a stream through another connection.
 #[derive(Debug)]
-pub struct Carried {
+pub struct CarrierThread {
     /// The carrying thread.
     pub(super) thread: JoinHandle<()>,
     /// The reason for a refused connection, from the jump host.

@@ -26,7 +26,7 @@ pub enum Family {
 
 /// The settings of a TCP connection.
 #[derive(Clone, Debug, Default)]
-pub struct Dial {
+pub struct TcpDialer {
     /// The AddressFamily setting.
     pub family: Family,
     /// The BindAddress setting.
@@ -75,7 +75,7 @@ impl fmt::Display for DialError {
     }
 }
 
-impl Dial {
+impl TcpDialer {
     /// Connects to the first address of `host` that answers.
     ///
     /// Addresses of both families are tried in turn, a quarter of a second apart, and the first
@@ -243,10 +243,10 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn dial() -> Dial {
-        Dial {
+    fn dial() -> TcpDialer {
+        TcpDialer {
             timeout: Some(Duration::from_secs(5)),
-            ..Dial::default()
+            ..TcpDialer::default()
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_family_that_the_host_lacks_is_named() {
-        let dial = Dial {
+        let dial = TcpDialer {
             family: Family::V6,
             ..dial()
         };
@@ -276,7 +276,7 @@ mod tests {
     fn the_mark_is_on_the_socket_before_it_connects() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let dial = Dial {
+        let dial = TcpDialer {
             tuning: Tuning {
                 dscp: 8,
                 keepalive: true,

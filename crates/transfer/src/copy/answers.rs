@@ -2,11 +2,11 @@
 
 use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
-use super::engine::{End, Engine, Purpose};
-use super::file::Role;
+use super::engine::{CopyEnd, Engine, Purpose};
+use super::file::JobRole;
 use super::target_kind::TargetIs;
 use crate::report::Name;
-use crate::walk::Answer;
+use crate::walk::ListAnswer;
 
 impl Engine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
@@ -30,7 +30,7 @@ impl Engine<'_> {
             LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => {
                 if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
-                    && *role != Role::RelayGet
+                    && *role != JobRole::RelayGet
                     && let Some(task) = self.files.get_mut(file)
                 {
                     task.state = Some(state);
@@ -40,7 +40,7 @@ impl Engine<'_> {
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
                 Some((_, Purpose::Walk(..) | Purpose::Listing(_))) => {
                     self.announce_listed(&entries);
-                    self.tell_walk(id, Answer::Entries(entries));
+                    self.tell_walk(id, ListAnswer::Entries(entries));
                     self.foresee();
                 }
                 _ => {
@@ -51,11 +51,11 @@ impl Engine<'_> {
             },
             LaneEvent::LeftOut(id, name) => match self.asks.get_mut(&id) {
                 Some(asked) => asked.left_out.push(name),
-                None => self.tell_walk(id, Answer::LeftOut(name)),
+                None => self.tell_walk(id, ListAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
                 self.announce_tree(&steps);
-                self.tell_walk(id, Answer::Tree(steps));
+                self.tell_walk(id, ListAnswer::Tree(steps));
                 self.foresee();
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
@@ -98,7 +98,7 @@ impl Engine<'_> {
     }
 
     /// Passes an answer to a walk, or to a listing that started before its walk.
-    fn tell_walk(&mut self, id: JobId, answer: Answer) {
+    fn tell_walk(&mut self, id: JobId, answer: ListAnswer) {
         match self.jobs.get(&id) {
             Some((_, Purpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
             Some((_, Purpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
@@ -110,7 +110,8 @@ impl Engine<'_> {
         match self.jobs.get(&id) {
             Some((_, Purpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, Answer::Attributes(attributes));
+                self.walks
+                    .handle(walk, tag, ListAnswer::Attributes(attributes));
             }
             Some((_, Purpose::Root(walk))) => {
                 let walk = *walk;
@@ -121,7 +122,7 @@ impl Engine<'_> {
                 let (file, is) = (*file, TargetIs::of(&attributes));
                 self.on_guessed(file, is, None);
             }
-            Some((_, Purpose::File(file, Role::Whole))) => {
+            Some((_, Purpose::File(file, JobRole::Whole))) => {
                 let here = self.source.is_none();
                 if let Some(task) = self.files.get_mut(file).filter(|_| here) {
                     task.opened = Some(attributes);
@@ -149,7 +150,7 @@ impl Engine<'_> {
         match self.jobs.get_mut(&id) {
             Some((_, Purpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, Answer::Path(path));
+                self.walks.handle(walk, tag, ListAnswer::Path(path));
             }
             Some((_, Purpose::Root(walk))) => {
                 let walk = *walk;
@@ -181,8 +182,8 @@ impl Engine<'_> {
                 }
             }
             Purpose::Root(walk) => self.on_root(walk, said),
-            Purpose::Listing(walk) => self.walks.listed_ahead(walk, Answer::end(said)),
-            Purpose::Walk(walk, tag) => self.walks.handle(walk, tag, Answer::end(said)),
+            Purpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
+            Purpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
             Purpose::MakeDir(dir) => self.on_made(dir, said),
             Purpose::FinishDir(dir) => self.on_finished(dir, said),
             Purpose::DirMode(name) => {
@@ -209,7 +210,7 @@ impl Engine<'_> {
             Purpose::Size(file) => self.on_looked_at(file, said),
             Purpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
-                Err(what) => self.symlink_over(&held, Err(what), End::Source),
+                Err(what) => self.symlink_over(&held, Err(what), CopyEnd::Source),
             },
             Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
             Purpose::MakeHardLink(item) => self.hard_link_over(item, said),
@@ -250,7 +251,7 @@ impl Engine<'_> {
         if !found.in_place() || std::mem::replace(&mut self.told_in_place, true) {
             return;
         }
-        let host = self.side(End::Target).map(|side| side.name.clone());
+        let host = self.side(CopyEnd::Target).map(|side| side.name.clone());
         let host = Name(host.unwrap_or_default().into_bytes());
         let refuses = match found.renames {
             true => "the server does not rename files",
@@ -270,7 +271,7 @@ impl Engine<'_> {
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.jobs.get(&id) {
             Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
-            _ => self.tell_walk(id, Answer::Restarted),
+            _ => self.tell_walk(id, ListAnswer::Restarted),
         }
         if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
@@ -282,7 +283,7 @@ impl Engine<'_> {
             task.reused = 0;
             if let Some(temporary) = task.stranded.clone() {
                 let target = task.target.clone();
-                let target = self.shown(End::Target, &target);
+                let target = self.shown(CopyEnd::Target, &target);
                 let temporary = Name(temporary);
                 self.warn(
                     Some(target),

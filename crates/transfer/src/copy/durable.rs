@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;
@@ -54,10 +54,10 @@ impl Engine<'_> {
         let Some(first) = unsynced.dirs.first() else {
             return false;
         };
-        let name = self.shown(End::Target, first);
+        let name = self.shown(CopyEnd::Target, first);
         let paths = unsynced.dirs.into_iter().map(RemotePath).collect();
         let kind = JobKind::MakeDurable { paths };
         let purpose = Purpose::Durable(name);
-        self.submit(End::Target, kind, purpose).is_some()
+        self.submit(CopyEnd::Target, kind, purpose).is_some()
     }
 }

@@ -7,16 +7,16 @@ use crossbeam_channel::{Select, TryRecvError};
 use schedule::{Attributes, EntryKind, Fault, Job, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::Unsynced;
-use super::file::{FileId, FileTask, Role};
+use super::file::{FileId, FileTask, JobRole};
 use super::hard_links::HardLinks;
 use super::links::TopLevelLinks;
 use super::metadata::{MetadataLoss, MetadataSupport};
-use super::owner::Owners;
+use super::owner::OwnerMap;
 use super::pattern::Pattern;
 use super::resume::ResumeJournal;
-use super::source::{ActiveWalks, Root, WalkId};
-use super::tree::{DirKey, Held, Tree};
-use super::verify::Verify;
+use super::source::{ActiveWalks, SourceRoot, WalkId};
+use super::tree::{DirKey, HeldItem, TargetTree};
+use super::verify::Verification;
 use super::withheld::Withheld;
 use super::{Connect, CopyOptions, Delta};
 use crate::cancel::CancelToken;
@@ -25,7 +25,7 @@ use crate::report::{
     Choice, Decision, Event, FAILURES_KEPT, Failure, FarEnd, Name, Origin, Outcome, Progress,
     Summary,
 };
-use crate::session::{Ended, MOST_JOBS, Session, SessionEvent};
+use crate::session::{MOST_JOBS, Session, SessionEvent, SessionSummary};
 use crate::walk::DirId;
 
 /// Jobs in flight from which events may be batched.
@@ -39,7 +39,7 @@ const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 
 /// One of the two ends of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum CopyEnd {
     Source,
     Target,
 }
@@ -81,14 +81,14 @@ pub(super) enum Purpose {
     DirMode(Name),
     /// Makes directories durable; the name is one of them.
     Durable(Name),
-    File(FileId, Role),
+    File(FileId, JobRole),
     /// Checks if a guessed target is a directory.
     Guess(FileId),
     /// Attributes of a file that no listing described.
     Size(FileId),
-    ReadSymlink(Held),
-    MakeSymlink(Held),
-    MakeHardLink(Held),
+    ReadSymlink(HeldItem),
+    MakeSymlink(HeldItem),
+    MakeHardLink(HeldItem),
     /// Extended attributes of a file or a directory.
     FileXattrs(FileId),
     DirXattrs(DirKey),
@@ -98,7 +98,7 @@ pub(super) enum Purpose {
     /// Reads a file back to compare it.
     Check(FileId),
     /// Checksum of a range of a file that is verified.
-    Sum(super::verify::Ask),
+    Sum(super::verify::SumRequest),
     /// Downloads the boot ID of the target's kernel into this file.
     Boot(std::path::PathBuf),
     /// Downloads the boot ID again after a reconnect.
@@ -115,14 +115,14 @@ pub(super) enum Purpose {
 
 /// Answer to [`Engine::ask`].
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct QueryAnswer {
     pub(super) attributes: Option<Attributes>,
     pub(super) path: Option<Vec<u8>>,
     /// Matching names of a listing, and their size in bytes.
     pub(super) names: Vec<Vec<u8>>,
     bytes: usize,
     /// Selects the names of a listing to keep.
-    wanted: Option<Wanted>,
+    wanted: Option<EntryFilter>,
     /// More names matched than may be held in memory.
     pub(super) too_many: bool,
     /// Names in the listing that no file can have.
@@ -136,12 +136,12 @@ const NAME: usize = 100;
 
 /// Selects entries of a listing.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct EntryFilter {
     pub(super) pattern: Pattern,
     pub(super) only_directories: bool,
 }
 
-impl Asked {
+impl QueryAnswer {
     /// Takes the matching names from a part of a listing and drops all others.
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };
@@ -169,17 +169,17 @@ pub(super) struct Engine<'a> {
     /// Events taken from the sessions and not handled yet. They are handled one by one from this
     /// queue, so that [`Engine::ask`], called while an event is handled, continues with the next
     /// one.
-    inbox: VecDeque<(End, Option<SessionEvent>)>,
+    inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
     next_job: u64,
-    pub(super) jobs: BTreeMap<JobId, (End, Purpose)>,
-    pub(super) asks: BTreeMap<JobId, Asked>,
+    pub(super) jobs: BTreeMap<JobId, (CopyEnd, Purpose)>,
+    pub(super) asks: BTreeMap<JobId, QueryAnswer>,
     /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
     /// map.
     pub(super) files: BTreeMap<FileId, Box<FileTask>>,
     pub(super) next_file: u64,
     /// Targets of the files in flight, with the items that must wait for one of them.
-    pub(super) places: BTreeMap<Vec<u8>, VecDeque<Held>>,
-    pub(super) tree: Tree,
+    pub(super) places: BTreeMap<Vec<u8>, VecDeque<HeldItem>>,
+    pub(super) tree: TargetTree,
     pub(super) links: TopLevelLinks,
     /// Target path as the user named it.
     pub(super) named: Vec<u8>,
@@ -187,11 +187,11 @@ pub(super) struct Engine<'a> {
     pub(super) own_directories: Arc<DirectoryCache>,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
-    pub(super) roots: VecDeque<Root>,
+    pub(super) roots: VecDeque<SourceRoot>,
     /// Bytes that relays may hold for the files in flight.
     pub(super) relayed: u64,
     pub(super) keeper: ResumeJournal,
-    pub(super) owners: Owners,
+    pub(super) owners: OwnerMap,
     pub(super) hard_links: HardLinks,
     /// Abilities of the far ends beyond those of stock servers.
     pub(super) can: MetadataSupport,
@@ -200,7 +200,7 @@ pub(super) struct Engine<'a> {
     pub(super) told_in_place: bool,
     pub(super) unsynced: Unsynced,
     pub(super) summary: Summary,
-    pub(super) verify: Verify,
+    pub(super) verify: Verification,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     pub(super) learned_place: Option<(Vec<u8>, bool)>,
     /// Reason that the run ends early.
@@ -233,7 +233,7 @@ impl<'a> Engine<'a> {
             files: BTreeMap::new(),
             next_file: 1,
             places: BTreeMap::new(),
-            tree: Tree::default(),
+            tree: TargetTree::default(),
             links: TopLevelLinks::default(),
             named: Vec::new(),
             own_directories: Arc::default(),
@@ -242,14 +242,14 @@ impl<'a> Engine<'a> {
             roots: VecDeque::new(),
             relayed: 0,
             keeper: ResumeJournal::default(),
-            owners: Owners::default(),
+            owners: OwnerMap::default(),
             hard_links: HardLinks::default(),
             can: MetadataSupport::default(),
             not_kept: MetadataLoss::default(),
             told_in_place: false,
             unsynced: Unsynced::default(),
             summary: Summary::default(),
-            verify: Verify::new(options, connect.ledger()),
+            verify: Verification::new(options, connect.ledger()),
             learned_place: None,
             lost: None,
             cancelled: false,
@@ -282,8 +282,8 @@ impl<'a> Engine<'a> {
 
     /// Ends the sessions and returns the summary of the run.
     pub(super) fn into_summary(mut self, elapsed: Duration) -> Summary {
-        self.end(End::Source);
-        self.end(End::Target);
+        self.end(CopyEnd::Source);
+        self.end(CopyEnd::Target);
         self.end_manifest();
         self.tell_not_kept();
         self.tell_withheld();
@@ -323,13 +323,13 @@ impl<'a> Engine<'a> {
     }
 
     /// Ends the session at `end`, if there is one.
-    pub(super) fn end(&mut self, end: End) {
+    pub(super) fn end(&mut self, end: CopyEnd) {
         let side = match end {
-            End::Source => {
+            CopyEnd::Source => {
                 self.walks.foreseen = 0;
                 self.source.take()
             }
-            End::Target => self.target.take(),
+            CopyEnd::Target => self.target.take(),
         };
         let Some(Side { session, name, .. }) = side else {
             return;
@@ -338,12 +338,12 @@ impl<'a> Engine<'a> {
         self.verify.end();
         let host = Name(name.into_bytes());
         let reach = session.reach().cloned();
-        let Ended {
+        let SessionSummary {
             report,
             far,
             decisions,
         } = session.finish();
-        if let (End::Target, Some(reach)) = (end, reach)
+        if let (CopyEnd::Target, Some(reach)) = (end, reach)
             && let Some((place, file)) = self.learned_place.take()
         {
             reach.note_place(&place, file);
@@ -373,33 +373,38 @@ impl<'a> Engine<'a> {
     }
 
     /// Sends a request to `end` and waits for the answer, while all other work continues.
-    pub(super) fn ask(&mut self, end: End, kind: JobKind) -> Result<Asked, String> {
-        self.ask_with(end, kind, Asked::default())
+    pub(super) fn ask(&mut self, end: CopyEnd, kind: JobKind) -> Result<QueryAnswer, String> {
+        self.ask_with(end, kind, QueryAnswer::default())
     }
 
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
     pub(super) fn ask_names(
         &mut self,
-        end: End,
+        end: CopyEnd,
         path: Vec<u8>,
-        wanted: Wanted,
-    ) -> Result<Asked, String> {
+        wanted: EntryFilter,
+    ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
-        let asked = Asked {
+        let asked = QueryAnswer {
             wanted: Some(wanted),
-            ..Asked::default()
+            ..QueryAnswer::default()
         };
         self.ask_with(end, JobKind::List { path }, asked)
     }
 
-    fn ask_with(&mut self, end: End, kind: JobKind, asked: Asked) -> Result<Asked, String> {
+    fn ask_with(
+        &mut self,
+        end: CopyEnd,
+        kind: JobKind,
+        asked: QueryAnswer,
+    ) -> Result<QueryAnswer, String> {
         let Some(id) = self.submit(end, kind, Purpose::Ask) else {
             return Err(self.why_stopped());
         };
         self.asks.insert(id, asked);
         loop {
             self.check_cancel();
-            if let Some(Asked { over: Some(_), .. }) = self.asks.get(&id) {
+            if let Some(QueryAnswer { over: Some(_), .. }) = self.asks.get(&id) {
                 let mut asked = self.asks.remove(&id).unwrap_or_default();
                 return match asked.over.take() {
                     Some(Err(what)) => Err(what),
@@ -421,14 +426,19 @@ impl<'a> Engine<'a> {
     }
 
     /// Submits a job to the session at `end`. Returns `None` if the session is gone.
-    pub(super) fn submit(&mut self, end: End, kind: JobKind, purpose: Purpose) -> Option<JobId> {
+    pub(super) fn submit(
+        &mut self,
+        end: CopyEnd,
+        kind: JobKind,
+        purpose: Purpose,
+    ) -> Option<JobId> {
         self.submit_sized(end, kind, purpose, None)
     }
 
     /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
     pub(super) fn submit_sized(
         &mut self,
-        end: End,
+        end: CopyEnd,
         kind: JobKind,
         purpose: Purpose,
         size: Option<u64>,
@@ -440,7 +450,7 @@ impl<'a> Engine<'a> {
 
     pub(super) fn submit_with(
         &mut self,
-        end: End,
+        end: CopyEnd,
         purpose: Purpose,
         submit: impl FnOnce(&Session, JobId),
     ) -> Option<JobId> {
@@ -458,15 +468,15 @@ impl<'a> Engine<'a> {
         Some(id)
     }
 
-    pub(super) fn side(&self, end: End) -> Option<&Side> {
+    pub(super) fn side(&self, end: CopyEnd) -> Option<&Side> {
         match end {
-            End::Source => self.source.as_ref(),
-            End::Target => self.target.as_ref(),
+            CopyEnd::Source => self.source.as_ref(),
+            CopyEnd::Target => self.target.as_ref(),
         }
     }
 
     /// Formats a path as `host:path`, or as the path alone if it is local.
-    pub(super) fn shown(&self, end: End, path: &[u8]) -> Name {
+    pub(super) fn shown(&self, end: CopyEnd, path: &[u8]) -> Name {
         match self.side(end) {
             Some(side) => Name([side.name.as_bytes(), b":", path].concat()),
             None => Name(path.to_vec()),
@@ -576,10 +586,10 @@ impl<'a> Engine<'a> {
 
     /// Appends new events of the sessions to the queue.
     pub(super) fn take_events(&mut self) {
-        for end in [End::Source, End::Target] {
+        for end in [CopyEnd::Source, CopyEnd::Target] {
             let side = match end {
-                End::Source => &self.source,
-                End::Target => &self.target,
+                CopyEnd::Source => &self.source,
+                CopyEnd::Target => &self.target,
             };
             let Some(side) = side.as_ref().filter(|side| !side.lost) else {
                 continue;
@@ -624,7 +634,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
-    fn on_losing(&mut self, end: End, why: &str) {
+    fn on_losing(&mut self, end: CopyEnd, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name);
             self.lost.get_or_insert(why);
@@ -632,10 +642,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn on_lost(&mut self, end: End, why: String) {
+    fn on_lost(&mut self, end: CopyEnd, why: String) {
         let side = match end {
-            End::Source => &mut self.source,
-            End::Target => &mut self.target,
+            CopyEnd::Source => &mut self.source,
+            CopyEnd::Target => &mut self.target,
         };
         let Some(side) = side else { return };
         side.lost = true;

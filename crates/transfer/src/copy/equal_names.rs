@@ -9,7 +9,7 @@ use std::fs;
 use std::hash::BuildHasher;
 
 use super::HostId;
-use super::engine::{End, Engine};
+use super::engine::{CopyEnd, Engine};
 use super::names::{Written, name_in_target, written};
 use super::pattern::{self, Component};
 use super::source::WalkId;
@@ -110,11 +110,11 @@ fn clashes(sources: &[Source], name: impl Fn(&Source) -> Option<Vec<u8>>) -> Vec
 
 /// Sources seen so far, by name in the target directory.
 #[derive(Debug, Default)]
-pub(super) struct Named(HashMap<Vec<u8>, Vec<Source>>);
+pub(super) struct SeenNames(HashMap<Vec<u8>, Vec<Source>>);
 
 /// Files and directories found below merged sources, by target path.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct ClaimedTargets {
     // Two hashes with different keys make one of 128 bits, so the names need not be kept.
     hashers: (RandomState, RandomState),
     targets: HashMap<(u64, u64), Claim>,
@@ -127,7 +127,7 @@ struct Claim {
     is_directory: bool,
 }
 
-impl Claims {
+impl ClaimedTargets {
     pub(super) fn name_root(&mut self, root: WalkId, name: Name) {
         self.roots.insert(root, name);
     }
@@ -165,7 +165,7 @@ impl Engine<'_> {
     pub(super) fn names_differ(&mut self, sources: &[Source]) -> bool {
         let name = |source: &Source| name_in_target(&source.path).map(<[u8]>::to_vec);
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
-            self.walks.claims = Some(Claims::default());
+            self.walks.claims = Some(ClaimedTargets::default());
         }
         self.refuse(clashes(sources, name))
     }
@@ -206,7 +206,7 @@ impl Engine<'_> {
     }
 
     /// Returns false, after a warning, for a source that was named before.
-    pub(super) fn is_first(&mut self, named: &mut Named, source: Source) -> bool {
+    pub(super) fn is_first(&mut self, named: &mut SeenNames, source: Source) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = named.0.entry(name).or_default();
         if others.iter().any(|other| other.is_same(&source)) {
@@ -220,7 +220,7 @@ impl Engine<'_> {
 
     /// Notes the name of a source that may be merged, at the start of its walk or file.
     pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
-        let name = self.shown(End::Source, path);
+        let name = self.shown(CopyEnd::Source, path);
         if let Some(claims) = &mut self.walks.claims {
             claims.name_root(root, name);
         }
@@ -241,8 +241,8 @@ impl Engine<'_> {
         let Some(other) = claims.claim(target, root, is_directory) else {
             return true;
         };
-        let target = self.shown(End::Target, target);
-        let source = self.shown(End::Source, source);
+        let target = self.shown(CopyEnd::Target, target);
+        let source = self.shown(CopyEnd::Source, source);
         let what = format!(
             "not copied: {target} comes from {other} already; give each source a directory of its own"
         );
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn merged_sources_share_directories_and_no_file() {
-        let mut claims = Claims::default();
+        let mut claims = ClaimedTargets::default();
         let (one, two) = (WalkId(1), WalkId(2));
         claims.name_root(one, Name(b"one".to_vec()));
         let first = Some(Name(b"one".to_vec()));

@@ -10,13 +10,13 @@ use schedule::{
 use sftp::Link;
 
 use super::Delta;
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
-use super::resume::Start;
-use super::target_kind::{Guess, TargetIs, Verdict};
-use super::tree::{DirKey, FailureScope, Held};
+use super::resume::StartDecision;
+use super::target_kind::{RetryVerdict, TargetGuess, TargetIs};
+use super::tree::{DirKey, FailureScope, HeldItem};
 use crate::disk::kind_of;
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
@@ -28,7 +28,7 @@ pub(super) struct FileId(pub(super) u64);
 
 /// Part of a file's copy that a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum JobRole {
     /// The whole copy.
     Whole,
     /// Reads the file from one host into the relay.
@@ -64,7 +64,7 @@ pub(super) struct FileTask {
     /// Existing file at the target, if that was queried.
     pub(super) seen: Option<ExistingFile>,
     /// State of the search for a file that an earlier run may have completed.
-    pub(super) looking: Looking,
+    pub(super) looking: CompletedFileSearch,
     pub(super) relay: Option<RelayTask>,
     /// Name of the only complete copy at the target, if the server cannot rename over the old file,
     /// which has been removed.
@@ -87,7 +87,7 @@ pub(super) struct FileTask {
 
 /// Search for a file that an earlier run may have completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Looking {
+pub(super) enum CompletedFileSearch {
     #[default]
     Nowhere,
     /// Checking for the temporary.
@@ -100,7 +100,7 @@ pub(super) enum Looking {
 
 #[derive(Debug)]
 struct Guessing {
-    guess: Guess,
+    guess: TargetGuess,
     /// Target path as the user wrote it.
     target: Vec<u8>,
     is: Option<TargetIs>,
@@ -112,10 +112,10 @@ struct Guessing {
 impl Engine<'_> {
     /// Copies a file to a target that may be a directory: queries the target and starts the upload
     /// at once, on a guess.
-    pub(super) fn begin_guessed(&mut self, item: Held, target: Vec<u8>) {
+    pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
         let reach = self.target.as_ref().and_then(|side| side.session.reach());
-        let guess = Guess::new(&target, &name, reach.is_some_and(|r| r.was_file(&target)));
+        let guess = TargetGuess::new(&target, &name, reach.is_some_and(|r| r.was_file(&target)));
         let path = place(guess, &target, &name);
         let stat = JobKind::Stat {
             path: RemotePath(target.clone()),
@@ -123,7 +123,7 @@ impl Engine<'_> {
         };
         let id = FileId(self.next_file);
         // Submitted before the upload, so that its answer is there if the upload fails.
-        self.submit(End::Target, stat, Purpose::Guess(id));
+        self.submit(CopyEnd::Target, stat, Purpose::Guess(id));
         let guessing = Guessing {
             guess,
             target,
@@ -132,7 +132,7 @@ impl Engine<'_> {
             fault: None,
         };
         self.begin_file_with(
-            Held {
+            HeldItem {
                 target: path,
                 ..item
             },
@@ -142,7 +142,7 @@ impl Engine<'_> {
 
     /// Starts a file, or defers it while another one is written to the same target. A listing may
     /// contain a name twice, and two writers of one file would mix their data.
-    pub(super) fn begin_file(&mut self, item: Held) {
+    pub(super) fn begin_file(&mut self, item: HeldItem) {
         if let Some(waiting) = self.places.get_mut(&item.target) {
             waiting.push_back(item);
             return;
@@ -165,7 +165,7 @@ impl Engine<'_> {
         }
     }
 
-    fn begin_file_with(&mut self, item: Held, guess: Option<Guessing>) {
+    fn begin_file_with(&mut self, item: HeldItem, guess: Option<Guessing>) {
         let id = FileId(self.next_file);
         self.next_file += 1;
         let link = self.link_of(&item);
@@ -174,7 +174,7 @@ impl Engine<'_> {
         let known = attributes.mode.is_some();
         let task = FileTask {
             identity: item.entry.identity,
-            source_name: self.shown(End::Source, &item.entry.path),
+            source_name: self.shown(CopyEnd::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
             dir: item.dir,
@@ -189,7 +189,7 @@ impl Engine<'_> {
             taken: 0,
             reused: 0,
             seen: None,
-            looking: Looking::default(),
+            looking: CompletedFileSearch::default(),
             relay: None,
             stranded: None,
             guess,
@@ -208,7 +208,7 @@ impl Engine<'_> {
         let started = Event::FileStarted {
             id: id.0,
             source: task.source_name.clone(),
-            target: self.shown(End::Target, &task.target),
+            target: self.shown(CopyEnd::Target, &task.target),
             size: task.size,
         };
         self.files.insert(id, Box::new(task));
@@ -226,14 +226,17 @@ impl Engine<'_> {
         if unknown {
             let path = RemotePath(task.source.clone());
             let kind = JobKind::Stat { path, follow: true };
-            if self.submit(End::Source, kind, Purpose::Size(id)).is_none() {
+            if self
+                .submit(CopyEnd::Source, kind, Purpose::Size(id))
+                .is_none()
+            {
                 self.files.remove(&id);
             }
             return;
         }
         match self.keep(id) {
-            Start::Now => self.start_kept(id),
-            Start::Later => {}
+            StartDecision::Now => self.start_kept(id),
+            StartDecision::Later => {}
         }
     }
 
@@ -267,20 +270,20 @@ impl Engine<'_> {
             (false, true) => {
                 let size = task.size.unwrap_or(0);
                 let kind = put(self.options.delta, size, (source, target), options);
-                self.submit_file(End::Target, kind, id);
+                self.submit_file(CopyEnd::Target, kind, id);
             }
             (true, false) => {
                 let known = task.attributes;
                 let target = self.target_path(&target);
                 let kind = self.get(known, (source, target), options);
-                self.submit_file(End::Source, kind, id);
+                self.submit_file(CopyEnd::Source, kind, id);
             }
             (true, true) => self.start_relayed(id, options),
         }
     }
 
-    fn submit_file(&mut self, end: End, kind: JobKind, id: FileId) {
-        let purpose = Purpose::File(id, Role::Whole);
+    fn submit_file(&mut self, end: CopyEnd, kind: JobKind, id: FileId) {
+        let purpose = Purpose::File(id, JobRole::Whole);
         let size = self.files.get(&id).and_then(|task| task.size);
         if self.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending, and its reason is reported elsewhere.
@@ -331,7 +334,7 @@ impl Engine<'_> {
             return;
         }
         if let Some(task) = self.files.get(&id) {
-            let name = self.shown(End::Target, &task.target);
+            let name = self.shown(CopyEnd::Target, &task.target);
             self.note_other_names(name);
         }
     }
@@ -372,7 +375,11 @@ impl Engine<'_> {
                 self.file_done(id);
             }
             Err((reading, what)) => {
-                let end = if reading { End::Source } else { End::Target };
+                let end = if reading {
+                    CopyEnd::Source
+                } else {
+                    CopyEnd::Target
+                };
                 self.file_failed(id, end, what);
             }
         }
@@ -403,14 +410,14 @@ impl Engine<'_> {
     /// Warns that the replaced file had another owner, which could not be kept.
     pub(super) fn on_belonged(&mut self, id: FileId, (user, group): (u32, u32)) {
         if let Some(task) = self.files.get(&id) {
-            let name = self.shown(End::Target, &task.target);
+            let name = self.shown(CopyEnd::Target, &task.target);
             let text = format!("it belonged to {user}:{group}, which could not be kept");
             self.warn(Some(name), text);
         }
     }
 
-    pub(super) fn on_progress(&mut self, id: FileId, role: Role, n: u64) {
-        if role == Role::RelayGet {
+    pub(super) fn on_progress(&mut self, id: FileId, role: JobRole, n: u64) {
+        if role == JobRole::RelayGet {
             return;
         }
         if let Some(task) = self.files.get_mut(&id) {
@@ -454,7 +461,7 @@ impl Engine<'_> {
                 }
                 self.start_file(id);
             }
-            Err(what) => self.file_failed(id, End::Source, what),
+            Err(what) => self.file_failed(id, CopyEnd::Source, what),
         }
     }
 
@@ -489,27 +496,27 @@ impl Engine<'_> {
             _ if self.lost.is_some() || guessing.refusal.as_ref().is_some_and(same) => {
                 self.file_fault(id, fault);
             }
-            Verdict::Stands => self.file_fault(id, fault),
-            Verdict::Again(guess) => {
-                self.learned_place = Some((guessing.target.clone(), guess == Guess::Itself));
+            RetryVerdict::Stands => self.file_fault(id, fault),
+            RetryVerdict::Again(guess) => {
+                self.learned_place = Some((guessing.target.clone(), guess == TargetGuess::Itself));
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 (task.entry, task.keep, task.taken) = (None, None, 0);
                 self.progress.take_back(std::mem::take(&mut task.confirmed));
                 self.start_file(id);
             }
-            Verdict::NoDirectory => {
+            RetryVerdict::NoDirectory => {
                 let what = match is {
                     TargetIs::Missing => "no such directory",
                     _ => "not a directory",
                 };
                 task.target = guessing.target;
-                self.file_failed(id, End::Target, what.to_owned());
+                self.file_failed(id, CopyEnd::Target, what.to_owned());
             }
         }
     }
 
     /// Handles the end of a file's job.
-    pub(super) fn on_file(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
+    pub(super) fn on_file(&mut self, id: FileId, role: JobRole, result: Result<(), Fault>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -550,14 +557,14 @@ impl Engine<'_> {
     pub(super) fn file_fault(&mut self, id: FileId, fault: Fault) {
         // Between two hosts nothing is local, and the error names the path itself.
         let end = match (self.source.is_some(), fault.remote) {
-            (true, remote) if remote == self.target.is_none() => End::Source,
-            (false, false) => End::Source,
-            _ => End::Target,
+            (true, remote) if remote == self.target.is_none() => CopyEnd::Source,
+            (false, false) => CopyEnd::Source,
+            _ => CopyEnd::Target,
         };
         self.file_failed(id, end, fault.what);
     }
 
-    pub(super) fn file_failed(&mut self, id: FileId, end: End, what: String) {
+    pub(super) fn file_failed(&mut self, id: FileId, end: CopyEnd, what: String) {
         let Some(task) = self.files.remove(&id) else {
             return;
         };
@@ -572,8 +579,8 @@ impl Engine<'_> {
             _ => what,
         };
         let name = match end {
-            End::Source => task.source_name,
-            End::Target => self.shown(End::Target, &task.target),
+            CopyEnd::Source => task.source_name,
+            CopyEnd::Target => self.shown(CopyEnd::Target, &task.target),
         };
         self.fail(Some(id.0), name, what);
         self.link_failed(task.link);
@@ -614,7 +621,7 @@ impl Engine<'_> {
         self.tell(Event::FileDone {
             id: id.0,
             source: task.source_name,
-            target: self.shown(End::Target, &task.target),
+            target: self.shown(CopyEnd::Target, &task.target),
             bytes: task.confirmed,
             state,
             in_place: task.in_place,
@@ -681,9 +688,9 @@ fn put(
     }
 }
 
-fn place(guess: Guess, target: &[u8], name: &[u8]) -> Vec<u8> {
+fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
     match guess {
-        Guess::Itself => target.to_vec(),
-        Guess::Into => join(target, name),
+        TargetGuess::Itself => target.to_vec(),
+        TargetGuess::Into => join(target, name),
     }
 }

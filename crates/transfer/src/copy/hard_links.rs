@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use schedule::{FileState, JobKind, RemotePath};
 use sftp::Link;
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::local;
-use super::tree::Held;
+use super::tree::HeldItem;
 use crate::report::Event;
 
 /// Files that may have more names, by device and inode number.
@@ -24,7 +24,7 @@ struct Names {
     /// Target path of the first name, once it is copied.
     stands: Option<Vec<u8>>,
     /// Items that will become further names of the file.
-    waiting: Vec<Held>,
+    waiting: Vec<HeldItem>,
     /// Number of names found.
     found: u32,
 }
@@ -47,14 +47,14 @@ fn key(link: &Link) -> (u64, u64) {
 
 impl Engine<'_> {
     /// Identity of an item's file, if its other names will be hard links to the first.
-    pub(super) fn link_of(&self, item: &Held) -> Option<Link> {
+    pub(super) fn link_of(&self, item: &HeldItem) -> Option<Link> {
         let link = item.entry.attributes.link?;
         (self.options.hard_links && link.names > 1).then_some(link)
     }
 
     /// Links an item to a file that was copied, or defers it until that is done. Returns the first
     /// name of a file, which must be copied.
-    pub(super) fn link_or_copy(&mut self, item: Held) -> Option<Held> {
+    pub(super) fn link_or_copy(&mut self, item: HeldItem) -> Option<HeldItem> {
         let Some(link) = self.link_of(&item) else {
             return Some(item);
         };
@@ -112,11 +112,11 @@ impl Engine<'_> {
         }
     }
 
-    fn make_hard_link(&mut self, item: Held, of: Vec<u8>) {
+    fn make_hard_link(&mut self, item: HeldItem, of: Vec<u8>) {
         if self.target.is_some() {
             let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
             let kind = JobKind::MakeHardLink { path, of };
-            self.submit(End::Target, kind, Purpose::MakeHardLink(item));
+            self.submit(CopyEnd::Target, kind, Purpose::MakeHardLink(item));
             return;
         }
         let (path, of) = (self.target_path(&item.target), self.target_path(&of));
@@ -125,7 +125,7 @@ impl Engine<'_> {
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    pub(super) fn hard_link_over(&mut self, mut item: Held, made: Result<(), String>) {
+    pub(super) fn hard_link_over(&mut self, mut item: HeldItem, made: Result<(), String>) {
         if let Err(why) = made {
             self.not_kept.note_link(&why);
             item.entry.attributes.link = None;
@@ -137,8 +137,8 @@ impl Engine<'_> {
         self.progress.add_file(Some(0));
         self.progress.file_done();
         self.summary.files += 1;
-        let source = self.shown(End::Source, &item.entry.path);
-        let target = self.shown(End::Target, &item.target);
+        let source = self.shown(CopyEnd::Source, &item.entry.path);
+        let target = self.shown(CopyEnd::Target, &item.target);
         self.tell(Event::FileStarted {
             id,
             source: source.clone(),

@@ -22,8 +22,8 @@ use wire::{Block, Pool};
 use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Create, Directory, DirectoryCache, Finish, Location, NotKept, create_target, kind_of,
-    open_source, os_words, set_xattrs, temp_name, timestamps,
+    CreateSettings, Directory, DirectoryCache, FinishSettings, Location, NotKept, create_target,
+    kind_of, open_source, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::sums::FileSums;
 
@@ -273,7 +273,7 @@ pub(super) fn copy_file(
         return Err((false, "source and target are the same file".to_owned()));
     }
     let (mut from, meta) = open_source(source).map_err(reading)?;
-    let create = Create {
+    let create = CreateSettings {
         directories,
         path: target,
         inplace: options.inplace,
@@ -317,7 +317,7 @@ pub(super) fn copy_file(
     if !options.archive {
         attributes.mode = attributes.mode.map(|m| m & 0o777);
     }
-    let finish = Finish {
+    let finish = FinishSettings {
         size: offset,
         attributes,
         preserve: options.preserve || options.archive,

@@ -7,7 +7,7 @@ use crossbeam_channel::Select;
 use schedule::{Attributes, JobKind, Parts, RemotePath};
 
 use super::Delta;
-use super::engine::{End, Engine};
+use super::engine::{CopyEnd, Engine};
 use crate::walk::local_path;
 
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
@@ -103,7 +103,7 @@ impl Engine<'_> {
         if !self.options.settle {
             return;
         }
-        for end in [End::Source, End::Target] {
+        for end in [CopyEnd::Source, CopyEnd::Target] {
             self.settle_end(end);
         }
         self.can = self.find_out();
@@ -138,19 +138,19 @@ impl Engine<'_> {
             None => true,
             Some(side) => side.session.far_info().is_some_and(|info| info.has(name)),
         };
-        let names = has(End::Source, "users-groups-by-id@openssh.com");
+        let names = has(CopyEnd::Source, "users-groups-by-id@openssh.com");
         MetadataSupport {
-            tell_xattrs: has(End::Source, "get-xattrs@longhaul"),
-            take_xattrs: has(End::Target, "set-metadata@longhaul"),
-            tell_links: has(End::Source, "attributes@longhaul"),
-            map_owners: names && has(End::Target, "ids-by-name@longhaul"),
+            tell_xattrs: has(CopyEnd::Source, "get-xattrs@longhaul"),
+            take_xattrs: has(CopyEnd::Target, "set-metadata@longhaul"),
+            tell_links: has(CopyEnd::Source, "attributes@longhaul"),
+            map_owners: names && has(CopyEnd::Target, "ids-by-name@longhaul"),
         }
     }
 
     /// Warns that `--delta` has no effect because the far end cannot rebuild files.
     fn tell_sent_whole(&mut self) {
         // Files between two hosts are always sent whole.
-        let sides = (self.side(End::Source), self.side(End::Target));
+        let sides = (self.side(CopyEnd::Source), self.side(CopyEnd::Target));
         let ((None, Some(side)) | (Some(side), None)) = sides else {
             return;
         };
@@ -162,7 +162,7 @@ impl Engine<'_> {
         }
     }
 
-    fn settle_end(&mut self, end: End) {
+    fn settle_end(&mut self, end: CopyEnd) {
         let settled = |engine: &Self| {
             let side = engine.side(end);
             side.is_none_or(|side| side.session.is_settled())

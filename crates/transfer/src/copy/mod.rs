@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::engine::Engine;
-pub use self::transfer_estimate::{Count, TransferEstimate};
+pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;

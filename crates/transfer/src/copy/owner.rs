@@ -9,38 +9,38 @@ use std::collections::{BTreeMap, VecDeque};
 use nix::unistd::{Gid, Group, Uid, User};
 use schedule::{Attributes, JobKind};
 
-use super::engine::{End, Engine, Purpose};
-use super::source::{Root, WalkId};
-use crate::walk::Found;
+use super::engine::{CopyEnd, Engine, Purpose};
+use super::source::{SourceRoot, WalkId};
+use crate::walk::WalkEntry;
 
 /// Maps user and group IDs of the source to those of the target.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(super) struct OwnerMap {
     users: BTreeMap<u32, u32>,
     groups: BTreeMap<u32, u32>,
-    waiting: VecDeque<Waiting>,
-    asked: Option<Asked>,
+    waiting: VecDeque<WaitingForOwner>,
+    asked: Option<OwnerQuery>,
     /// Setting an owner was refused once and is not tried again.
     pub(super) refused: bool,
 }
 
 /// Entry that waits until its owner is mapped.
 #[derive(Debug)]
-pub(super) enum Waiting {
-    Found(WalkId, Found, Vec<u8>),
-    Root(Root, Attributes),
+pub(super) enum WaitingForOwner {
+    Found(WalkId, WalkEntry, Vec<u8>),
+    Root(SourceRoot, Attributes),
 }
 
 /// Query in progress: IDs at the source and their names there.
 #[derive(Debug, Default)]
-struct Asked {
+struct OwnerQuery {
     users: Vec<u32>,
     groups: Vec<u32>,
     names: (Vec<Vec<u8>>, Vec<Vec<u8>>),
     ids: (Vec<u32>, Vec<u32>),
 }
 
-impl Owners {
+impl OwnerMap {
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
     }
@@ -63,11 +63,13 @@ fn of(known: &BTreeMap<u32, u32>, id: u32) -> Option<u32> {
     }
 }
 
-impl Waiting {
+impl WaitingForOwner {
     fn attributes(&mut self) -> Option<&mut Attributes> {
         match self {
-            Self::Found(_, Found::Directory { at, .. }, _)
-            | Self::Found(_, Found::File(at) | Found::Symlink(at), _) => Some(&mut at.attributes),
+            Self::Found(_, WalkEntry::Directory { at, .. }, _)
+            | Self::Found(_, WalkEntry::File(at) | WalkEntry::Symlink(at), _) => {
+                Some(&mut at.attributes)
+            }
             Self::Found(..) => None,
             Self::Root(_, attributes) => Some(attributes),
         }
@@ -91,7 +93,7 @@ impl Engine<'_> {
     }
 
     /// Starts a found entry once its owner is mapped to an ID of the target.
-    pub(super) fn begin_owned(&mut self, mut next: Waiting) {
+    pub(super) fn begin_owned(&mut self, mut next: WaitingForOwner) {
         let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
         let here = self.source.is_none() && self.target.is_none();
         if maps
@@ -114,8 +116,8 @@ impl Engine<'_> {
             attributes.owner = Some(mapped);
         }
         match next {
-            Waiting::Found(walk, found, root) => self.on_found(walk, found, &root),
-            Waiting::Root(root, attributes) => self.begin_root_item(root, attributes),
+            WaitingForOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
+            WaitingForOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
         }
     }
 
@@ -123,16 +125,16 @@ impl Engine<'_> {
         if self.owners.asked.is_some() {
             return;
         }
-        let asked = Asked {
+        let asked = OwnerQuery {
             users: vec![user],
             groups: vec![group],
-            ..Asked::default()
+            ..OwnerQuery::default()
         };
         let (users, groups) = (asked.users.clone(), asked.groups.clone());
         self.owners.asked = Some(asked);
         if self.source.is_some() {
             let kind = JobKind::Names { users, groups };
-            self.submit(End::Source, kind, Purpose::OwnerNames);
+            self.submit(CopyEnd::Source, kind, Purpose::OwnerNames);
             return;
         }
         let user = User::from_uid(Uid::from_raw(user)).ok().flatten();
@@ -157,7 +159,7 @@ impl Engine<'_> {
         let (users, groups) = asked.names.clone();
         if self.target.is_some() {
             let kind = JobKind::Ids { users, groups };
-            self.submit(End::Target, kind, Purpose::OwnerIds);
+            self.submit(CopyEnd::Target, kind, Purpose::OwnerIds);
             return;
         }
         let user = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use schedule::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
 
-use super::engine::{End, Engine, Purpose};
-use super::file::{FileId, Role};
-use crate::disk::Relay;
+use super::engine::{CopyEnd, Engine, Purpose};
+use super::file::{FileId, JobRole};
+use crate::disk::HostToHostBuffer;
 
 /// Bytes that relays may hold for all files between two hosts.
 const RELAY_BUDGET: u64 = 256 << 20;
@@ -17,7 +17,7 @@ const RELAY_FILES: usize = 512;
 
 /// State of the two jobs of a relayed file.
 pub(super) struct RelayTask {
-    relay: Arc<Relay>,
+    relay: Arc<HostToHostBuffer>,
     share: u64,
     jobs: u8,
     fault: Option<Fault>,
@@ -53,7 +53,7 @@ impl Engine<'_> {
             attributes,
             stream: attributes.size.is_none(),
         };
-        let relay = Relay::summed(meta, task.sums.clone());
+        let relay = HostToHostBuffer::summed(meta, task.sums.clone());
         let (source, target) = (
             RemotePath(task.source.clone()),
             RemotePath(task.target.clone()),
@@ -83,15 +83,15 @@ impl Engine<'_> {
         };
         let bound = Arc::clone(&relay);
         self.submit_with(
-            End::Source,
-            Purpose::File(id, Role::RelayGet),
+            CopyEnd::Source,
+            Purpose::File(id, JobRole::RelayGet),
             |session, id| {
                 session.submit_relayed(Job { id, kind: get }, bound);
             },
         );
         self.submit_with(
-            End::Target,
-            Purpose::File(id, Role::RelayPut),
+            CopyEnd::Target,
+            Purpose::File(id, JobRole::RelayPut),
             |session, id| {
                 session.submit_relayed(Job { id, kind: put }, relay);
             },
@@ -99,7 +99,7 @@ impl Engine<'_> {
     }
 
     /// Handles the end of one of the two jobs.
-    pub(super) fn on_relayed(&mut self, id: FileId, role: Role, result: Result<(), Fault>) {
+    pub(super) fn on_relayed(&mut self, id: FileId, role: JobRole, result: Result<(), Fault>) {
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -108,7 +108,7 @@ impl Engine<'_> {
         };
         relay.jobs -= 1;
         match (role, result) {
-            (Role::RelayGet, Err(fault)) => {
+            (JobRole::RelayGet, Err(fault)) => {
                 relay.relay.break_off(fault.clone());
                 relay.fault.get_or_insert(fault);
             }
@@ -116,7 +116,7 @@ impl Engine<'_> {
                 relay.relay.abandon();
                 relay.fault.get_or_insert(fault);
             }
-            (Role::RelayPut, Ok(())) => relay.put_done = true,
+            (JobRole::RelayPut, Ok(())) => relay.put_done = true,
             (_, Ok(())) => {}
         }
         if relay.jobs > 0 {
@@ -135,7 +135,7 @@ impl Engine<'_> {
                 self.start_file(id);
             }
             Some(fault) => self.file_fault(id, fault),
-            None => self.file_failed(id, End::Source, "it was not copied".to_owned()),
+            None => self.file_failed(id, CopyEnd::Source, "it was not copied".to_owned()),
         }
     }
 }

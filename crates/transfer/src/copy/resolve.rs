@@ -7,11 +7,11 @@ use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{End, Engine, Side, Wanted};
-use super::equal_names::{Named, Source};
+use super::engine::{CopyEnd, Engine, EntryFilter, Side};
+use super::equal_names::{SeenNames, Source};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
-use super::source::{Root, SelfCopyGuard, TargetPath};
+use super::source::{SelfCopyGuard, SourceRoot, TargetPath};
 use super::target_kind::{TargetIs, is_directory_by_name};
 use super::transfer_estimate;
 use super::{CopyRequest, HostId, Place};
@@ -20,14 +20,14 @@ use crate::report::Name;
 use crate::walk::{join, local_path, refused_name};
 
 /// Target of the copy, queried as far as needed.
-struct Target {
+struct ResolvedTarget {
     onto: TargetPath,
     /// The target exists and is not a directory.
     is_file: bool,
 }
 
 /// Consecutive sources at the same end.
-struct Group {
+struct SourceGroup {
     host: Option<HostId>,
     /// Paths as the user wrote them.
     paths: Vec<Vec<u8>>,
@@ -37,7 +37,7 @@ struct Group {
     side: Option<Side>,
 }
 
-impl Group {
+impl SourceGroup {
     /// True if the host must expand the paths.
     fn has_patterns(&self) -> bool {
         let asks = |path: &Vec<u8>| match written(path) {
@@ -110,7 +110,7 @@ impl Engine<'_> {
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
             self.source = Some(side);
-            self.end(End::Source);
+            self.end(CopyEnd::Source);
         }
         if !self.stopped() {
             self.clear_leftovers();
@@ -119,9 +119,9 @@ impl Engine<'_> {
 
     /// Expands the patterns of all sources before anything is copied. Returns false if there is
     /// nothing to copy.
-    fn expand_all(&mut self, groups: &mut Vec<Group>) -> bool {
+    fn expand_all(&mut self, groups: &mut Vec<SourceGroup>) -> bool {
         let alone = groups.len() == 1;
-        let mut named = Named::default();
+        let mut named = SeenNames::default();
         for group in &mut *groups {
             if let Some(host) = group.host
                 && (alone || group.has_patterns())
@@ -158,13 +158,13 @@ impl Engine<'_> {
                 return false;
             }
         }
-        let all: Vec<Source> = groups.iter().flat_map(Group::sources).collect();
+        let all: Vec<Source> = groups.iter().flat_map(SourceGroup::sources).collect();
         !all.is_empty() && self.names_differ(&all)
     }
 
     fn copy_groups(
         &mut self,
-        groups: &mut [Group],
+        groups: &mut [SourceGroup],
         to: &Place,
         target_host: Option<HostId>,
         many: bool,
@@ -201,7 +201,7 @@ impl Engine<'_> {
             self.settle_far();
             self.copy_group(group, &resolved);
             self.hard_links.forget();
-            self.end(End::Source);
+            self.end(CopyEnd::Source);
             target = Some(resolved);
         }
     }
@@ -216,7 +216,7 @@ impl Engine<'_> {
         Ok(Side::new(session, self.connect.name(host), login))
     }
 
-    fn fail_group(&mut self, host: HostId, group: &Group, why: &str) {
+    fn fail_group(&mut self, host: HostId, group: &SourceGroup, why: &str) {
         for path in &group.paths {
             let host = self.connect.name(host);
             let name = Name([host.as_bytes(), b":", path.as_slice()].concat());
@@ -226,21 +226,21 @@ impl Engine<'_> {
 
     /// Returns true if any local source exists. Otherwise reports each missing one, without
     /// connecting.
-    fn some_source_is_there(&mut self, groups: &[Group]) -> bool {
+    fn some_source_is_there(&mut self, groups: &[SourceGroup]) -> bool {
         let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|g| &g.paths).collect();
         if paths.iter().any(|p| fs::metadata(local_path(p)).is_ok()) {
             return true;
         }
         for path in paths {
             if let Err(e) = fs::metadata(local_path(path)) {
-                let name = self.shown(End::Source, path);
+                let name = self.shown(CopyEnd::Source, path);
                 self.fail(None, name, os_words(&e));
             }
         }
         false
     }
 
-    fn copy_group(&mut self, group: &Group, target: &Target) {
+    fn copy_group(&mut self, group: &SourceGroup, target: &ResolvedTarget) {
         let mut roots = VecDeque::new();
         for found in &group.found {
             let onto = match group.host {
@@ -248,7 +248,7 @@ impl Engine<'_> {
                 None => Some(target.onto.clone()),
             };
             let Some(onto) = onto else { return };
-            let root = |path: &Vec<u8>| Root {
+            let root = |path: &Vec<u8>| SourceRoot {
                 path: path.clone(),
                 onto: onto.clone(),
             };
@@ -261,7 +261,7 @@ impl Engine<'_> {
 
     /// Decides the target of `found` matches. Several matches need a directory, which is made if
     /// nothing exists there.
-    fn place_for(&mut self, found: usize, target: &Target) -> Option<TargetPath> {
+    fn place_for(&mut self, found: usize, target: &ResolvedTarget) -> Option<TargetPath> {
         match &target.onto {
             TargetPath::Exactly(path) if found > 1 => {
                 let what = if target.is_file {
@@ -277,7 +277,7 @@ impl Engine<'_> {
                         Err(e) => format!("cannot create the directory: {}", os_words(&e)),
                     }
                 };
-                let name = self.shown(End::Target, path);
+                let name = self.shown(CopyEnd::Target, path);
                 self.fail(None, name, what);
                 None
             }
@@ -285,15 +285,20 @@ impl Engine<'_> {
         }
     }
 
-    fn resolve(&mut self, target: &Place, group: &Group, many: bool) -> Option<Target> {
+    fn resolve(
+        &mut self,
+        target: &Place,
+        group: &SourceGroup,
+        many: bool,
+    ) -> Option<ResolvedTarget> {
         let path = match target {
             Place::Local(path) => path.as_os_str().as_bytes().to_vec(),
-            Place::Remote { path, .. } => self.written(End::Target, path)?,
+            Place::Remote { path, .. } => self.written(CopyEnd::Target, path)?,
         };
         if let Some(onto) = self.onto_before(&path) {
             self.name_target(&onto);
             let is_file = false;
-            return Some(Target { onto, is_file });
+            return Some(ResolvedTarget { onto, is_file });
         }
         let resolved = match target {
             Place::Local(path) => self.resolve_local(path, many),
@@ -304,7 +309,7 @@ impl Engine<'_> {
         Some(resolved)
     }
 
-    fn resolve_local(&mut self, path: &Path, many: bool) -> Option<Target> {
+    fn resolve_local(&mut self, path: &Path, many: bool) -> Option<ResolvedTarget> {
         let bytes = path.as_os_str().as_bytes().to_vec();
         let meta = fs::metadata(path);
         let is_dir = meta.as_ref().is_ok_and(fs::Metadata::is_dir);
@@ -313,11 +318,11 @@ impl Engine<'_> {
                 Ok(_) => "not a directory".to_owned(),
                 Err(e) => os_words(&e),
             };
-            let name = self.shown(End::Target, &bytes);
+            let name = self.shown(CopyEnd::Target, &bytes);
             self.fail(None, name, what);
             return None;
         }
-        Some(Target {
+        Some(ResolvedTarget {
             is_file: meta.is_ok() && !is_dir,
             onto: if is_dir {
                 TargetPath::Into(bytes)
@@ -327,15 +332,20 @@ impl Engine<'_> {
         })
     }
 
-    fn resolve_remote(&mut self, path: Vec<u8>, group: &Group, many: bool) -> Option<Target> {
+    fn resolve_remote(
+        &mut self,
+        path: Vec<u8>,
+        group: &SourceGroup,
+        many: bool,
+    ) -> Option<ResolvedTarget> {
         if !many
             && let ([source], None) = (&group.paths[..], group.host)
             && fs::metadata(local_path(source)).is_ok_and(|m| m.is_file())
         {
             let (onto, is_file) = (TargetPath::Guess(path), false);
-            return Some(Target { onto, is_file });
+            return Some(ResolvedTarget { onto, is_file });
         }
-        let is = self.look_at(End::Target, &path);
+        let is = self.look_at(CopyEnd::Target, &path);
         if self.stopped() {
             return None;
         }
@@ -348,25 +358,25 @@ impl Engine<'_> {
                     mode: 0o777,
                     follow: true,
                 };
-                if let Err(what) = self.ask(End::Target, kind) {
-                    let name = self.shown(End::Target, &path);
+                if let Err(what) = self.ask(CopyEnd::Target, kind) {
+                    let name = self.shown(CopyEnd::Target, &path);
                     self.fail(None, name, format!("cannot create the directory: {what}"));
                     return None;
                 }
                 TargetPath::Into(path)
             }
             _ if many => {
-                let name = self.shown(End::Target, &path);
+                let name = self.shown(CopyEnd::Target, &path);
                 self.fail(None, name, "not a directory".to_owned());
                 return None;
             }
             _ => TargetPath::Exactly(path),
         };
         let is_file = is == TargetIs::SomethingElse;
-        Some(Target { onto, is_file })
+        Some(ResolvedTarget { onto, is_file })
     }
 
-    pub(super) fn look_at(&mut self, end: End, path: &[u8]) -> TargetIs {
+    pub(super) fn look_at(&mut self, end: CopyEnd, path: &[u8]) -> TargetIs {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
@@ -381,7 +391,7 @@ impl Engine<'_> {
     }
 
     /// Returns the path to send to the server, which is only queried to expand `~user`.
-    fn written(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+    fn written(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         match written(path) {
             Written::Plain(path) => Some(path),
             Written::Home(path) => {
@@ -401,7 +411,12 @@ impl Engine<'_> {
     }
 
     /// Notes a target on the source's host, so that a tree is not copied into itself.
-    fn avoid_target(&mut self, target: &Target, source: Option<HostId>, host: Option<HostId>) {
+    fn avoid_target(
+        &mut self,
+        target: &ResolvedTarget,
+        source: Option<HostId>,
+        host: Option<HostId>,
+    ) {
         self.walks.avoid = None;
         self.walks.same.clear();
         if source.is_none() || source != host {
@@ -414,7 +429,7 @@ impl Engine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.clone()),
         };
-        if let Ok(asked) = self.ask(End::Target, kind) {
+        if let Ok(asked) = self.ask(CopyEnd::Target, kind) {
             self.walks.avoid = asked.path.map(|path| SelfCopyGuard { path, into });
         }
     }
@@ -422,7 +437,7 @@ impl Engine<'_> {
     /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
     /// matches.
     fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
-        let path = self.written(End::Source, path)?;
+        let path = self.written(CopyEnd::Source, path)?;
         let Some(components) = pattern::parse(&path) else {
             return Some(vec![pattern::unescape(&path)]);
         };
@@ -449,10 +464,10 @@ impl Engine<'_> {
         if found.is_empty() && !self.stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = pattern::unescape(&path);
-            if self.look_at(End::Source, &itself) != TargetIs::Missing {
+            if self.look_at(CopyEnd::Source, &itself) != TargetIs::Missing {
                 return Some(vec![itself]);
             }
-            let name = self.shown(End::Source, &path);
+            let name = self.shown(CopyEnd::Source, &path);
             self.fail(None, name, "no such file or directory".to_owned());
             return None;
         }
@@ -474,14 +489,14 @@ impl Engine<'_> {
             } else {
                 dir.clone()
             };
-            let wanted = Wanted {
+            let wanted = EntryFilter {
                 pattern: pattern.clone(),
                 only_directories: only_dirs,
             };
-            let mut asked = match self.ask_names(End::Source, path.clone(), wanted) {
+            let mut asked = match self.ask_names(CopyEnd::Source, path.clone(), wanted) {
                 Ok(asked) => asked,
                 Err(what) if is_endless(&what) => {
-                    let name = self.shown(End::Source, &path);
+                    let name = self.shown(CopyEnd::Source, &path);
                     self.fail(None, name, what);
                     return None;
                 }
@@ -489,11 +504,11 @@ impl Engine<'_> {
                 Err(_) => continue,
             };
             for name in asked.left_out {
-                let shown = self.shown(End::Source, &path);
+                let shown = self.shown(CopyEnd::Source, &path);
                 self.fail(None, shown, schedule::left_out(&name));
             }
             if asked.too_many {
-                let name = self.shown(End::Source, &path);
+                let name = self.shown(CopyEnd::Source, &path);
                 let what = format!("more than {} names match", asked.names.len());
                 self.fail(None, name, what);
                 return None;
@@ -512,7 +527,7 @@ impl Engine<'_> {
         let Some(what) = refused_name(name) else {
             return true;
         };
-        let path = self.shown(End::Source, &join(dir, name));
+        let path = self.shown(CopyEnd::Source, &join(dir, name));
         self.fail(None, path, what.to_owned());
         false
     }
@@ -522,7 +537,7 @@ impl Engine<'_> {
         for path in paths {
             // `pattern/` matches directories only.
             let by_name = is_directory_by_name(&path);
-            match self.look_at(End::Source, &path) {
+            match self.look_at(CopyEnd::Source, &path) {
                 TargetIs::Missing => {}
                 TargetIs::SomethingElse if by_name => {}
                 _ => there.push(path),
@@ -542,8 +557,8 @@ fn is_endless(what: &str) -> bool {
     .contains(&what)
 }
 
-fn group(sources: Vec<Place>) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn group(sources: Vec<Place>) -> Vec<SourceGroup> {
+    let mut groups: Vec<SourceGroup> = Vec::new();
     for source in sources {
         let (host, path) = match source {
             Place::Local(path) => (None, path.as_os_str().as_bytes().to_vec()),
@@ -551,7 +566,7 @@ fn group(sources: Vec<Place>) -> Vec<Group> {
         };
         match groups.last_mut() {
             Some(group) if group.host == host => group.paths.push(path),
-            _ => groups.push(Group {
+            _ => groups.push(SourceGroup {
                 host,
                 paths: vec![path],
                 found: Vec::new(),

@@ -21,14 +21,14 @@ use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
 use crate::disk::{os_words, remove_temporaries};
-use crate::journal::{Devices, Found, Log, Place, SyncBatch, boot_here};
+use crate::journal::{Devices, JournalLocation, JournalSearch, Log, SyncBatch, boot_here};
 use crate::report::Name;
 use crate::walk::local_path;
 
 /// Journal of a run.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
-    place: Option<Place>,
+    place: Option<JournalLocation>,
     /// State left by an earlier run, minus the files already taken from it.
     state: State,
     /// Nothing is resumed from the earlier run.
@@ -42,7 +42,7 @@ pub(super) struct ResumeJournal {
     pub(super) boot_lost: bool,
     /// Boot ID of the receiver's kernel; empty if unknown.
     boot: Vec<u8>,
-    claims: Claims,
+    claims: RecordHandling,
     /// Records to write once the journal exists.
     early: Vec<Record>,
     /// Devices that hold the finished files, with one file of each.
@@ -61,7 +61,7 @@ pub(super) struct ResumeJournal {
 
 /// Handling of records that claim data at the receiver.
 #[derive(Default)]
-enum Claims {
+enum RecordHandling {
     #[default]
     Written,
     /// Held until it is known that the receiver did not restart.
@@ -71,7 +71,7 @@ enum Claims {
 }
 
 /// Decision about a file at its start.
-pub(super) enum Start {
+pub(super) enum StartDecision {
     /// Copy the file now.
     Now,
     /// The file starts or ends later.
@@ -114,10 +114,10 @@ impl ResumeJournal {
     }
 
     fn write(&mut self, record: Record) -> u64 {
-        if let Claims::Held(_) | Claims::Void = self.claims
+        if let RecordHandling::Held(_) | RecordHandling::Void = self.claims
             && matches!(record, Record::Ranges { .. } | Record::Done { .. })
         {
-            if let Claims::Held(held) = &mut self.claims {
+            if let RecordHandling::Held(held) = &mut self.claims {
                 held.push(record);
             }
             return 0;
@@ -144,7 +144,7 @@ impl Engine<'_> {
             Operand::Local(path) => Some(path.clone()),
             Operand::Remote { .. } => None,
         };
-        let place = Place::new(&self.identity(request), local.as_deref());
+        let place = JournalLocation::new(&self.identity(request), local.as_deref());
         let found = self.find_unlocked(&place);
         self.keeper.target = local;
         self.keeper.afresh = self.options.afresh;
@@ -154,9 +154,9 @@ impl Engine<'_> {
             self.warn(Some(beside), why.to_owned());
         }
         match found {
-            Ok(Found::Nothing) => {}
-            Ok(Found::Aside(why)) => self.warn(None, why),
-            Ok(Found::Busy(path)) => {
+            Ok(JournalSearch::Nothing) => {}
+            Ok(JournalSearch::Aside(why)) => self.warn(None, why),
+            Ok(JournalSearch::Busy(path)) => {
                 let what = format!(
                     "the same copy is already under way: another longhaul writes {}",
                     Name::from(&*path)
@@ -165,7 +165,7 @@ impl Engine<'_> {
                 self.fail(None, target, what);
                 return false;
             }
-            Ok(Found::Left {
+            Ok(JournalSearch::Left {
                 file,
                 path,
                 mut state,
@@ -203,11 +203,11 @@ impl Engine<'_> {
 
     /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
     /// process may take a moment to exit.
-    fn find_unlocked(&mut self, place: &Place) -> std::io::Result<Found> {
+    fn find_unlocked(&mut self, place: &JournalLocation) -> std::io::Result<JournalSearch> {
         let mut patience = Patience::default();
         loop {
             let found = place.find();
-            if !matches!(found, Ok(Found::Busy(_))) {
+            if !matches!(found, Ok(JournalSearch::Busy(_))) {
                 return found;
             }
             match patience.next() {

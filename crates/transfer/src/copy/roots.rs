@@ -4,21 +4,21 @@ use std::fs;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::local::identity;
-use super::owner::Waiting;
-use super::source::{Remote, Root, TargetPath, WalkId};
-use super::tree::Held;
+use super::owner::WaitingForOwner;
+use super::source::{Remote, SourceRoot, TargetPath, WalkId};
+use super::tree::HeldItem;
 use crate::disk::os_words;
 use crate::walk::{Entry, LocalWalk, NOT_REGULAR, RemoteWalk, local_path};
 
 impl Engine<'_> {
-    pub(super) fn begin_local(&mut self, root: Root) {
+    pub(super) fn begin_local(&mut self, root: SourceRoot) {
         let path = local_path(&root.path);
         let meta = match fs::metadata(&path) {
             Ok(meta) => meta,
             Err(e) => {
-                let name = self.shown(End::Source, &root.path);
+                let name = self.shown(CopyEnd::Source, &root.path);
                 return self.fail(None, name, os_words(&e));
             }
         };
@@ -46,14 +46,14 @@ impl Engine<'_> {
         } else if meta.is_file() && self.walks.same.contains(&root.path) {
             self.fail_same(&root, "the same file");
         } else if meta.is_file() {
-            self.begin_owned(Waiting::Root(root, attributes));
+            self.begin_owned(WaitingForOwner::Root(root, attributes));
         } else {
-            let name = self.shown(End::Source, &root.path);
+            let name = self.shown(CopyEnd::Source, &root.path);
             self.fail(None, name, NOT_REGULAR.to_owned());
         }
     }
 
-    fn is_same_directory(&mut self, root: &Root, meta: &fs::Metadata) -> bool {
+    fn is_same_directory(&mut self, root: &SourceRoot, meta: &fs::Metadata) -> bool {
         let target = root.onto.target(&root.path);
         let same = fs::metadata(local_path(&target)).is_ok_and(|t| identity(&t) == identity(meta));
         if same {
@@ -62,28 +62,28 @@ impl Engine<'_> {
         same
     }
 
-    fn fail_same(&mut self, root: &Root, what: &str) {
-        let name = self.shown(End::Source, &root.path);
+    fn fail_same(&mut self, root: &SourceRoot, what: &str) {
+        let name = self.shown(CopyEnd::Source, &root.path);
         self.fail(None, name, format!("source and target are {what}"));
     }
 
     fn may_recurse(&mut self, path: &[u8]) -> bool {
         let may = self.options.recursive || self.options.archive;
         if !may {
-            let name = self.shown(End::Source, path);
+            let name = self.shown(CopyEnd::Source, path);
             self.fail(None, name, "a directory is copied with -r only".to_owned());
         }
         may
     }
 
-    pub(super) fn begin_root_item(&mut self, root: Root, attributes: Attributes) {
+    pub(super) fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
         let target = root.onto.target(&root.path);
         let id = self.walks.next_id();
         self.name_root(id, &root.path);
         if !self.may_claim(id, &root.path, &target, false) {
             return;
         }
-        let item = Held {
+        let item = HeldItem {
             target,
             entry: Entry {
                 parent: None,
@@ -102,7 +102,7 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn begin_remote(&mut self, root: Root) {
+    pub(super) fn begin_remote(&mut self, root: SourceRoot) {
         if self.walks.same.contains(&root.path) {
             return self.fail_same(&root, "the same file or directory");
         }
@@ -110,7 +110,7 @@ impl Engine<'_> {
         let looks = self.options.recursive || self.options.archive || self.target.is_some();
         if !looks {
             // Skip the query: the download reports if the source is not a file.
-            return self.begin_owned(Waiting::Root(root, Attributes::default()));
+            return self.begin_owned(WaitingForOwner::Root(root, Attributes::default()));
         }
         let id = self.walks.next_id();
         let stat = JobKind::Stat {
@@ -123,7 +123,10 @@ impl Engine<'_> {
         };
         let mut asked = 0;
         for kind in [stat, real] {
-            if self.submit(End::Source, kind, Purpose::Root(id)).is_some() {
+            if self
+                .submit(CopyEnd::Source, kind, Purpose::Root(id))
+                .is_some()
+            {
                 asked += 1;
             }
         }
@@ -137,7 +140,7 @@ impl Engine<'_> {
                 false => JobKind::List { path },
             };
             if self
-                .submit(End::Source, list, Purpose::Listing(id))
+                .submit(CopyEnd::Source, list, Purpose::Listing(id))
                 .is_some()
             {
                 self.walks.list_ahead(id, tree);
@@ -175,7 +178,7 @@ impl Engine<'_> {
         else {
             return;
         };
-        let name = self.shown(End::Source, &root.path);
+        let name = self.shown(CopyEnd::Source, &root.path);
         let is_directory = attributes.is_some_and(|a| a.kind() == EntryKind::Directory);
         if !is_directory {
             self.walks.forget_listing(id);
@@ -205,10 +208,10 @@ impl Engine<'_> {
             EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {
                 self.fail_same(&root, "the same file");
             }
-            EntryKind::File => self.begin_owned(Waiting::Root(root, attributes)),
+            EntryKind::File => self.begin_owned(WaitingForOwner::Root(root, attributes)),
             // Without a file type the download itself shows if it is a file.
             EntryKind::Other if attributes.mode.is_none() => {
-                self.begin_owned(Waiting::Root(root, attributes));
+                self.begin_owned(WaitingForOwner::Root(root, attributes));
             }
             _ => self.fail(None, name, NOT_REGULAR.to_owned()),
         }

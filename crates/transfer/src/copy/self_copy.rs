@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::User;
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{End, Engine};
+use super::engine::{CopyEnd, Engine};
 use super::local::identity;
 use super::names::name_in_target;
 use super::source::{SelfCopyGuard, TargetPath};
@@ -68,7 +68,7 @@ impl Engine<'_> {
             return;
         };
         let relative = sources.iter().any(|source| !source.starts_with(b"/"));
-        let home = relative.then(|| self.home_there(End::Source)).flatten();
+        let home = relative.then(|| self.home_there(CopyEnd::Source)).flatten();
         for source in sources {
             let target = below(&place, source, into);
             let Some(guess) = as_here(source, home.as_deref()) else {
@@ -87,7 +87,7 @@ impl Engine<'_> {
                     Err(_) => continue,
                 },
             };
-            if !self.is_one_directory(End::Source, &seen, here) {
+            if !self.is_one_directory(CopyEnd::Source, &seen, here) {
                 continue;
             }
             match overlap {
@@ -96,7 +96,7 @@ impl Engine<'_> {
                 }
                 // The walk compares with canonical paths of the server.
                 Overlap::Inside => {
-                    let Some(dir) = self.real_path(End::Source, &seen) else {
+                    let Some(dir) = self.real_path(CopyEnd::Source, &seen) else {
                         continue;
                     };
                     let way = place.strip_prefix(&there).unwrap_or_else(|_| Path::new(""));
@@ -114,7 +114,7 @@ impl Engine<'_> {
     fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
-        let home = relative.then(|| self.home_there(End::Target)).flatten();
+        let home = relative.then(|| self.home_there(CopyEnd::Target)).flatten();
         let Some((place, there)) = as_here(path, home.as_deref()).and_then(|p| place_of(&p)) else {
             return;
         };
@@ -130,7 +130,8 @@ impl Engine<'_> {
             let Some((overlap, _)) = self.overlap(&local_path(source), &target) else {
                 continue;
             };
-            if !*is_one.get_or_insert_with(|| self.is_one_directory(End::Target, &seen, &there)) {
+            if !*is_one.get_or_insert_with(|| self.is_one_directory(CopyEnd::Target, &seen, &there))
+            {
                 return;
             }
             match overlap {
@@ -148,12 +149,12 @@ impl Engine<'_> {
     /// Checks a copy between two logins, which may lead to one machine.
     fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
-        let Some(place) = self.real_target(End::Target, path) else {
+        let Some(place) = self.real_target(CopyEnd::Target, path) else {
             return;
         };
         let inside = sources.len() <= ASKED && {
             let real = sources.iter().filter_map(|source| {
-                self.real_path(End::Source, source)
+                self.real_path(CopyEnd::Source, source)
                     .map(|real| (source, real))
             });
             let real: Vec<_> = real.collect();
@@ -167,14 +168,14 @@ impl Engine<'_> {
             return;
         }
         let parent = || local_path(&place).parent().map(Path::to_path_buf);
-        let there = match self.look_at(End::Target, &place) {
+        let there = match self.look_at(CopyEnd::Target, &place) {
             TargetIs::Directory => Some(local_path(&place)),
             _ => parent(),
         };
         let Some(there) = there else { return };
         let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
         if self.make_probe(&probe) {
-            if self.is_there(End::Source, &probe) {
+            if self.is_there(CopyEnd::Source, &probe) {
                 self.walks.avoid = Some(SelfCopyGuard { path: place, into });
             }
             self.remove_probe(&probe);
@@ -196,7 +197,7 @@ impl Engine<'_> {
                 false => parent.to_path_buf(),
             };
             if known.as_ref().is_none_or(|(of, _)| *of != parent) {
-                let real = self.real_path(End::Source, parent.as_os_str().as_bytes());
+                let real = self.real_path(CopyEnd::Source, parent.as_os_str().as_bytes());
                 known = Some((parent, real.map(|real| local_path(&real))));
             }
             if let Some((_, Some(real))) = &known
@@ -232,7 +233,7 @@ impl Engine<'_> {
     }
 
     /// Local path of the home directory of the account that logged in at `end`.
-    fn home_there(&self, end: End) -> Option<PathBuf> {
+    fn home_there(&self, end: CopyEnd) -> Option<PathBuf> {
         let login = self.side(end).and_then(|side| side.login.clone());
         let home = login.and_then(|login| User::from_name(&login).ok().flatten());
         match home {
@@ -243,7 +244,7 @@ impl Engine<'_> {
     }
 
     /// Canonical path of an existing entry.
-    fn real_path(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+    fn real_path(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
@@ -253,7 +254,7 @@ impl Engine<'_> {
 
     /// Canonical path of an entry that may not exist yet. Some servers only resolve its directory,
     /// so the name is appended.
-    fn real_target(&mut self, end: End, path: &[u8]) -> Option<Vec<u8>> {
+    fn real_target(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         if let Some(real) = self.real_path(end, path) {
             return Some(real);
         }
@@ -268,7 +269,7 @@ impl Engine<'_> {
     }
 
     /// True if `dir` on the host at `end` is the local directory `here`.
-    fn is_one_directory(&mut self, end: End, dir: &[u8], here: &Path) -> bool {
+    fn is_one_directory(&mut self, end: CopyEnd, dir: &[u8], here: &Path) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
         if fs::create_dir(&here).is_ok() {
@@ -277,7 +278,7 @@ impl Engine<'_> {
             return sees;
         }
         // This account cannot write there, but the one that logged in may.
-        if end != End::Target || !self.make_probe(&there) {
+        if end != CopyEnd::Target || !self.make_probe(&there) {
             return false;
         }
         let seen = fs::symlink_metadata(&here).is_ok();
@@ -292,16 +293,16 @@ impl Engine<'_> {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
         };
-        self.ask(End::Target, kind).is_ok()
+        self.ask(CopyEnd::Target, kind).is_ok()
     }
 
     fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
         // A failure leaves nothing more to try.
-        let _ = self.ask(End::Target, JobKind::Remove { path });
+        let _ = self.ask(CopyEnd::Target, JobKind::Remove { path });
     }
 
-    fn is_there(&mut self, end: End, path: &[u8]) -> bool {
+    fn is_there(&mut self, end: CopyEnd, path: &[u8]) -> bool {
         self.look_at(end, path) != TargetIs::Missing
     }
 }

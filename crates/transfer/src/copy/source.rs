@@ -2,12 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{End, Engine, Purpose};
-use super::equal_names::Claims;
+use super::engine::{CopyEnd, Engine, Purpose};
+use super::equal_names::ClaimedTargets;
 use super::names::name_in_target;
-use super::owner::Waiting;
-use super::tree::{DirKey, Held};
-use crate::walk::{Answer, DirId, Entry, Found, LocalWalk, RemoteWalk, join};
+use super::owner::WaitingForOwner;
+use super::tree::{DirKey, HeldItem};
+use crate::walk::{DirId, Entry, ListAnswer, LocalWalk, RemoteWalk, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -24,7 +24,7 @@ pub(super) struct WalkId(pub(super) u64);
 
 /// Source to copy.
 #[derive(Clone, Debug)]
-pub(super) struct Root {
+pub(super) struct SourceRoot {
     pub(super) path: Vec<u8>,
     pub(super) onto: TargetPath,
 }
@@ -59,7 +59,7 @@ pub(super) struct ActiveWalks {
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were requested together with the roots' attributes.
-    ahead: BTreeMap<WalkId, Ahead>,
+    ahead: BTreeMap<WalkId, EarlyListing>,
     /// The source was told to pause its listings.
     holds: bool,
     /// Estimated number of files that the session was told.
@@ -67,7 +67,7 @@ pub(super) struct ActiveWalks {
     /// Directory at the source that walks must not enter.
     pub(super) avoid: Option<SelfCopyGuard>,
     /// Claims of merged sources on target paths; `None` without merging.
-    pub(super) claims: Option<Claims>,
+    pub(super) claims: Option<ClaimedTargets>,
     /// Sources that are identical to their target.
     pub(super) same: BTreeSet<Vec<u8>>,
 }
@@ -85,7 +85,7 @@ pub(super) struct SelfCopyGuard {
 pub(super) enum Remote {
     /// Being queried: the root, its attributes, its canonical path, and the number of open queries.
     Looking {
-        root: Root,
+        root: SourceRoot,
         attributes: Option<Attributes>,
         real: Option<Vec<u8>>,
         asked: u8,
@@ -96,10 +96,10 @@ pub(super) enum Remote {
 
 /// Listing that started before its walk.
 #[derive(Debug)]
-enum Ahead {
+enum EarlyListing {
     /// Answers received so far.
     Held {
-        answers: Vec<Answer>,
+        answers: Vec<ListAnswer>,
         /// The listing covers the whole tree.
         tree: bool,
     },
@@ -137,16 +137,16 @@ impl ActiveWalks {
 
     /// Number of trees being listed.
     fn trees_asked(&self) -> usize {
-        let ahead = |ahead: &&Ahead| matches!(ahead, Ahead::Held { tree: true, .. });
+        let ahead = |ahead: &&EarlyListing| matches!(ahead, EarlyListing::Held { tree: true, .. });
         let begun = self.walking().map(RemoteWalk::trees_asked);
         begun.sum::<usize>() + self.ahead.values().filter(ahead).count()
     }
 
     /// Number of answers held from listings whose directory is not confirmed yet.
     fn held_ahead(&self) -> usize {
-        let held = |ahead: &Ahead| match ahead {
-            Ahead::Held { answers, .. } => answers.len(),
-            Ahead::Asked(_) => 0,
+        let held = |ahead: &EarlyListing| match ahead {
+            EarlyListing::Held { answers, .. } => answers.len(),
+            EarlyListing::Asked(_) => 0,
         };
         self.ahead.values().map(held).sum()
     }
@@ -155,7 +155,7 @@ impl ActiveWalks {
         self.local.is_none() && self.remote.is_empty()
     }
 
-    pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: Answer) {
+    pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: ListAnswer) {
         if let Some(Remote::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.handle(tag, answer);
         }
@@ -164,15 +164,15 @@ impl ActiveWalks {
     /// Notes an early listing of a root, or of the tree below it.
     pub(super) fn list_ahead(&mut self, id: WalkId, tree: bool) {
         let answers = Vec::new();
-        self.ahead.insert(id, Ahead::Held { answers, tree });
+        self.ahead.insert(id, EarlyListing::Held { answers, tree });
     }
 
     /// Handles an answer of an early listing.
-    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: Answer) {
-        let over = matches!(answer, Answer::Done | Answer::Failed(_));
+    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: ListAnswer) {
+        let over = matches!(answer, ListAnswer::Done | ListAnswer::Failed(_));
         match self.ahead.get_mut(&id) {
-            Some(Ahead::Held { answers, .. }) => answers.push(answer),
-            Some(Ahead::Asked(tag)) => {
+            Some(EarlyListing::Held { answers, .. }) => answers.push(answer),
+            Some(EarlyListing::Asked(tag)) => {
                 let tag = *tag;
                 if over {
                     self.ahead.remove(&id);
@@ -193,7 +193,7 @@ impl ActiveWalks {
         trees: bool,
     ) {
         let held = match self.ahead.remove(&id) {
-            Some(Ahead::Held { answers, tree }) => {
+            Some(EarlyListing::Held { answers, tree }) => {
                 if tree {
                     walk.list_in_trees();
                 }
@@ -207,7 +207,7 @@ impl ActiveWalks {
         let walking = Remote::Walking(Box::new(walk), target);
         self.remote.insert(id, walking);
         if let Some((tag, answers)) = held {
-            self.ahead.insert(id, Ahead::Asked(tag));
+            self.ahead.insert(id, EarlyListing::Asked(tag));
             for answer in answers {
                 self.listed_ahead(id, answer);
             }
@@ -246,7 +246,7 @@ impl Engine<'_> {
             Some(true) => return true,
         }
         if let Some((id, found, target)) = self.next_found() {
-            self.begin_owned(Waiting::Found(id, found, target));
+            self.begin_owned(WaitingForOwner::Found(id, found, target));
             return true;
         }
         if self.walks.local.is_some() || self.walks.remote.len() >= WALKS {
@@ -265,7 +265,7 @@ impl Engine<'_> {
         true
     }
 
-    fn next_found(&mut self) -> Option<(WalkId, Found, Vec<u8>)> {
+    fn next_found(&mut self) -> Option<(WalkId, WalkEntry, Vec<u8>)> {
         if let Some((id, walk, target)) = &mut self.walks.local {
             if let Some(found) = walk.next() {
                 return Some((*id, found, target.clone()));
@@ -333,13 +333,17 @@ impl Engine<'_> {
             side.session.hold_lists(holds);
         }
         for (id, request) in questions {
-            self.submit(End::Source, request.kind, Purpose::Walk(id, request.tag));
+            self.submit(
+                CopyEnd::Source,
+                request.kind,
+                Purpose::Walk(id, request.tag),
+            );
         }
     }
 
-    pub(super) fn on_found(&mut self, id: WalkId, found: Found, root: &[u8]) {
+    pub(super) fn on_found(&mut self, id: WalkId, found: WalkEntry, root: &[u8]) {
         match found {
-            Found::Directory { id: dir, at } => {
+            WalkEntry::Directory { id: dir, at } => {
                 let key = DirKey { walk: id, dir };
                 let parent = at.parent.map(|parent| Self::key(id, parent));
                 let target = self.target_of(id, &at, root);
@@ -359,11 +363,11 @@ impl Engine<'_> {
                     self.listed(key);
                 }
             }
-            Found::File(entry) => self.place_item(id, entry, root, false),
-            Found::Symlink(entry) => self.place_item(id, entry, root, true),
-            Found::Listed(dir) => self.listed(Self::key(id, dir)),
-            Found::Problem { path, what } => {
-                let path = self.shown(End::Source, &path);
+            WalkEntry::File(entry) => self.place_item(id, entry, root, false),
+            WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
+            WalkEntry::Listed(dir) => self.listed(Self::key(id, dir)),
+            WalkEntry::Problem { path, what } => {
+                let path = self.shown(CopyEnd::Source, &path);
                 self.fail(None, path, what);
             }
         }
@@ -386,7 +390,7 @@ impl Engine<'_> {
             return;
         }
         let dir = entry.parent.map(|parent| Self::key(id, parent));
-        self.begin_item(Held {
+        self.begin_item(HeldItem {
             entry,
             target,
             dir,
@@ -448,9 +452,9 @@ mod tests {
     fn a_root_that_was_listed_ahead_is_not_listed_again() {
         for before in 0..3 {
             let mut answers = vec![
-                Answer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
-                Answer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
-                Answer::Done,
+                ListAnswer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
+                ListAnswer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
+                ListAnswer::Done,
             ];
             let late = answers.split_off(before);
             let mut walks = ActiveWalks::default();
@@ -474,13 +478,13 @@ mod tests {
     fn a_tree_that_was_listed_ahead_is_not_listed_again() {
         let file = |name: &str| TreeStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
         let answers = |walks: &mut ActiveWalks, id| {
-            walks.listed_ahead(id, Answer::Tree(vec![file("a")]));
-            walks.listed_ahead(id, Answer::Restarted);
+            walks.listed_ahead(id, ListAnswer::Tree(vec![file("a")]));
+            walks.listed_ahead(id, ListAnswer::Restarted);
             walks.listed_ahead(
                 id,
-                Answer::Tree(vec![file("a"), file("b"), TreeStep::Leave]),
+                ListAnswer::Tree(vec![file("a"), file("b"), TreeStep::Leave]),
             );
-            walks.listed_ahead(id, Answer::Done);
+            walks.listed_ahead(id, ListAnswer::Done);
         };
         for early in [true, false] {
             let mut walks = ActiveWalks::default();
@@ -507,7 +511,7 @@ mod tests {
         let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, true);
-        walks.listed_ahead(id, Answer::Failed(schedule::NO_TREES.to_owned()));
+        walks.listed_ahead(id, ListAnswer::Failed(schedule::NO_TREES.to_owned()));
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }
@@ -518,7 +522,7 @@ mod tests {
         let id = walks.next_id();
         walks.list_ahead(id, false);
         walks.forget_listing(id);
-        walks.listed_ahead(id, Answer::Failed("no directory".to_owned()));
+        walks.listed_ahead(id, ListAnswer::Failed("no directory".to_owned()));
         assert!(walks.ahead.is_empty());
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);

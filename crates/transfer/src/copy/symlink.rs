@@ -2,18 +2,18 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::local;
-use super::tree::Held;
+use super::tree::HeldItem;
 use crate::report::Event;
 use crate::walk::local_path;
 
 impl Engine<'_> {
-    pub(super) fn begin_symlink(&mut self, held: Held) {
+    pub(super) fn begin_symlink(&mut self, held: HeldItem) {
         if self.source.is_some() {
             let path = RemotePath(held.entry.path.clone());
             self.submit(
-                End::Source,
+                CopyEnd::Source,
                 JobKind::ReadSymlink { path },
                 Purpose::ReadSymlink(held),
             );
@@ -23,19 +23,19 @@ impl Engine<'_> {
             Ok(path) => {
                 use std::os::unix::ffi::OsStringExt;
                 let points_to = Some(path.into_os_string().into_vec());
-                self.make_symlink(Held { points_to, ..held });
+                self.make_symlink(HeldItem { points_to, ..held });
             }
             Err(e) => {
                 let what = crate::disk::os_words(&e);
-                self.symlink_over(&held, Err(what), End::Source);
+                self.symlink_over(&held, Err(what), CopyEnd::Source);
             }
         }
     }
 
-    pub(super) fn make_symlink(&mut self, held: Held) {
+    pub(super) fn make_symlink(&mut self, held: HeldItem) {
         if !self.may_link(&held.target, held.dir) {
             let what = "another source of this copy goes there".to_owned();
-            return self.symlink_over(&held, Err(what), End::Target);
+            return self.symlink_over(&held, Err(what), CopyEnd::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
         if self.leaves_link_out(&held.target, &points_to) {
@@ -45,16 +45,16 @@ impl Engine<'_> {
         if self.target.is_some() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
-            self.submit(End::Target, kind, Purpose::MakeSymlink(held));
+            self.submit(CopyEnd::Target, kind, Purpose::MakeSymlink(held));
             return;
         }
         let path = self.target_path(&held.target);
         let made = local::make_symlink(&self.directories(), &path, &points_to, &attributes);
-        self.symlink_over(&held, made, End::Target);
+        self.symlink_over(&held, made, CopyEnd::Target);
     }
 
     /// Attributes of a symlink that are kept.
-    fn symlink_attributes(&self, held: &Held) -> Attributes {
+    fn symlink_attributes(&self, held: &HeldItem) -> Attributes {
         let source = held.entry.attributes;
         Attributes {
             times: source.times,
@@ -65,7 +65,7 @@ impl Engine<'_> {
     }
 
     /// Sets a symlink's times at the far end. Local symlinks get them when they are made.
-    fn keep_symlink_times(&mut self, held: &Held) {
+    fn keep_symlink_times(&mut self, held: &HeldItem) {
         let attributes = self.symlink_attributes(held);
         if self.target.is_some() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
@@ -74,14 +74,19 @@ impl Engine<'_> {
                 follow: false,
                 xattrs: None,
             };
-            self.submit(End::Target, kind, Purpose::SymlinkTimes);
+            self.submit(CopyEnd::Target, kind, Purpose::SymlinkTimes);
         }
     }
 
-    pub(super) fn symlink_over(&mut self, held: &Held, result: Result<(), String>, end: End) {
+    pub(super) fn symlink_over(
+        &mut self,
+        held: &HeldItem,
+        result: Result<(), String>,
+        end: CopyEnd,
+    ) {
         let name = match end {
-            End::Source => self.shown(end, &held.entry.path),
-            End::Target => self.shown(end, &held.target),
+            CopyEnd::Source => self.shown(end, &held.entry.path),
+            CopyEnd::Target => self.shown(end, &held.target),
         };
         match result {
             Ok(()) => {

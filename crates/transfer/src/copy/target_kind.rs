@@ -11,7 +11,7 @@ use super::names::basename;
 
 /// Target of a file while the answer is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guess {
+pub(super) enum TargetGuess {
     /// The target path itself.
     Itself,
     /// The source's name inside the target.
@@ -37,16 +37,16 @@ impl TargetIs {
 
 /// Decision after a failed upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RetryVerdict {
     /// The guess was right, so the failure is final.
     Stands,
     /// Repeat the upload to this target.
-    Again(Guess),
+    Again(TargetGuess),
     /// The user wrote `target/`, and there is no such directory.
     NoDirectory,
 }
 
-impl Guess {
+impl TargetGuess {
     /// Guesses the kind of the target. A trailing slash means a directory. The source's own name,
     /// the same extension, or `was_file` (known from an earlier copy) means a file. Otherwise it is
     /// a directory.
@@ -65,12 +65,12 @@ impl Guess {
     }
 
     /// Interprets a failed upload once the server has reported the kind of the target.
-    pub(super) fn judge(self, target: &[u8], is: TargetIs) -> Verdict {
+    pub(super) fn judge(self, target: &[u8], is: TargetIs) -> RetryVerdict {
         match (self, is) {
-            (Self::Itself, TargetIs::Directory) => Verdict::Again(Self::Into),
-            (Self::Into, TargetIs::Directory) | (Self::Itself, _) => Verdict::Stands,
-            (Self::Into, _) if is_directory_by_name(target) => Verdict::NoDirectory,
-            (Self::Into, _) => Verdict::Again(Self::Itself),
+            (Self::Itself, TargetIs::Directory) => RetryVerdict::Again(Self::Into),
+            (Self::Into, TargetIs::Directory) | (Self::Itself, _) => RetryVerdict::Stands,
+            (Self::Into, _) if is_directory_by_name(target) => RetryVerdict::NoDirectory,
+            (Self::Into, _) => RetryVerdict::Again(Self::Itself),
         }
     }
 }
@@ -93,45 +93,63 @@ mod tests {
     #[test]
     fn names_tell_files_from_directories() {
         for (target, guess) in [
-            (&b"dir/"[..], Guess::Into),
-            (b"", Guess::Into),
-            (b"a/..", Guess::Into),
-            (b"~", Guess::Into),
-            (b"/srv/data", Guess::Into),
-            (b"/srv/file.txt", Guess::Itself),
-            (b"/srv/other.txt", Guess::Itself),
-            (b"/srv/other.bin", Guess::Into),
+            (&b"dir/"[..], TargetGuess::Into),
+            (b"", TargetGuess::Into),
+            (b"a/..", TargetGuess::Into),
+            (b"~", TargetGuess::Into),
+            (b"/srv/data", TargetGuess::Into),
+            (b"/srv/file.txt", TargetGuess::Itself),
+            (b"/srv/other.txt", TargetGuess::Itself),
+            (b"/srv/other.bin", TargetGuess::Into),
         ] {
-            assert_eq!(Guess::new(target, b"file.txt", false), guess, "{target:?}");
+            assert_eq!(
+                TargetGuess::new(target, b"file.txt", false),
+                guess,
+                "{target:?}"
+            );
         }
-        assert_eq!(Guess::new(b"Makefile", b"Makefile", false), Guess::Itself);
-        assert_eq!(Guess::new(b"x/.profile", b".bashrc", false), Guess::Into);
-        assert_eq!(Guess::new(b"copy", b"file", true), Guess::Itself);
-        assert_eq!(Guess::new(b"copy/", b"file", true), Guess::Into);
+        assert_eq!(
+            TargetGuess::new(b"Makefile", b"Makefile", false),
+            TargetGuess::Itself
+        );
+        assert_eq!(
+            TargetGuess::new(b"x/.profile", b".bashrc", false),
+            TargetGuess::Into
+        );
+        assert_eq!(
+            TargetGuess::new(b"copy", b"file", true),
+            TargetGuess::Itself
+        );
+        assert_eq!(TargetGuess::new(b"copy/", b"file", true), TargetGuess::Into);
     }
 
     #[test]
     fn a_wrong_guess_is_set_right() {
-        use Verdict::{Again, NoDirectory, Stands};
+        use RetryVerdict::{Again, NoDirectory, Stands};
         for (guess, target, is, verdict) in [
             (
-                Guess::Itself,
+                TargetGuess::Itself,
                 &b"a"[..],
                 TargetIs::Directory,
-                Again(Guess::Into),
+                Again(TargetGuess::Into),
             ),
-            (Guess::Itself, b"a", TargetIs::Missing, Stands),
-            (Guess::Itself, b"a", TargetIs::SomethingElse, Stands),
-            (Guess::Into, b"a", TargetIs::Directory, Stands),
-            (Guess::Into, b"a", TargetIs::Missing, Again(Guess::Itself)),
+            (TargetGuess::Itself, b"a", TargetIs::Missing, Stands),
+            (TargetGuess::Itself, b"a", TargetIs::SomethingElse, Stands),
+            (TargetGuess::Into, b"a", TargetIs::Directory, Stands),
             (
-                Guess::Into,
+                TargetGuess::Into,
+                b"a",
+                TargetIs::Missing,
+                Again(TargetGuess::Itself),
+            ),
+            (
+                TargetGuess::Into,
                 b"a",
                 TargetIs::SomethingElse,
-                Again(Guess::Itself),
+                Again(TargetGuess::Itself),
             ),
-            (Guess::Into, b"a/", TargetIs::Missing, NoDirectory),
-            (Guess::Into, b"a/", TargetIs::Directory, Stands),
+            (TargetGuess::Into, b"a/", TargetIs::Missing, NoDirectory),
+            (TargetGuess::Into, b"a/", TargetIs::Directory, Stands),
         ] {
             assert_eq!(guess.judge(target, is), verdict);
         }

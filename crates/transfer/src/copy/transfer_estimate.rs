@@ -10,7 +10,7 @@ use std::thread;
 use schedule::{Attributes, Direction, EntryKind, TreeStep};
 
 use super::Delta;
-use super::engine::{End, Engine};
+use super::engine::{CopyEnd, Engine};
 use crate::walk::{RemoteWalk, local_path};
 
 /// Largest number of entries counted, enough to decide about connections. Counting them takes 0.4 s
@@ -19,7 +19,7 @@ const MOST: usize = 256 * 1024;
 
 /// Number of files and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct FileCount {
     /// Number of files.
     pub files: u64,
     /// Total size in bytes.
@@ -32,7 +32,7 @@ pub struct TransferEstimate(Arc<Shared>);
 
 impl TransferEstimate {
     /// Count so far, of a thread that is still counting or was stopped.
-    pub fn so_far(&self) -> Count {
+    pub fn so_far(&self) -> FileCount {
         self.0.so_far()
     }
 }
@@ -66,7 +66,7 @@ impl Counting {
         TransferEstimate(Arc::clone(&self.0))
     }
 
-    fn so_far(&self) -> Count {
+    fn so_far(&self) -> FileCount {
         self.0.so_far()
     }
 }
@@ -78,8 +78,8 @@ impl Drop for Counting {
 }
 
 impl Shared {
-    fn so_far(&self) -> Count {
-        Count {
+    fn so_far(&self) -> FileCount {
+        FileCount {
             files: self.files.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
         }
@@ -107,7 +107,7 @@ impl Shared {
 impl Engine<'_> {
     /// Announces the count so far to the target's session and stops counting.
     pub(super) fn announce(&self, counting: Counting) {
-        self.expect(End::Target, Direction::Up, counting.so_far());
+        self.expect(CopyEnd::Target, Direction::Up, counting.so_far());
     }
 
     /// Announces the files of a listing to the source's session.
@@ -132,22 +132,22 @@ impl Engine<'_> {
         let (files, bytes) = all.fold((0, 0), sum);
         if files > self.walks.foreseen.saturating_mul(5) / 4 {
             self.walks.foreseen = files;
-            if let Some(side) = self.side(End::Source) {
+            if let Some(side) = self.side(CopyEnd::Source) {
                 side.session.foresee(Direction::Down, files, bytes);
             }
         }
     }
 
     fn announce_found<'a>(&self, found: impl Iterator<Item = &'a Attributes>) {
-        let mut count = Count::default();
+        let mut count = FileCount::default();
         for attributes in found.filter(|a| a.kind() == EntryKind::File) {
             count.files += 1;
             count.bytes = count.bytes.saturating_add(attributes.size.unwrap_or(0));
         }
-        self.expect(End::Source, Direction::Down, count);
+        self.expect(CopyEnd::Source, Direction::Down, count);
     }
 
-    fn expect(&self, end: End, direction: Direction, count: Count) {
+    fn expect(&self, end: CopyEnd, direction: Direction, count: FileCount) {
         // A single file rebuilt from a delta does not use further connections, which is only known
         // once it starts.
         if self.options.delta == Delta::Always && count.files == 1 {
@@ -175,8 +175,8 @@ mod tests {
             counting.0.count(here.clone(), recursive);
             counting.so_far()
         };
-        assert_eq!(counted(true), Count { files: 2, bytes: 6 });
-        assert_eq!(counted(false), Count::default());
+        assert_eq!(counted(true), FileCount { files: 2, bytes: 6 });
+        assert_eq!(counted(false), FileCount::default());
         Ok(())
     }
 }

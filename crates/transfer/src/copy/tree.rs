@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::file::FileId;
 use super::local;
 use super::source::WalkId;
@@ -19,7 +19,7 @@ pub(super) struct DirKey {
 /// Target directories that are not complete. A directory is made before its contents, and gets its
 /// mode and times after them.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct TargetTree {
     dirs: BTreeMap<DirKey, Dir>,
     held: usize,
     /// Number of files started before their directory is known to exist.
@@ -47,7 +47,7 @@ struct Dir {
     /// Number of unfinished entries in the directory.
     open: usize,
     /// Entries that wait until the directory is made.
-    held: Vec<Held>,
+    held: Vec<HeldItem>,
     /// Subdirectories that wait until the directory is made.
     held_dirs: Vec<DirKey>,
     /// Number of files started before the directory is known to exist.
@@ -80,7 +80,7 @@ enum DirState {
 
 /// File or symlink whose directory may not exist yet.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldItem {
     pub(super) entry: Entry,
     pub(super) target: Vec<u8>,
     pub(super) dir: Option<DirKey>,
@@ -89,13 +89,13 @@ pub(super) struct Held {
 }
 
 /// Decision about an item, by the state of its directory.
-enum Place {
+enum DirPlacement {
     Now,
     Later,
     Never,
 }
 
-impl Tree {
+impl TargetTree {
     /// Number of items that wait for their directory.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -164,28 +164,28 @@ impl Tree {
 
     /// Decides about an item by the state of its directory. With `early`, a file may follow the
     /// unanswered request that makes the directory.
-    fn place(&mut self, dir: DirKey, held: &Held, early: bool) -> Place {
+    fn place(&mut self, dir: DirKey, held: &HeldItem, early: bool) -> DirPlacement {
         let Some(dir) = self.dirs.get_mut(&dir) else {
-            return Place::Never;
+            return DirPlacement::Never;
         };
         match dir.state {
             DirState::Making if early && !held.symlink && self.early < EARLY => {
                 dir.open += 1;
                 dir.early += 1;
                 self.early += 1;
-                Place::Now
+                DirPlacement::Now
             }
             DirState::Waiting | DirState::Making => {
                 dir.open += 1;
                 dir.held.push(held.clone());
                 self.held += 1;
-                Place::Later
+                DirPlacement::Later
             }
             DirState::Ready => {
                 dir.open += 1;
-                Place::Now
+                DirPlacement::Now
             }
-            DirState::Failed | DirState::Finishing => Place::Never,
+            DirState::Failed | DirState::Finishing => DirPlacement::Never,
         }
     }
 }
@@ -267,7 +267,7 @@ impl Engine<'_> {
             let mode = (mode & 0o1777) | 0o300;
             let follow = self.follows(key);
             let kind = JobKind::MakeDir { path, mode, follow };
-            self.submit(End::Target, kind, Purpose::MakeDir(key));
+            self.submit(CopyEnd::Target, kind, Purpose::MakeDir(key));
             return;
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
@@ -334,7 +334,7 @@ impl Engine<'_> {
                         .is_some_and(|d| d.state == DirState::Failed)
                 });
                 if !parent_failed {
-                    let target = self.shown(End::Target, &target);
+                    let target = self.shown(CopyEnd::Target, &target);
                     let what = format!("cannot create the directory: {what}");
                     self.fail(None, target, what);
                 }
@@ -373,26 +373,26 @@ impl Engine<'_> {
             xattrs: None,
         };
         let target = dir.target.clone();
-        let name = self.shown(End::Target, &target);
-        self.submit(End::Target, kind, Purpose::DirMode(name));
+        let name = self.shown(CopyEnd::Target, &target);
+        self.submit(CopyEnd::Target, kind, Purpose::DirMode(name));
     }
 
     /// Starts an item, or defers it until its directory is made.
-    pub(super) fn begin_item(&mut self, item: Held) {
+    pub(super) fn begin_item(&mut self, item: HeldItem) {
         let place = match item.dir {
             Some(dir) => {
                 let here = self.source.is_none() && self.target.is_some();
                 let early = here && self.server_works_in_order() && self.follows(dir);
                 self.tree.place(dir, &item, early)
             }
-            None => Place::Now,
+            None => DirPlacement::Now,
         };
-        if let Place::Now = place {
+        if let DirPlacement::Now = place {
             self.begin_placed(item);
         }
     }
 
-    fn begin_placed(&mut self, item: Held) {
+    fn begin_placed(&mut self, item: HeldItem) {
         if item.symlink {
             self.begin_symlink(item);
         } else if let Some(item) = self.link_or_copy(item) {
@@ -452,7 +452,7 @@ impl Engine<'_> {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
-        let shown = self.shown(End::Target, &target);
+        let shown = self.shown(CopyEnd::Target, &target);
         let mode = mode.map(|mode| self.kept_directory_mode(mode, || shown));
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
@@ -504,7 +504,7 @@ impl Engine<'_> {
             follow: true,
             xattrs,
         };
-        self.submit(End::Target, kind, Purpose::FinishDir(key));
+        self.submit(CopyEnd::Target, kind, Purpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
         if self.server_works_in_order()
@@ -519,7 +519,7 @@ impl Engine<'_> {
         let Some(dir) = self.tree.dirs.remove(&key) else {
             return;
         };
-        let target = self.shown(End::Target, &dir.target);
+        let target = self.shown(CopyEnd::Target, &dir.target);
         match result {
             Ok(()) => {
                 self.summary.directories += 1;

@@ -16,16 +16,16 @@ use std::time::Instant;
 use schedule::{Fault, Job, JobId, JobKind, PutOptions, RemotePath};
 
 use self::checking::Checking;
-pub(super) use self::early::Ask;
-use self::early::Moving;
-use self::remote_sums::Far;
+use self::early::CopyingFile;
+pub(super) use self::early::SumRequest;
+use self::remote_sums::RemoteSums;
 use super::CopyOptions;
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::file::FileId;
-use crate::disk::{Check, os_words};
+use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::RemoteCommandId;
-use crate::sums::{FileSums, Ledger, Manifest, Seen};
+use crate::sums::{FileSums, FinishedSums, Ledger, Manifest};
 use crate::walk::local_path;
 
 /// Files waiting for comparison from which no more files are started.
@@ -39,14 +39,14 @@ const EARLY_RATE: f64 = 64e6;
 const REPEATS: u8 = 2;
 
 /// State of the files between copy and verification.
-pub(super) struct Verify {
+pub(super) struct Verification {
     ledger: Option<Arc<Ledger>>,
     wanted: bool,
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, Checking>,
     /// Files that are being copied.
-    moving: BTreeMap<FileId, Moving>,
-    far: Far,
+    moving: BTreeMap<FileId, CopyingFile>,
+    far: RemoteSums,
     /// Number of files being read back.
     reading: usize,
     next_exec: u64,
@@ -55,7 +55,7 @@ pub(super) struct Verify {
     pace: Option<(Instant, u64)>,
 }
 
-impl Verify {
+impl Verification {
     pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<Ledger>>) -> Self {
         Self {
             wanted: options.verify && ledger.is_some(),
@@ -63,7 +63,7 @@ impl Verify {
             manifest: None,
             files: BTreeMap::new(),
             moving: BTreeMap::new(),
-            far: Far::default(),
+            far: RemoteSums::default(),
             reading: 0,
             next_exec: 1,
             next_attempt: 1,
@@ -123,7 +123,7 @@ impl Verify {
 
     /// Resets the state at the end of a session.
     pub(super) fn end(&mut self) {
-        self.far = Far::default();
+        self.far = RemoteSums::default();
         self.moving.clear();
         if let Some(ledger) = &self.ledger {
             ledger.choose(None);
@@ -166,10 +166,10 @@ impl Engine<'_> {
     }
 
     /// End at which files are read again: the target, or the source if the target is local.
-    pub(super) fn far_end(&self) -> Option<End> {
+    pub(super) fn far_end(&self) -> Option<CopyEnd> {
         match (&self.source, &self.target) {
-            (_, Some(_)) => Some(End::Target),
-            (Some(_), None) => Some(End::Source),
+            (_, Some(_)) => Some(CopyEnd::Target),
+            (Some(_), None) => Some(CopyEnd::Source),
             (None, None) => None,
         }
     }
@@ -211,21 +211,21 @@ impl Engine<'_> {
             false => Ok(()),
         });
         if let Err(what) = completed {
-            return self.file_failed(id, End::Target, format!("its sum is not known: {what}"));
+            return self.file_failed(id, CopyEnd::Target, format!("its sum is not known: {what}"));
         }
         if !self.verify.wanted {
             return self.verified(id, &seen);
         }
         let (attempt, told, whole) = self.verify.copied(id, sums.as_ref());
         let path = match self.far_end() {
-            Some(End::Source) => source,
+            Some(CopyEnd::Source) => source,
             _ => target,
         };
         let checking = Checking::new(path, seen, attempt, told, whole);
         self.verify.files.insert(id, checking);
         let far = self.far_end();
         if let Some(verified) = &mut self.summary.verified {
-            verified.download |= far == Some(End::Source);
+            verified.download |= far == Some(CopyEnd::Source);
         }
         match far {
             Some(_) => self.verify.far.queue(id),
@@ -234,7 +234,7 @@ impl Engine<'_> {
     }
 
     /// Completes a file whose verification succeeded or was not wanted.
-    fn verified(&mut self, id: FileId, seen: &Seen) {
+    fn verified(&mut self, id: FileId, seen: &FinishedSums) {
         if let (Some(manifest), Some(digest)) = (&mut self.verify.manifest, &seen.whole)
             && let Some(task) = self.files.get(&id)
             && let Err(e) = manifest.add(digest, &task.target)
@@ -356,8 +356,8 @@ impl Engine<'_> {
         };
         let again = task.repeats < REPEATS;
         let path = match self.far_end() {
-            Some(End::Source) => task.source_name.clone(),
-            _ => self.shown(End::Target, &task.target),
+            Some(CopyEnd::Source) => task.source_name.clone(),
+            _ => self.shown(CopyEnd::Target, &task.target),
         };
         self.tell(Event::Mismatch {
             id: id.0,
@@ -378,14 +378,14 @@ impl Engine<'_> {
         let copies = REPEATS + 1;
         self.file_failed(
             id,
-            End::Target,
+            CopyEnd::Target,
             format!("bytes {from} to {end} are not those of the source after {copies} copies"),
         );
     }
 
     fn unverified(&mut self, id: FileId, what: String) {
         self.verify.files.remove(&id);
-        let end = self.far_end().unwrap_or(End::Target);
+        let end = self.far_end().unwrap_or(CopyEnd::Target);
         self.file_failed(
             id,
             end,
@@ -399,11 +399,11 @@ impl Engine<'_> {
             Some(why) => why.clone(),
             None => "interrupted".to_owned(),
         };
-        self.verify.far = Far::default();
+        self.verify.far = RemoteSums::default();
         self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
             let what = format!("it was copied and not verified: {why}");
-            self.file_failed(id, End::Target, what);
+            self.file_failed(id, CopyEnd::Target, what);
         }
     }
 
@@ -414,7 +414,7 @@ impl Engine<'_> {
     }
 }
 
-fn feed(path: &Path, check: &Check) -> io::Result<()> {
+fn feed(path: &Path, check: &ReadBackCheck) -> io::Result<()> {
     let mut file = File::open(path)?;
     let mut part = vec![0; 256 << 10];
     loop {

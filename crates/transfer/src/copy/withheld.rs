@@ -14,12 +14,12 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// Counts entries and remembers the first.
 #[derive(Debug, Default)]
-struct Count {
+struct WithheldCount {
     entries: u64,
     first: Option<Name>,
 }
 
-impl Count {
+impl WithheldCount {
     fn note(&mut self, entry: impl FnOnce() -> Name) {
         self.entries += 1;
         self.first.get_or_insert_with(entry);
@@ -38,9 +38,9 @@ impl Count {
 /// Counts of the run so far.
 #[derive(Debug, Default)]
 pub(super) struct Withheld {
-    special_bits: Count,
-    links: Count,
-    replaced: Count,
+    special_bits: WithheldCount,
+    links: WithheldCount,
+    replaced: WithheldCount,
 }
 
 impl Withheld {

@@ -4,7 +4,7 @@
 use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
-use super::engine::{End, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, Purpose};
 use super::file::FileId;
 use super::metadata::STOCK;
 use super::tree::DirKey;
@@ -51,7 +51,7 @@ impl Engine<'_> {
             let flags = kinds.with(MetadataFlags::FOLLOW, follow);
             let path = RemotePath(source.to_vec());
             let kind = JobKind::GetXattrs { path, flags };
-            return self.can.tell_xattrs && self.submit(End::Source, kind, purpose).is_some();
+            return self.can.tell_xattrs && self.submit(CopyEnd::Source, kind, purpose).is_some();
         }
         match (xattrs_of(&local_path(source), kinds), purpose) {
             (Ok(list), Purpose::FileXattrs(id)) => self.on_file_xattrs(id, list),

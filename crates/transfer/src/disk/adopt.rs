@@ -7,7 +7,7 @@ use rustix::fs::{FileType, OFlags};
 use schedule::journal::ExistingFile;
 use schedule::{Keep, LocalPath};
 
-use super::Target;
+use super::LocalTarget;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
 use super::target::{Replaced, mtime};
 
@@ -22,7 +22,7 @@ pub(crate) fn adopt_target(
     directories: &DirectoryCache,
     path: &LocalPath,
     keep: Option<&Keep>,
-) -> Option<Target> {
+) -> Option<LocalTarget> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
     // If the target is a symlink that the user named, the temporary lies beside the symlink's
     // destination.
@@ -50,7 +50,7 @@ pub(crate) fn adopt_target(
         (left.may_go_on(seen) && meta.nlink() == 1 && is_ours(&meta)).then_some(file)
     };
     match replaced.and_then(|replaced| Some((replaced, open()?))) {
-        Some((replaced, file)) => Some(Target::adopted(file, at, target, replaced)),
+        Some((replaced, file)) => Some(LocalTarget::adopted(file, at, target, replaced)),
         None => {
             // Removes a file or a symlink; a directory of that name stays.
             let _ = at.remove();

@@ -10,8 +10,8 @@ use schedule::delta::LEAST;
 use sftp::blocks::{BlockSum, SumKey, strong};
 
 use super::directories::Destination;
-use super::source::{Source, open_source_with};
-use super::{Create, Target, create_target};
+use super::source::{LocalSource, open_source_with};
+use super::{CreateSettings, LocalTarget, create_target};
 use crate::sums::FileSums;
 
 /// Bytes copied, or read and hashed, at a time; a multiple of the delta block size.
@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 20;
 /// The older version of the file, which keeps the final name until the rebuilt one replaces it.
 #[derive(Debug)]
 pub(super) struct BasisFile {
-    pub(super) file: Source,
+    pub(super) file: LocalSource,
     /// The checksums of the rebuilt file, with `--verify`.
     sums: Option<Arc<FileSums>>,
 }
@@ -29,9 +29,9 @@ pub(super) struct BasisFile {
 /// [`schedule::DiskRequest::OpenOlder`]. Returns the target and the basis file's size; `None`
 /// without a usable basis file.
 pub(super) fn open_older(
-    create: Create<'_>,
+    create: CreateSettings<'_>,
     sums: impl FnOnce() -> Option<Arc<FileSums>>,
-) -> Option<(Target, u64)> {
+) -> Option<(LocalTarget, u64)> {
     let Ok(Destination::At(at)) = create.directories.destination(create.path) else {
         return None;
     };
@@ -47,7 +47,7 @@ pub(super) fn open_older(
     Some((target, size))
 }
 
-impl Target {
+impl LocalTarget {
     /// Copies `len` bytes at `from` of the basis file to `at`; returns the number of bytes copied.
     pub(super) fn copy_older(&self, from: u64, at: u64, len: u64) -> io::Result<u64> {
         let Some(older) = &self.older else {

@@ -9,7 +9,7 @@ use schedule::{DiskReply, DiskRequest, Fault, StoredTarget};
 use crate::sums::{Algorithm, Hasher, Sum};
 
 /// A remote file that is read back for comparison: the target of a Get that is written nowhere.
-pub(crate) struct Check {
+pub(crate) struct ReadBackCheck {
     by: Algorithm,
     expected: Vec<Sum>,
     size: u64,
@@ -25,7 +25,7 @@ struct State {
     hashers: Vec<Option<Hasher>>,
 }
 
-impl Check {
+impl ReadBackCheck {
     /// Prepares the comparison of a file of `size` bytes with these sums by algorithm `by`.
     pub(crate) fn new(expected: Vec<Sum>, size: u64, by: Algorithm) -> Self {
         let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
@@ -130,7 +130,7 @@ impl Check {
     }
 }
 
-impl std::fmt::Debug for Check {
+impl std::fmt::Debug for ReadBackCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Check").finish_non_exhaustive()
     }

@@ -9,15 +9,15 @@ use wire::{Block, PacketBuf};
 use super::basis_file::open_older;
 use super::pool::JobFile;
 use super::{
-    Create, DirectoryCache, Finish, Target, adopt_target, create_target, delta, holes, local_fault,
-    open_source, packed,
+    CreateSettings, DirectoryCache, FinishSettings, LocalTarget, adopt_target, create_target,
+    delta, holes, local_fault, open_source, packed,
 };
 use crate::sums::{Ledger, Ticket};
 
 type Executed = Result<(DiskReply, Option<JobFile>), (Fault, Option<JobFile>)>;
 
 /// Wraps a target that was just opened for writing.
-fn opened(target: Target) -> JobFile {
+fn opened(target: LocalTarget) -> JobFile {
     // Queried here, where no request waits: on NFS stat(2) flushes written data.
     target.piece();
     JobFile::Target(Arc::new(target))
@@ -115,7 +115,7 @@ pub(super) fn execute_on_files(
             _,
         ) => {
             let sums = || ledger.map(|ledger| ledger.open(job));
-            let create = Create {
+            let create = CreateSettings {
                 directories,
                 path: &target,
                 inplace: false,
@@ -189,7 +189,7 @@ pub(super) fn execute_on_files(
             }
             // Early allocation is omitted: on tmpfs it doubles the page faults of a write, and ext4
             // and xfs delay allocation until they know the size anyway.
-            let create = Create {
+            let create = CreateSettings {
                 directories,
                 path: &target,
                 inplace,
@@ -235,7 +235,7 @@ pub(super) fn execute_on_files(
         ) => {
             let target = Arc::into_inner(target)
                 .ok_or_else(|| failed(io::Error::other("the file is still being written")))?;
-            let finish = Finish {
+            let finish = FinishSettings {
                 size,
                 attributes,
                 preserve,
@@ -265,7 +265,7 @@ pub(super) fn execute_on_files(
             // The file is complete, so it is created with its final permissions, unless extended
             // attributes or another owner will be set: the permissions may forbid the former.
             let mode = attributes.mode.unwrap_or(0o666) & 0o777;
-            let create = Create {
+            let create = CreateSettings {
                 directories,
                 path: &target,
                 inplace,
@@ -279,7 +279,7 @@ pub(super) fn execute_on_files(
                 target.keep_sparse();
             }
             let size = target.write(0, pieces).map_err(failed)?;
-            let finish = Finish {
+            let finish = FinishSettings {
                 size,
                 attributes,
                 preserve,

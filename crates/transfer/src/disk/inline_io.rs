@@ -9,7 +9,7 @@ use schedule::{DiskReply, DiskRequest, JobId};
 
 use super::pool::DiskPool;
 use super::write_coalescer::WriteCoalescer;
-use super::{Target, local_fault};
+use super::{LocalTarget, local_fault};
 
 /// The smallest write that is coalesced. A smaller one is the end of a small file, and the next
 /// request waits for its answer.
@@ -17,12 +17,12 @@ const GATHERED_FROM: u64 = 64 << 10;
 
 /// Writes to memory file systems that wait for adjacent data, by job.
 #[derive(Default)]
-pub(super) struct Held(RefCell<BTreeMap<JobId, OfJob>>);
+pub(super) struct HeldWrites(RefCell<BTreeMap<JobId, OfJob>>);
 
 /// The waiting writes of a job and their target.
-type OfJob = (Option<Arc<Target>>, WriteCoalescer);
+type OfJob = (Option<Arc<LocalTarget>>, WriteCoalescer);
 
-impl Held {
+impl HeldWrites {
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
@@ -65,7 +65,7 @@ impl DiskPool {
                 pieces,
             } => {
                 let target = self.shared.lock().target_of(job);
-                let takes = |target: &Arc<Target>| target.takes_at_once() && !(self.spare)();
+                let takes = |target: &Arc<LocalTarget>| target.takes_at_once() && !(self.spare)();
                 match target.filter(takes) {
                     Some(target) => Ok(self.write_at_once(target, job, offset, pieces)),
                     None => Err(DiskRequest::Write {
@@ -81,7 +81,7 @@ impl DiskPool {
 
     fn write_at_once(
         &self,
-        target: Arc<Target>,
+        target: Arc<LocalTarget>,
         job: JobId,
         offset: u64,
         pieces: Vec<Bytes>,
@@ -132,7 +132,7 @@ impl DiskPool {
 
     fn write(
         &self,
-        target: &Target,
+        target: &LocalTarget,
         job: JobId,
         gathered: &mut WriteCoalescer,
         (offset, pieces): (u64, Vec<Bytes>),

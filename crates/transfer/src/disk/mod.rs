@@ -1,7 +1,7 @@
 //! Local file operations for lanes, on a few threads that may block.
 //!
 //! [`DiskPool`] takes [`schedule::DiskRequest`]s and returns [`schedule::DiskReply`]s. A job's file
-//! is a source, a target or, for a copy between two hosts, a [`Relay`] in memory.
+//! is a source, a target or, for a copy between two hosts, a [`RelaySettings`] in memory.
 
 mod adopt;
 mod basis_file;
@@ -23,14 +23,16 @@ mod temp_name;
 mod write_coalescer;
 
 pub(crate) use adopt::{adopt_target, remove_temporaries};
-pub(crate) use check::Check;
+pub(crate) use check::ReadBackCheck;
 pub use directories::DirectoryCache;
 pub(crate) use directories::{Destination, Directory, Location, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
-pub use relay::Relay;
-pub(crate) use source::{Source, attributes, has_holes, identity, open_source};
-pub(crate) use target::{Create, Finish, Target, create_target, mtime, mtime_of, timestamps};
+pub use relay::HostToHostBuffer;
+pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_source};
+pub(crate) use target::{
+    CreateSettings, FinishSettings, LocalTarget, create_target, mtime, mtime_of, timestamps,
+};
 pub(crate) use temp_name::temp_name;

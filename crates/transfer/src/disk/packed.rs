@@ -8,7 +8,7 @@ use schedule::{DiskReply, DiskRequest, JobId};
 use sftp::packed::{Packer, Unpacker};
 use wire::Block;
 
-use super::Source;
+use super::LocalSource;
 use super::execute::keep_zeros;
 use crate::sums::Ticket;
 
@@ -38,7 +38,7 @@ thread_local! {
 
 /// Executes a `ReadPacked` request.
 pub(super) fn read(
-    source: &Source,
+    source: &LocalSource,
     job: JobId,
     (offset, len): (u64, usize),
     mut block: Block,

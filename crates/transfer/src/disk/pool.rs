@@ -9,9 +9,11 @@ use schedule::{DiskReply, DiskRequest, JobId};
 use sys::Workers;
 
 use super::execute::execute_on_files;
-use super::inline_io::Held;
+use super::inline_io::HeldWrites;
 use super::write_coalescer::WriteCoalescer;
-use super::{Check, DirectoryCache, Relay, Source, Target, local_fault, packed};
+use super::{
+    DirectoryCache, HostToHostBuffer, LocalSource, LocalTarget, ReadBackCheck, local_fault, packed,
+};
 use crate::sums::{Ledger, Ticket};
 
 /// How long dropping a pool waits for an operation that does not end, such as a write to a FIFO
@@ -26,7 +28,7 @@ const COMPANY: usize = 4;
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
     pub(super) shared: Arc<Shared>,
-    pub(super) held: Held,
+    pub(super) held: HeldWrites,
     /// Returns true if a processor is idle.
     pub(super) spare: fn() -> bool,
 }
@@ -84,10 +86,10 @@ struct Slot {
 
 #[derive(Clone)]
 pub(super) enum JobFile {
-    Source(Arc<Source>),
-    Target(Arc<Target>),
-    Relay(Arc<Relay>),
-    Check(Arc<Check>),
+    Source(Arc<LocalSource>),
+    Target(Arc<LocalTarget>),
+    Relay(Arc<HostToHostBuffer>),
+    Check(Arc<ReadBackCheck>),
 }
 
 /// A request that is about to run.
@@ -121,7 +123,7 @@ impl DiskPool {
         });
         let pool = Self {
             shared,
-            held: Held::default(),
+            held: HeldWrites::default(),
             spare: || Workers::shared().are_idle(),
         };
         for _ in 0..threads {
@@ -184,12 +186,12 @@ impl DiskPool {
 
     /// Makes `relay` the file of `job` until [`DiskPool::release`]: data written to it by one job
     /// are read by another.
-    pub fn bind(&self, job: JobId, relay: Arc<Relay>) {
+    pub fn bind(&self, job: JobId, relay: Arc<HostToHostBuffer>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
 
     /// Makes `check` the target of `job`, until [`DiskPool::release`].
-    pub(crate) fn bind_check(&self, job: JobId, check: Arc<Check>) {
+    pub(crate) fn bind_check(&self, job: JobId, check: Arc<ReadBackCheck>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Check(check));
     }
 
@@ -264,7 +266,7 @@ impl State {
     }
 
     /// Returns the source of `job` if it has no pending requests.
-    pub(super) fn source_of(&self, job: JobId) -> Option<Arc<Source>> {
+    pub(super) fn source_of(&self, job: JobId) -> Option<Arc<LocalSource>> {
         let slot = self.jobs.get(&job)?;
         match &slot.file {
             Some(JobFile::Source(source)) if slot.queue.is_empty() && !slot.alone => {
@@ -275,7 +277,7 @@ impl State {
     }
 
     /// Returns the target of `job` if it has no pending requests and no running write.
-    pub(super) fn target_of(&self, job: JobId) -> Option<Arc<Target>> {
+    pub(super) fn target_of(&self, job: JobId) -> Option<Arc<LocalTarget>> {
         let slot = self.jobs.get(&job)?;
         let free = slot.queue.is_empty() && !slot.alone && slot.side_by_side == 0;
         match &slot.file {

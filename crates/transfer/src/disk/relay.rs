@@ -16,7 +16,7 @@ const HELD: u64 = 64 << 20;
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskPool::bind`]).
-pub struct Relay {
+pub struct HostToHostBuffer {
     state: Mutex<State>,
     /// The checksums of the relayed data, if wanted.
     sums: Option<Arc<FileSums>>,
@@ -52,7 +52,7 @@ struct Waiting {
     open: bool,
 }
 
-impl Relay {
+impl HostToHostBuffer {
     /// Creates a relay for a file with these attributes.
     pub fn new(meta: FileMeta) -> Arc<Self> {
         Self::summed(meta, None)

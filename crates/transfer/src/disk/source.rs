@@ -23,7 +23,7 @@ use crate::sums::FileSums;
 
 /// A local file that is read.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct LocalSource {
     file: Arc<File>,
     /// Mappings from which parts are sent without a copy.
     windows: Mutex<Windows>,
@@ -43,14 +43,14 @@ pub(crate) struct Source {
 }
 
 /// Opens `path` and stats the open file. Like scp, accepts only regular files.
-pub(crate) fn open_source(path: &Path) -> io::Result<(Source, FileMeta)> {
+pub(crate) fn open_source(path: &Path) -> io::Result<(LocalSource, FileMeta)> {
     open_source_with(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
 /// Opens a source with `open`, which gets the flags, and stats the open file.
 pub(super) fn open_source_with(
     open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
-) -> io::Result<(Source, FileMeta)> {
+) -> io::Result<(LocalSource, FileMeta)> {
     // O_NONBLOCK: a FIFO without a writer is refused below and must not block here.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = Arc::new(File::from(open(flags)?));
@@ -63,7 +63,7 @@ pub(super) fn open_source_with(
         // Files in /proc report size 0 and have content.
         stream: meta.len() == 0,
     };
-    let source = Source {
+    let source = LocalSource {
         size: meta.attributes.size.unwrap_or(0),
         windows: Mutex::default(),
         file,
@@ -76,7 +76,7 @@ pub(super) fn open_source_with(
     Ok((source, meta))
 }
 
-impl Source {
+impl LocalSource {
     /// Fills `block` from the start of the file; true if the file ended within. Reads one byte more
     /// than the file's size, to see if it has grown.
     pub(crate) fn read_first(&self, block: &mut Block) -> io::Result<bool> {

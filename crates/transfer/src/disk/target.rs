@@ -29,7 +29,7 @@ const PRIVATE: u32 = 0o600;
 
 /// A local file that is written. Dropping it unfinished removes its temporary.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct LocalTarget {
     pub(super) file: File,
     form: Form,
     // The end of the furthest write, by which an older, longer file is truncated.
@@ -46,7 +46,7 @@ pub(crate) struct Target {
     fresh: bool,
     /// True if the file is on a memory file system; set at the first query.
     in_memory: OnceLock<bool>,
-    /// The preferred write size; see [`Target::piece`].
+    /// The preferred write size; see [`LocalTarget::piece`].
     piece: OnceLock<u64>,
 }
 
@@ -63,7 +63,7 @@ enum Form {
         withheld: u32,
     },
     /// A device, FIFO or terminal: bytes are written in order and nothing has to be finished.
-    Stream(Mutex<Stream>),
+    Stream(Mutex<OutOfOrderData>),
 }
 
 #[derive(Debug)]
@@ -114,14 +114,14 @@ impl Drop for Temporary {
 
 /// Data for a stream that arrived out of order.
 #[derive(Debug, Default)]
-struct Stream {
+struct OutOfOrderData {
     next: u64,
     early: BTreeMap<u64, Vec<Bytes>>,
 }
 
 /// The settings for finishing a target, as in [`schedule::DiskRequest::FinishTarget`].
 #[derive(Clone, Debug)]
-pub(crate) struct Finish {
+pub(crate) struct FinishSettings {
     pub(crate) size: u64,
     pub(crate) attributes: Attributes,
     pub(crate) preserve: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Finish {
 
 /// The settings for creating a target.
 #[derive(Debug)]
-pub(crate) struct Create<'a> {
+pub(crate) struct CreateSettings<'a> {
     pub(crate) directories: &'a DirectoryCache,
     pub(crate) path: &'a LocalPath,
     /// True to write under the final name.
@@ -151,7 +151,7 @@ pub(crate) struct Create<'a> {
 ///
 /// # Errors
 /// Those of the system, including its refusal to write a read-only file.
-pub(crate) fn create_target(create: Create<'_>) -> io::Result<Target> {
+pub(crate) fn create_target(create: CreateSettings<'_>) -> io::Result<LocalTarget> {
     match create.at_once() {
         // A cached directory may have been removed and created again.
         Err(e) if e.kind() == io::ErrorKind::NotFound && create.directories.forget(create.path) => {
@@ -161,8 +161,8 @@ pub(crate) fn create_target(create: Create<'_>) -> io::Result<Target> {
     }
 }
 
-impl Create<'_> {
-    fn at_once(&self) -> io::Result<Target> {
+impl CreateSettings<'_> {
+    fn at_once(&self) -> io::Result<LocalTarget> {
         if self.fresh && !self.inplace {
             return self.temporary(self.directories.locate(self.path)?, None);
         }
@@ -190,7 +190,7 @@ impl Create<'_> {
         }
     }
 
-    fn temporary(&self, target: Location, replaced: Option<Replaced>) -> io::Result<Target> {
+    fn temporary(&self, target: Location, replaced: Option<Replaced>) -> io::Result<LocalTarget> {
         // The replaced file may be readable by its owner only.
         let mode = match (replaced, self.mode) {
             (None, Some(mode)) => mode,
@@ -212,7 +212,7 @@ impl Create<'_> {
                         renamed: false,
                         stays: AtomicBool::new(self.keep.as_ref().is_some_and(|(_, stays)| *stays)),
                     };
-                    return Ok(Target::new(file, Form::Temporary(temporary)));
+                    return Ok(LocalTarget::new(file, Form::Temporary(temporary)));
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 // A writable file in a directory that is not writable is overwritten, as scp does.
@@ -232,33 +232,33 @@ fn ends_with_slash(path: &Path) -> bool {
 }
 
 /// Opens a path of the user as the kernel resolves it.
-fn open_as_it_is(path: &Path) -> io::Result<Target> {
+fn open_as_it_is(path: &Path) -> io::Result<LocalTarget> {
     if fs::metadata(path)?.is_file() {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat(CWD, path, flags, Mode::empty())?.into();
-        return Ok(Target::in_place(file, false, false, 0));
+        return Ok(LocalTarget::in_place(file, false, false, 0));
     }
     open_stream(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
-fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<Target> {
+fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<LocalTarget> {
     // O_NONBLOCK applies to the open only: a FIFO without a reader would block this thread forever.
     let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
         Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
         e => e.into(),
     })?;
     rustix::io::ioctl_fionbio(&fd, false)?;
-    Ok(Target::new(fd.into(), Form::Stream(Mutex::default())))
+    Ok(LocalTarget::new(fd.into(), Form::Stream(Mutex::default())))
 }
 
-fn open_in_place(at: &Location, unwritable: bool) -> io::Result<Target> {
+fn open_in_place(at: &Location, unwritable: bool) -> io::Result<LocalTarget> {
     let file = at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?.into();
-    Ok(Target::in_place(file, false, unwritable, 0))
+    Ok(LocalTarget::in_place(file, false, unwritable, 0))
 }
 
-fn create_in_place(at: &Location) -> io::Result<Target> {
+fn create_in_place(at: &Location) -> io::Result<LocalTarget> {
     let umask = 0o777 & !at.dir.created_mode(0o777);
-    Ok(Target::in_place(
+    Ok(LocalTarget::in_place(
         create_new(at, PRIVATE)?,
         true,
         false,
@@ -272,7 +272,7 @@ fn create_new(at: &Location, mode: u32) -> io::Result<File> {
     Ok(at.open(flags, mode)?.into())
 }
 
-impl Target {
+impl LocalTarget {
     fn new(file: File, form: Form) -> Self {
         let fresh = matches!(
             form,
@@ -486,7 +486,7 @@ impl Target {
     /// Sets size, owner, extended attributes, mode, access control lists and times, syncs if
     /// requested, closes, and renames to the final name. Returns what the user should know about
     /// the result.
-    pub(crate) fn finish(self, finish: Finish) -> io::Result<StoredTarget> {
+    pub(crate) fn finish(self, finish: FinishSettings) -> io::Result<StoredTarget> {
         let mut stored = StoredTarget {
             in_place: !self.is_temporary(),
             unwritable: self.is_unwritable(),
@@ -543,7 +543,7 @@ impl Target {
 
     /// Sets owner and group of the replaced file, unless others were requested. Returns them if
     /// they could not be set.
-    fn keep_owner(&self, finish: &Finish) -> io::Result<Option<(u32, u32)>> {
+    fn keep_owner(&self, finish: &FinishSettings) -> io::Result<Option<(u32, u32)>> {
         let Form::Temporary(Temporary {
             replaced: Some(replaced),
             ..
@@ -577,7 +577,7 @@ impl Target {
         }
     }
 
-    fn set_mode(&self, finish: &Finish) -> io::Result<()> {
+    fn set_mode(&self, finish: &FinishSettings) -> io::Result<()> {
         let source = finish.attributes.mode;
         let new = source.unwrap_or(0o666) & 0o777;
         let mode = match (&self.form, source) {
@@ -616,7 +616,11 @@ impl Temporary {
 
 /// Finishes a file that was overwritten instead of replaced; it keeps its own owner and access
 /// control list.
-fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut StoredTarget) -> io::Result<()> {
+fn finish_over(
+    over: WrittenOver,
+    finish: &FinishSettings,
+    stored: &mut StoredTarget,
+) -> io::Result<()> {
     let WrittenOver { file, why } = over;
     *stored = StoredTarget {
         in_place: true,
@@ -641,7 +645,7 @@ fn finish_over(over: WrittenOver, finish: &Finish, stored: &mut StoredTarget) ->
     close(file)
 }
 
-impl Stream {
+impl OutOfOrderData {
     fn drain(&mut self, mut file: &File) -> io::Result<()> {
         while let Some(pieces) = self.early.remove(&self.next) {
             for piece in pieces {

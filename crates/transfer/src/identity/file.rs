@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::format::{self, Contents, Locked};
+use super::format::{self, KeyFileContents, LockedKey};
 use super::{Beside, IdentityError};
 
 /// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
@@ -26,7 +26,7 @@ pub(super) struct KeyFile {
 
 enum Secret {
     Ready(PrivateKey),
-    Locked(Locked),
+    Locked(LockedKey),
     /// Only an agent can sign with the key, for this reason.
     Elsewhere(&'static str),
 }
@@ -72,9 +72,11 @@ impl KeyFile {
             public.ok().map(|(key, _)| key)
         };
         let (public, secret) = match contents {
-            Contents::Key(key) => (Some(key.public().clone()), Secret::Ready(key)),
-            Contents::Locked(locked, public) => (public.or_else(beside), Secret::Locked(locked)),
-            Contents::Hardware(public) => (
+            KeyFileContents::Key(key) => (Some(key.public().clone()), Secret::Ready(key)),
+            KeyFileContents::Locked(locked, public) => {
+                (public.or_else(beside), Secret::Locked(locked))
+            }
+            KeyFileContents::Hardware(public) => (
                 Some(public),
                 Secret::Elsewhere(
                     "it is a hardware key, which is used through an ssh-agent (ssh-add)",

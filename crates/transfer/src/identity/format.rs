@@ -9,24 +9,24 @@ use super::pem::Pem;
 use super::traditional;
 
 /// The contents of a key file.
-pub(super) enum Contents {
+pub(super) enum KeyFileContents {
     /// A private key.
     Key(PrivateKey),
     /// An encrypted private key, and its public key if the format shows it.
-    Locked(Locked, Option<PublicKey>),
+    Locked(LockedKey, Option<PublicKey>),
     /// The handle of a hardware key.
     Hardware(PublicKey),
 }
 
 /// A private key that needs a passphrase.
-pub(super) enum Locked {
+pub(super) enum LockedKey {
     OpenSsh(Box<Sealed>),
     Pkcs8(Zeroizing<Vec<u8>>),
     Traditional(traditional::Sealed),
 }
 
 /// Reads a key file; the error continues the sentence that starts with its name.
-pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     if bytes.starts_with(b"PuTTY-User-Key-File-") {
         return Err(
             "is a PuTTY key; puttygen KEY -O private-openssh -o NEW makes one that can be \
@@ -38,7 +38,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     match pem.label.as_str() {
         "OPENSSH PRIVATE KEY" => openssh(&pem.der),
         "PRIVATE KEY" => plain(PrivateKey::from_pkcs8(&pem.der)),
-        "ENCRYPTED PRIVATE KEY" => Ok(Contents::Locked(Locked::Pkcs8(pem.der), None)),
+        "ENCRYPTED PRIVATE KEY" => Ok(KeyFileContents::Locked(LockedKey::Pkcs8(pem.der), None)),
         "RSA PRIVATE KEY" => traditional(pem, PrivateKey::from_rsa_pkcs1),
         "EC PRIVATE KEY" => traditional(pem, PrivateKey::from_ec_der),
         "DSA PRIVATE KEY" => Err("is a DSA key, which is too weak to be used".into()),
@@ -46,8 +46,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     }
 }
 
-fn plain(key: Result<PrivateKey, KeyError>) -> Result<Contents, String> {
-    key.map(Contents::Key)
+fn plain(key: Result<PrivateKey, KeyError>) -> Result<KeyFileContents, String> {
+    key.map(KeyFileContents::Key)
         .map_err(|e| format!("cannot be used: {e}"))
 }
 
@@ -55,17 +55,20 @@ fn plain(key: Result<PrivateKey, KeyError>) -> Result<Contents, String> {
 fn traditional(
     pem: Pem,
     read: fn(&[u8]) -> Result<PrivateKey, KeyError>,
-) -> Result<Contents, String> {
+) -> Result<KeyFileContents, String> {
     match &pem.encryption {
         None => plain(read(&pem.der)),
         Some(dek_info) => {
             let sealed = traditional::Sealed::new(dek_info, pem.der, read)?;
-            Ok(Contents::Locked(Locked::Traditional(sealed), None))
+            Ok(KeyFileContents::Locked(
+                LockedKey::Traditional(sealed),
+                None,
+            ))
         }
     }
 }
 
-fn openssh(bytes: &[u8]) -> Result<Contents, String> {
+fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
     let because = |e| match e {
         Unreadable::Because(why) => why,
         Unreadable::Passphrase => "is damaged".to_owned(),
@@ -73,20 +76,20 @@ fn openssh(bytes: &[u8]) -> Result<Contents, String> {
     let sealed = Sealed::read(bytes).map_err(because)?;
     let public = sealed.public.clone();
     if public.key_type().starts_with("sk-") {
-        return Ok(Contents::Hardware(public));
+        return Ok(KeyFileContents::Hardware(public));
     }
     if !public.is_usable() {
         let key_type = crate::escape::name(public.key_type().as_bytes()).to_string();
         return Err(format!("is of type {key_type}, which is not supported"));
     }
     if sealed.is_encrypted() {
-        let locked = Locked::OpenSsh(Box::new(sealed));
-        return Ok(Contents::Locked(locked, Some(public)));
+        let locked = LockedKey::OpenSsh(Box::new(sealed));
+        return Ok(KeyFileContents::Locked(locked, Some(public)));
     }
-    sealed.open().map(Contents::Key).map_err(because)
+    sealed.open().map(KeyFileContents::Key).map_err(because)
 }
 
-impl Locked {
+impl LockedKey {
     /// Decrypts the key; `None` if the passphrase is wrong.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<Option<PrivateKey>, String> {
         match self {

@@ -17,17 +17,17 @@ pub use error::IdentityError;
 use crate::agent::Agent;
 use crate::config::HostConfig;
 use crate::escape;
-use crate::prompt::{Kind, Prompt, PromptError};
+use crate::prompt::{EchoMode, Prompt, PromptError};
 use file::KeyFile;
 
 /// The user's keys for one host, in the order in which they are offered.
 ///
-/// For each offer, send a query with [`Offer::public`] (after [`Identities::unlock`] if that is
+/// For each offer, send a query with [`OfferableKey::public`] (after [`Identities::unlock`] if that is
 /// `None`), and call [`Identities::sign`] when the server accepts the key. This way a passphrase is
 /// requested only when it is useful.
 #[derive(Debug)]
 pub struct Identities {
-    offers: Vec<Offer>,
+    offers: Vec<OfferableKey>,
     files: Vec<KeyFile>,
     agent: Option<Agent>,
     passphrase_tries: u32,
@@ -37,7 +37,7 @@ pub struct Identities {
 
 /// A key that can be offered to the server.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct OfferableKey {
     /// The public key or certificate to offer. `None` for an encrypted key file without a known
     /// public key: its passphrase is needed first.
     pub public: Option<PublicKey>,
@@ -54,7 +54,7 @@ enum Signer {
     File(usize),
 }
 
-impl Offer {
+impl OfferableKey {
     /// True if the agent signs: no passphrase is needed here, but the agent may require a touch or
     /// confirmation.
     pub fn is_in_agent(&self) -> bool {
@@ -130,7 +130,7 @@ impl Identities {
                 certificates.push((key, beside));
             }
         }
-        let order = offers::Sources {
+        let order = offers::KeySources {
             files: &files,
             certificates: &certificates,
             agent: &held,
@@ -156,7 +156,7 @@ impl Identities {
     }
 
     /// Returns the keys in the order in which to offer them.
-    pub fn offers(&self) -> &[Offer] {
+    pub fn offers(&self) -> &[OfferableKey] {
         &self.offers
     }
 
@@ -182,7 +182,7 @@ impl Identities {
     }
 
     /// Prepares the key of offer `index` for signing, with a passphrase prompt if necessary. Its
-    /// [`Offer::public`] is set afterwards.
+    /// [`OfferableKey::public`] is set afterwards.
     pub fn unlock(&mut self, index: usize, prompt: &mut dyn Prompt) -> Result<(), IdentityError> {
         let Some(offer) = self.offers.get_mut(index) else {
             return Err(IdentityError::no_such_offer());
@@ -201,7 +201,7 @@ impl Identities {
     }
 
     /// Signs `data` with the key of offer `index` under `algorithm`, one of
-    /// [`Offer::algorithms`]; returns a signature blob.
+    /// [`OfferableKey::algorithms`]; returns a signature blob.
     pub fn sign(
         &mut self,
         index: usize,
@@ -232,7 +232,7 @@ fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(),
     }
     let question = format!("Enter passphrase for key '{}': ", escape::path(file.path()));
     for _ in 0..tries {
-        let passphrase = match prompt.ask(&question, Kind::Secret) {
+        let passphrase = match prompt.ask(&question, EchoMode::Secret) {
             Ok(passphrase) => passphrase,
             Err(PromptError::Cancelled) => return Err(IdentityError::no_passphrase(file.path())),
             Err(e) => return Err(IdentityError::not_asked(file.path(), &e)),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use ssh::key::PublicKey;
 
 use super::file::KeyFile;
-use super::{Offer, Signer};
+use super::{OfferableKey, Signer};
 use crate::agent::AgentKey;
 use crate::escape;
 
 /// The sources of keys.
-pub(super) struct Sources<'a> {
+pub(super) struct KeySources<'a> {
     pub(super) files: &'a [KeyFile],
     /// Certificates of CertificateFile, then those beside key files.
     pub(super) certificates: &'a [(PublicKey, PathBuf)],
@@ -18,16 +18,16 @@ pub(super) struct Sources<'a> {
     pub(super) identities_only: bool,
 }
 
-impl Sources<'_> {
+impl KeySources<'_> {
     /// Returns the offers in the order of sshconnect2.c `pubkey_prepare`: certificates, key files
     /// that the agent holds too, the agent's other keys (not with IdentitiesOnly), the other key
     /// files.
-    pub(super) fn offers(&self, warnings: &mut Vec<String>) -> Vec<Offer> {
-        let mut offers: Vec<Offer> = Vec::new();
+    pub(super) fn offers(&self, warnings: &mut Vec<String>) -> Vec<OfferableKey> {
+        let mut offers: Vec<OfferableKey> = Vec::new();
         for (certificate, path) in self.certificates {
             let label = escape::path(path).to_string();
             match self.signer(certificate) {
-                Some(signer) => offers.push(Offer {
+                Some(signer) => offers.push(OfferableKey {
                     public: Some(certificate.clone()),
                     label,
                     signer,
@@ -37,7 +37,7 @@ impl Sources<'_> {
         }
         for file in self.files {
             if let Some((key, held)) = file.public().and_then(|k| Some((k, self.in_agent(k)?))) {
-                offers.push(Offer {
+                offers.push(OfferableKey {
                     public: Some(key.clone()),
                     label: format!("{} (agent)", escape::path(file.path())),
                     signer: Signer::Agent(held.blob.clone()),
@@ -51,7 +51,7 @@ impl Sources<'_> {
                 let Ok(public) = PublicKey::from_blob(&held.blob) else {
                     continue;
                 };
-                offers.push(Offer {
+                offers.push(OfferableKey {
                     public: Some(public),
                     label: format!("{} (agent)", escape::name(&held.comment)),
                     signer: Signer::Agent(held.blob.clone()),
@@ -64,7 +64,7 @@ impl Sources<'_> {
                 continue;
             }
             match file.why_unusable() {
-                None => offers.push(Offer {
+                None => offers.push(OfferableKey {
                     public: file.public().cloned(),
                     label: escape::path(file.path()).to_string(),
                     signer: Signer::File(index),

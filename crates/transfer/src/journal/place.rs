@@ -19,7 +19,7 @@ const LARGEST: u64 = 4 << 30;
 /// The location of a copy's journal: in the user's state folder, where other users cannot write. Up
 /// to version 2 it lay beside a local target, and a server could send one.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct JournalLocation {
     identity: Vec<u8>,
     /// The state folder; `None` if the user has none.
     folder: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
 
 /// The result of looking for a journal.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum JournalSearch {
     Nothing,
     /// Another process is writing the journal.
     Busy(PathBuf),
@@ -45,7 +45,7 @@ pub(crate) enum Found {
     },
 }
 
-impl Place {
+impl JournalLocation {
     /// Returns the journal's location for the copy that `command` identifies; `local` is a local
     /// target. The machine is part of the identity, since home directories may be shared.
     pub(crate) fn new(command: &[u8], local: Option<&Path>) -> Self {
@@ -76,26 +76,26 @@ impl Place {
     }
 
     /// Looks for a journal of an earlier run.
-    pub(crate) fn find(&self) -> io::Result<Found> {
-        // [`Place::create`] reports why there is no folder, if a journal is needed.
+    pub(crate) fn find(&self) -> io::Result<JournalSearch> {
+        // [`JournalLocation::create`] reports why there is no folder, if a journal is needed.
         let dir = self.folder.as_deref().map(PrivateDir::open);
         let Some(Ok(dir)) = dir else {
-            return Ok(Found::Nothing);
+            return Ok(JournalSearch::Nothing);
         };
         let file = match dir.file(&self.name, true) {
             Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(JournalSearch::Nothing),
             Err(e) => return Err(e),
         };
         let path = dir.path().join(&self.name);
         // The process that holds the lock removes the file when its copy is complete.
         if !lock(&file)? || file.metadata()?.nlink() == 0 {
-            return Ok(Found::Busy(path));
+            return Ok(JournalSearch::Busy(path));
         }
         self.read(&dir, file, path)
     }
 
-    fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<Found> {
+    fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
         let why = if file.metadata()?.len() > LARGEST {
             "it is too long for one".to_owned()
         } else {
@@ -105,10 +105,10 @@ impl Place {
                 Ok(left) if left.state.identity().is_empty() => {
                     // The earlier run ended before it wrote a record.
                     dir.remove(&self.name)?;
-                    return Ok(Found::Nothing);
+                    return Ok(JournalSearch::Nothing);
                 }
                 Ok(left) if left.state.identity() == self.identity => {
-                    return Ok(Found::Left {
+                    return Ok(JournalSearch::Left {
                         file,
                         path,
                         state: Box::new(left.state),
@@ -128,7 +128,7 @@ impl Place {
         dir.rename(&self.name, &aside)?;
         let aside = Name::from(&*dir.path().join(aside));
         let path = Name::from(&*path);
-        Ok(Found::Aside(format!(
+        Ok(JournalSearch::Aside(format!(
             "{path}: {why}, so the copy starts afresh; what it said stays in {aside}"
         )))
     }
@@ -191,22 +191,22 @@ pub(crate) fn boot_here() -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn place(folder: &Path) -> Place {
+    fn place(folder: &Path) -> JournalLocation {
         let target = folder.join("target");
-        Place::at(Some(folder.join("state")), b"a copy", Some(&target))
+        JournalLocation::at(Some(folder.join("state")), b"a copy", Some(&target))
     }
 
     #[test]
     fn a_journal_of_another_user_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path());
-        assert!(matches!(place.find().unwrap(), Found::Nothing));
+        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         let (file, path) = place.create().unwrap();
-        assert!(matches!(place.find().unwrap(), Found::Busy(_)));
+        assert!(matches!(place.find().unwrap(), JournalSearch::Busy(_)));
         assert!(place.create().is_err());
         drop(file);
         // An empty journal is removed.
-        assert!(matches!(place.find().unwrap(), Found::Nothing));
+        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         assert!(!path.exists());
         fs::write(&path, b"no journal").unwrap();
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
@@ -216,7 +216,7 @@ mod tests {
         assert!(place.find().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"no journal");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        assert!(matches!(place.find().unwrap(), Found::Aside(_)));
+        assert!(matches!(place.find().unwrap(), JournalSearch::Aside(_)));
     }
 
     /// Regression test: a server sent such a file, and its contents affected unrelated local files.
@@ -233,7 +233,7 @@ mod tests {
         let beside = place.beside.clone().unwrap();
         for name in [beside.file_name().unwrap(), &place.name] {
             fs::write(folder.path().join(name), &bytes).unwrap();
-            assert!(matches!(place.find().unwrap(), Found::Nothing));
+            assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         }
         assert_eq!(place.beside(), Some(&*beside));
         assert_eq!(fs::read(beside).unwrap(), bytes);
@@ -247,14 +247,14 @@ mod tests {
         drop(place.create().unwrap());
         let state = folder.path().join("state");
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(place.find().unwrap(), Found::Nothing));
+        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         let why = place.create().unwrap_err().to_string();
         assert!(why.contains("can be written by"), "{why}");
-        let nowhere = Place {
+        let nowhere = JournalLocation {
             folder: None,
             ..place
         };
-        assert!(matches!(nowhere.find().unwrap(), Found::Nothing));
+        assert!(matches!(nowhere.find().unwrap(), JournalSearch::Nothing));
         assert!(nowhere.create().is_err());
     }
 }

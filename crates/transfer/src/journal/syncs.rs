@@ -21,7 +21,7 @@ const LAZY: Duration = Duration::from_secs(1);
 
 /// Tracks how much of a journal is durable, and runs the thread that syncs it.
 pub(super) struct JournalSyncs {
-    asked: Mutex<Asked>,
+    asked: Mutex<PendingSync>,
     wake: Condvar,
     durable: AtomicU64,
     len: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct JournalSyncs {
 
 /// The records that are written and may be synced.
 #[derive(Default)]
-struct Asked {
+struct PendingSync {
     records: u64,
     len: u64,
     /// True if a file waits, or if too much would be lost in a power failure.
@@ -72,7 +72,7 @@ impl JournalSyncs {
         self.made.load(Ordering::SeqCst)
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
+    fn asked(&self) -> MutexGuard<'_, PendingSync> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ fn known(text: &[u8]) -> KnownHosts {
     known
 }
 
-fn of(text: &[u8], seed: u8) -> Verdict {
+fn of(text: &[u8], seed: u8) -> HostKeyVerdict {
     check(&known(text), "h", 2222, &key(seed))
 }
 
@@ -32,14 +32,14 @@ fn a_byte_that_is_no_utf_8_hides_neither_a_revocation_nor_another_key() {
     for host in ["[h]:2222", "*", "h\u{e9}*,[h]:2222"] {
         assert!(matches!(
             of(&line("@revoked ", host), 1),
-            Verdict::Revoked(_)
+            HostKeyVerdict::Revoked(_)
         ));
-        assert!(matches!(of(&line("", host), 2), Verdict::Changed(_)));
-        assert!(matches!(of(&line("", host), 1), Verdict::Trusted(_)));
+        assert!(matches!(of(&line("", host), 2), HostKeyVerdict::Changed(_)));
+        assert!(matches!(of(&line("", host), 1), HostKeyVerdict::Trusted(_)));
     }
     let mut names = b"caf\xe9,[h]:2222 ".to_vec();
     names.extend_from_slice(key.as_bytes());
-    assert!(matches!(of(&names, 2), Verdict::Changed(_)));
+    assert!(matches!(of(&names, 2), HostKeyVerdict::Changed(_)));
 }
 
 /// Regression test: a key of another type counted as new, so accept-new and no accepted it
@@ -48,7 +48,9 @@ fn a_byte_that_is_no_utf_8_hides_neither_a_revocation_nor_another_key() {
 fn a_key_of_another_type_is_a_changed_key() {
     let rsa = PrivateKey::generate_rsa().unwrap();
     let line = format!("[h]:2222 {}\n", encoded(rsa.public()));
-    assert!(matches!(of(line.as_bytes(), 1), Verdict::Changed(k) if k.key_type == "ssh-rsa"));
+    assert!(
+        matches!(of(line.as_bytes(), 1), HostKeyVerdict::Changed(k) if k.key_type == "ssh-rsa")
+    );
     // A key of an unknown type counts too.
     let mut blob = Vec::new();
     for field in [b"ssh-future".as_slice(), b"data"] {
@@ -56,10 +58,10 @@ fn a_key_of_another_type_is_a_changed_key() {
         blob.extend_from_slice(field);
     }
     let line = format!("[h]:2222 ssh-future {}\n", STANDARD.encode(blob));
-    assert!(matches!(of(line.as_bytes(), 1), Verdict::Changed(_)));
+    assert!(matches!(of(line.as_bytes(), 1), HostKeyVerdict::Changed(_)));
     // The error shows the line with a key of the same type.
     let both = format!("{line}[h]:2222 {}\n", encoded(&key(2)));
-    let Verdict::Changed(shown) = of(both.as_bytes(), 1) else {
+    let HostKeyVerdict::Changed(shown) = of(both.as_bytes(), 1) else {
         panic!("changed");
     };
     assert_eq!(shown.place.line, 2);
@@ -83,13 +85,13 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
         "\0[h]:2222 ssh-ed25519 AAAA".to_owned(),
     ] {
         assert!(
-            matches!(of(line.as_bytes(), 1), Verdict::Unreadable(d) if !d.revokes),
+            matches!(of(line.as_bytes(), 1), HostKeyVerdict::Unreadable(d) if !d.revokes),
             "{line}"
         );
         // Another, readable line for the host counts.
         let right = format!("{line}\n[h]:2222 {own}\n");
         assert!(
-            matches!(of(right.as_bytes(), 1), Verdict::Trusted(_)),
+            matches!(of(right.as_bytes(), 1), HostKeyVerdict::Trusted(_)),
             "{line}"
         );
     }
@@ -103,7 +105,7 @@ fn a_line_that_cannot_be_read_fails_closed_for_the_hosts_it_names() {
         "@cert-authority * ssh-ed25519 AAAA",
         "@cert-authority\t* ssh-ed25519 AAAA x",
     ] {
-        assert_eq!(of(line.as_bytes(), 1), Verdict::Unknown, "{line}");
+        assert_eq!(of(line.as_bytes(), 1), HostKeyVerdict::Unknown, "{line}");
     }
 }
 
@@ -123,7 +125,8 @@ fn a_revocation_that_cannot_be_read_revokes_whatever_it_may() {
             let refused = |seed| {
                 matches!(
                     of(text.as_bytes(), seed),
-                    Verdict::Revoked(_) | Verdict::Unreadable(Damage { revokes: true, .. })
+                    HostKeyVerdict::Revoked(_)
+                        | HostKeyVerdict::Unreadable(Damage { revokes: true, .. })
                 )
             };
             assert!(refused(1), "{text}");
@@ -150,12 +153,12 @@ fn a_revoked_rsa_key_is_known_however_its_numbers_are_written() {
     let marked = known(format!("@revoked * {line}").as_bytes());
     assert!(matches!(
         check(&marked, "h", 22, key.public()),
-        Verdict::Revoked(_)
+        HostKeyVerdict::Revoked(_)
     ));
     let same = known(format!("h {line}").as_bytes());
     assert!(matches!(
         check(&same, "h", 22, key.public()),
-        Verdict::Trusted(_)
+        HostKeyVerdict::Trusted(_)
     ));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("revoked");
@@ -164,7 +167,7 @@ fn a_revoked_rsa_key_is_known_however_its_numbers_are_written() {
     listed.revoke(RevokedKeys::load([&file]).unwrap());
     assert!(matches!(
         check(&listed, "h", 22, key.public()),
-        Verdict::Revoked(_)
+        HostKeyVerdict::Revoked(_)
     ));
 }
 
@@ -204,16 +207,16 @@ fn files_that_cannot_be_read_leave_no_host_new() {
     let load = |user: &[PathBuf]| KnownHosts::load(user, &[]);
     let folder = dir.path().to_owned();
     let found = check(&load(std::slice::from_ref(&folder)), "h", 2222, &key(1));
-    assert!(matches!(found, Verdict::Unreadable(d) if d.line.is_none()));
+    assert!(matches!(found, HostKeyVerdict::Unreadable(d) if d.line.is_none()));
     let both = load(&[folder, at("good")]);
     assert!(matches!(
         check(&both, "h", 2222, &key(1)),
-        Verdict::Trusted(_)
+        HostKeyVerdict::Trusted(_)
     ));
     for nothing in [at("missing"), at("good").join("x"), "/dev/null".into()] {
         assert_eq!(
             check(&load(&[nothing]), "h", 2222, &key(1)),
-            Verdict::Unknown
+            HostKeyVerdict::Unknown
         );
     }
 }
@@ -230,20 +233,20 @@ fn white_space_and_names_of_signatures_are_read_as_openssh_reads_them() {
         format!("[h]:2222 {key}\0 behind"),
     ] {
         assert!(
-            matches!(of(line.as_bytes(), 1), Verdict::Trusted(_)),
+            matches!(of(line.as_bytes(), 1), HostKeyVerdict::Trusted(_)),
             "{line}"
         );
     }
     // A carriage return does not separate words.
     assert_eq!(
         of(format!("[h]:2222\r{key}").as_bytes(), 1),
-        Verdict::Unknown
+        HostKeyVerdict::Unknown
     );
     let rsa = PrivateKey::generate_rsa().unwrap();
     let line = encoded(rsa.public()).replace("ssh-rsa ", "rsa-sha2-512 ");
     let known = known(format!("h {line}").as_bytes());
     assert!(matches!(
         check(&known, "h", 22, rsa.public()),
-        Verdict::Trusted(_)
+        HostKeyVerdict::Trusted(_)
     ));
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use ssh::key::PublicKey;
 
-use super::{Checked, Damage, HostName, KnownHosts, KnownKey, Place, Verdict};
+use super::{Damage, HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition};
 use crate::config::StrictHostKeyChecking as Strict;
 use crate::escape;
-use crate::prompt::{Kind, Prompt, PromptError};
+use crate::prompt::{EchoMode, Prompt, PromptError};
 
 /// The result for an accepted host key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum HostKeyError {
         /// The host.
         host: String,
         /// The line or file with the revocation.
-        place: Place,
+        place: LinePosition,
         /// The fingerprint of the key.
         shown: String,
     },
@@ -82,7 +82,7 @@ pub enum HostKeyError {
 /// `address` is shown beside the name.
 pub fn decide(
     strict: Strict,
-    checked: &Checked,
+    checked: &HostKeyCheck,
     (name, address): (&HostName, Option<&str>),
     key: &PublicKey,
     known: &KnownHosts,
@@ -98,16 +98,16 @@ pub fn decide(
             .push(format!("{host}: {why}; its bare key is checked instead"));
     }
     match &checked.verdict {
-        Verdict::Trusted(_) | Verdict::TrustedByCa(_) => {
+        HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => {
             accepted.warnings.clear();
             Ok(accepted)
         }
-        Verdict::Revoked(place) => Err(HostKeyError::Revoked {
+        HostKeyVerdict::Revoked(place) => Err(HostKeyError::Revoked {
             host,
             place: place.clone(),
             shown,
         }),
-        Verdict::Changed(line) => {
+        HostKeyVerdict::Changed(line) => {
             let error = HostKeyError::Changed {
                 host,
                 known: Box::new(line.clone()),
@@ -121,7 +121,7 @@ pub fn decide(
             accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
             Ok(accepted)
         }
-        Verdict::Unreadable(damage) => {
+        HostKeyVerdict::Unreadable(damage) => {
             let error = HostKeyError::Unreadable {
                 host,
                 damage: damage.clone(),
@@ -134,7 +134,7 @@ pub fn decide(
             accepted.warnings.push(format!("{error}\n{UNVERIFIED}"));
             Ok(accepted)
         }
-        Verdict::Unknown => {
+        HostKeyVerdict::Unknown => {
             let unknown = |why: String| HostKeyError::Unknown {
                 host: host.clone(),
                 shown_type: shown_type.clone(),
@@ -185,16 +185,16 @@ pub fn decide(
 /// The address has another key, and the user did not accept that; one sentence.
 pub fn decide_address(
     strict: Strict,
-    checked: &Checked,
+    checked: &HostKeyCheck,
     (name, address): (&HostName, &HostName),
     prompt: &mut dyn Prompt,
 ) -> Result<bool, String> {
     let place = match &checked.verdict {
-        Verdict::Trusted(_) | Verdict::TrustedByCa(_) => return Ok(false),
-        Verdict::Unknown => return Ok(true),
-        Verdict::Changed(known) => format!("the address has another one, {}", known.place),
-        Verdict::Revoked(place) => format!("it is revoked for the address, {place}"),
-        Verdict::Unreadable(damage) => damage.to_string(),
+        HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => return Ok(false),
+        HostKeyVerdict::Unknown => return Ok(true),
+        HostKeyVerdict::Changed(known) => format!("the address has another one, {}", known.place),
+        HostKeyVerdict::Revoked(place) => format!("it is revoked for the address, {place}"),
+        HostKeyVerdict::Unreadable(damage) => damage.to_string(),
     };
     let (name, address) = (name.entry(), address.entry());
     let [name, address] = [&name, &address].map(|n| escape::name(n.as_bytes()).to_string());
@@ -202,7 +202,7 @@ pub fn decide_address(
         format!("the host key of {name} differs from that of its address {address}: {place}");
     let question =
         format!("Warning: {text}\nAre you sure you want to continue connecting (yes/no)? ");
-    let revoked = matches!(&checked.verdict, Verdict::Revoked(_));
+    let revoked = matches!(&checked.verdict, HostKeyVerdict::Revoked(_));
     match strict {
         Strict::No if !revoked => {
             prompt.show(&format!("Warning: {text}"));
@@ -254,7 +254,7 @@ fn confirm(question: String, shown: &str, prompt: &mut dyn Prompt) -> Result<boo
     let mut question = question;
     // A program that always gives the same answer must not cause an endless loop.
     for _ in 0..10 {
-        let answer = prompt.ask(&question, Kind::Visible)?;
+        let answer = prompt.ask(&question, EchoMode::Visible)?;
         let answer = answer.trim();
         match answer.to_ascii_lowercase().as_str() {
             "yes" => return Ok(true),
@@ -294,7 +294,7 @@ fn type_name(key_type: &str) -> String {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", escape::path(&self.file), self.line)
     }

@@ -7,7 +7,7 @@ use ssh::key::PublicKey;
 use wire::{Field, Mpint, Reader};
 
 use super::pattern::matches_list;
-use super::{HostName, KnownKey, Place};
+use super::{HostName, KnownKey, LinePosition};
 use crate::escape;
 
 /// OpenSSH ignores a line with a longer pattern (match.c `match_pattern_list`).
@@ -17,7 +17,7 @@ const NUL: &str = "it has a NUL byte";
 
 /// A parsed line of a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct KnownHostsLine {
     /// The hosts and the key that OpenSSH reads in the line.
     pub(super) entry: Option<Entry>,
     /// The part that OpenSSH ignores, which may name another or a revoked key of the host.
@@ -27,7 +27,7 @@ pub(super) struct Line {
 /// The hosts of a line, and a key: theirs, a revoked one, or an authority's.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    pub(super) place: Place,
+    pub(super) place: LinePosition,
     pub(super) marker: Marker,
     hosts: Hosts,
     pub(super) key_type: String,
@@ -46,7 +46,7 @@ pub(super) enum Marker {
 /// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
 pub(super) struct Unreadable {
-    pub(super) place: Place,
+    pub(super) place: LinePosition,
     pub(super) why: &'static str,
     /// The hosts; `None` if the line may be about any host.
     hosts: Option<Hosts>,
@@ -74,10 +74,10 @@ enum Hosts {
     Hashed { salt: Vec<u8>, hash: Vec<u8> },
 }
 
-impl Line {
+impl KnownHostsLine {
     /// Parses a line as hostfile.c `hostkeys_foreach_file` does: bytes separated by spaces and
     /// tabs, up to a NUL. Both parts are `None` for an empty line, a comment and a key of SSH 1.
-    pub(super) fn parse(line: &[u8], place: impl Fn() -> Place) -> Self {
+    pub(super) fn parse(line: &[u8], place: impl Fn() -> LinePosition) -> Self {
         let front = until_nul(line);
         if front.len() < line.len() && front.trim_ascii().is_empty() {
             // OpenSSH treats this as an empty line.
@@ -146,7 +146,7 @@ impl TrimBlanks for [u8] {
     }
 }
 
-fn read(text: &[u8], place: impl Fn() -> Place) -> Option<Result<Entry, Unreadable>> {
+fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, Unreadable>> {
     let text = text.trim_blanks();
     if matches!(text.first(), Some(b'#') | None) || text.iter().all(u8::is_ascii_whitespace) {
         return None;

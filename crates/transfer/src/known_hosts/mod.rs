@@ -20,7 +20,7 @@ pub use record::record;
 pub use revoked::RevokedKeys;
 
 use crate::config::Algorithms;
-use line::{Entry, Line, Marker, Purpose, Unreadable};
+use line::{Entry, KnownHostsLine, Marker, Purpose, Unreadable};
 
 /// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
@@ -76,7 +76,7 @@ impl HostName {
 
 /// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LinePosition {
     /// The file.
     pub file: PathBuf,
     /// The line number, from 1.
@@ -85,17 +85,17 @@ pub struct Place {
 
 /// The result of looking up a host's key in the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HostKeyVerdict {
     /// The key is known for the host.
-    Trusted(Place),
+    Trusted(LinePosition),
     /// The key is certified by an authority that is trusted for the host.
-    TrustedByCa(Place),
+    TrustedByCa(LinePosition),
     /// No key is known for the host.
     Unknown,
     /// The host has other keys, of this type or another.
     Changed(KnownKey),
     /// The key, or the authority that certified it, is revoked.
-    Revoked(Place),
+    Revoked(LinePosition),
     /// An unreadable line or file may name another key of the host, or revoke this one.
     Unreadable(Damage),
 }
@@ -117,18 +117,18 @@ pub struct Damage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownKey {
     /// The position of its line.
-    pub place: Place,
+    pub place: LinePosition,
     /// The key's type, such as `ssh-ed25519`.
     pub key_type: String,
     /// The fingerprint, `SHA256:...`.
     pub fingerprint: String,
 }
 
-/// A [`Verdict`], and the reason why a certificate was not accepted.
+/// A [`HostKeyVerdict`], and the reason why a certificate was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct HostKeyCheck {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: HostKeyVerdict,
     /// The reason for refusing the certificate, if there was one; the verdict is then on the plain
     /// key.
     pub certificate: Option<CertificateError>,
@@ -171,11 +171,11 @@ impl KnownHosts {
     /// Adds the lines of `text`, the contents of `file`.
     pub fn add(&mut self, file: &Path, text: &[u8]) {
         for (at, line) in text.split(|b| *b == b'\n').enumerate() {
-            let place = || Place {
+            let place = || LinePosition {
                 file: file.to_owned(),
                 line: at + 1,
             };
-            let line = Line::parse(line, place);
+            let line = KnownHostsLine::parse(line, place);
             self.entries.extend(line.entry);
             self.unreadable.extend(line.unreadable);
         }
@@ -195,27 +195,33 @@ impl KnownHosts {
     ///
     /// For a host on a port other than 22, a line without the port also counts if it has exactly
     /// this key (sshconnect.c `check_host_key`).
-    pub fn check(&self, name: &HostName, key: &PublicKey, now: u64, ca: &Algorithms) -> Checked {
+    pub fn check(
+        &self,
+        name: &HostName,
+        key: &PublicKey,
+        now: u64,
+        ca: &Algorithms,
+    ) -> HostKeyCheck {
         let bare = name.without_port();
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
         let by_name: Vec<Vec<&Entry>> = names
             .iter()
             .map(|name| self.lines(name).collect())
             .collect();
-        let decided = |verdict| Checked {
+        let decided = |verdict| HostKeyCheck {
             verdict,
             certificate: None,
         };
         if let Some(place) = self.revocation(&by_name, key) {
-            return decided(Verdict::Revoked(place));
+            return decided(HostKeyVerdict::Revoked(place));
         }
         if let Some(damage) = self.possible_revocation(&names, key) {
-            return decided(Verdict::Unreadable(damage));
+            return decided(HostKeyVerdict::Unreadable(damage));
         }
         let mut certificate = None;
         for lines in by_name.iter().filter(|_| key.certificate().is_some()) {
             match by_authority(lines, name, key, now, ca) {
-                Ok(place) => return decided(Verdict::TrustedByCa(place)),
+                Ok(place) => return decided(HostKeyVerdict::TrustedByCa(place)),
                 Err(why) => certificate = certificate.or(Some(why)),
             }
         }
@@ -229,25 +235,25 @@ impl KnownHosts {
                 .iter()
                 .find(|e| e.marker == Marker::None && e.blob == key.plain().blob());
             if let (Some(known), false) = (known, authorities.any(|e| e.blob == authority)) {
-                return decided(Verdict::Trusted(known.place.clone()));
+                return decided(HostKeyVerdict::Trusted(known.place.clone()));
             }
         }
-        Checked {
+        HostKeyCheck {
             verdict: self.plain(name, &by_name, key.plain()),
             certificate,
         }
     }
 
-    fn plain(&self, name: &HostName, by_name: &[Vec<&Entry>], key: &PublicKey) -> Verdict {
+    fn plain(&self, name: &HostName, by_name: &[Vec<&Entry>], key: &PublicKey) -> HostKeyVerdict {
         for (at, lines) in by_name.iter().enumerate() {
             let keys = lines.iter().filter(|e| e.marker == Marker::None);
             if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
-                return Verdict::Trusted(same.place.clone());
+                return HostKeyVerdict::Trusted(same.place.clone());
             }
             let of_type = keys.clone().find(|e| e.key_type == key.key_type());
             // The host without the port may be another machine.
             if let Some(other) = of_type.or_else(|| keys.clone().next()).filter(|_| at == 0) {
-                return Verdict::Changed(other.known_key());
+                return HostKeyVerdict::Changed(other.known_key());
             }
         }
         let damaged = self.unreadable.iter().find(|line| {
@@ -255,12 +261,12 @@ impl KnownHosts {
         });
         let damage = damaged.map(|line| damage(line, false));
         match damage.or_else(|| self.unread.first().cloned()) {
-            Some(damage) => Verdict::Unreadable(damage),
-            None => Verdict::Unknown,
+            Some(damage) => HostKeyVerdict::Unreadable(damage),
+            None => HostKeyVerdict::Unknown,
         }
     }
 
-    fn revocation(&self, by_name: &[Vec<&Entry>], key: &PublicKey) -> Option<Place> {
+    fn revocation(&self, by_name: &[Vec<&Entry>], key: &PublicKey) -> Option<LinePosition> {
         let blobs = bare_blobs(key);
         let listed = self.revoked.find(key);
         let mut marked = by_name
@@ -335,7 +341,7 @@ impl KnownHosts {
     }
 
     /// Returns the other lines with `key`: position, and the names unless they are hashed.
-    pub fn names_of(&self, key: &PublicKey) -> Vec<(Place, Option<String>)> {
+    pub fn names_of(&self, key: &PublicKey) -> Vec<(LinePosition, Option<String>)> {
         let blob = key.plain().blob();
         self.entries
             .iter()
@@ -352,7 +358,7 @@ fn by_authority(
     key: &PublicKey,
     now: u64,
     ca: &Algorithms,
-) -> Result<Place, CertificateError> {
+) -> Result<LinePosition, CertificateError> {
     let no_authority = || CertificateError::UntrustedAuthority {
         fingerprint: key.fingerprint(),
     };

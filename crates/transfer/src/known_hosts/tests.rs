@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::config::StrictHostKeyChecking as Strict;
-use crate::prompt::{Answer, Kind, Prompt, PromptError};
+use crate::prompt::{Answer, EchoMode, Prompt, PromptError};
 
 /// Returns a key derived from one byte, so that texts do not change between runs.
 pub(super) fn key(seed: u8) -> PublicKey {
@@ -29,13 +29,13 @@ fn known(text: &str) -> KnownHosts {
     known
 }
 
-pub(super) fn check(known: &KnownHosts, host: &str, port: u16, key: &PublicKey) -> Verdict {
+pub(super) fn check(known: &KnownHosts, host: &str, port: u16, key: &PublicKey) -> HostKeyVerdict {
     let name = HostName::new(host, port, None);
     known.check(&name, key, 1_000, &Algorithms::Ours).verdict
 }
 
-fn at(line: usize) -> Place {
-    Place {
+fn at(line: usize) -> LinePosition {
+    LinePosition {
         file: "/kh".into(),
         line,
     }
@@ -49,36 +49,45 @@ fn names_ports_wildcards_and_negation_decide_which_line_counts() {
          {a}\n  indented\t{b}\nHOST2 {a}\r\nbroken ssh-ed25519 !!!\nlying ssh-rsa {}\n@new x {a}\n",
         STANDARD.encode(key(1).blob())
     ));
-    assert_eq!(check(&known, "host", 22, &key(1)), Verdict::Trusted(at(3)));
-    assert_eq!(check(&known, "HOST", 22, &key(1)), Verdict::Trusted(at(3)));
+    assert_eq!(
+        check(&known, "host", 22, &key(1)),
+        HostKeyVerdict::Trusted(at(3))
+    );
+    assert_eq!(
+        check(&known, "HOST", 22, &key(1)),
+        HostKeyVerdict::Trusted(at(3))
+    );
     assert_eq!(
         check(&known, "192.0.2.1", 22, &key(1)),
-        Verdict::Trusted(at(3))
+        HostKeyVerdict::Trusted(at(3))
     );
     assert_eq!(
         check(&known, "host", 2222, &key(2)),
-        Verdict::Trusted(at(4))
+        HostKeyVerdict::Trusted(at(4))
     );
     assert!(
-        matches!(check(&known, "host", 2222, &key(1)), Verdict::Changed(k) if k.place == at(4))
+        matches!(check(&known, "host", 2222, &key(1)), HostKeyVerdict::Changed(k) if k.place == at(4))
     );
     assert_eq!(
         check(&known, "x.example.org", 22, &key(1)),
-        Verdict::Trusted(at(5))
+        HostKeyVerdict::Trusted(at(5))
     );
-    let none = Verdict::Unknown;
+    let none = HostKeyVerdict::Unknown;
     assert_eq!(check(&known, "bad.example.org", 22, &key(1)), none);
     assert_eq!(
         check(&known, "indented", 22, &key(2)),
-        Verdict::Trusted(at(6))
+        HostKeyVerdict::Trusted(at(6))
     );
-    assert_eq!(check(&known, "host2", 22, &key(1)), Verdict::Trusted(at(7)));
+    assert_eq!(
+        check(&known, "host2", 22, &key(1)),
+        HostKeyVerdict::Trusted(at(7))
+    );
     assert_eq!(check(&known, "#", 22, &key(1)), none);
     // OpenSSH skips these lines; here they fail closed (design rule 12).
     for (host, line) in [("broken", 8), ("lying", 9), ("x", 10)] {
         let found = check(&known, host, 22, &key(1));
         assert!(
-            matches!(found, Verdict::Unreadable(d) if d.line == Some(line)),
+            matches!(found, HostKeyVerdict::Unreadable(d) if d.line == Some(line)),
             "{host}"
         );
     }
@@ -89,10 +98,13 @@ fn a_line_without_port_vouches_for_other_ports_only_with_the_very_key() {
     let known = known(&format!("host {}\n", encoded(&key(1))));
     assert_eq!(
         check(&known, "host", 2222, &key(1)),
-        Verdict::Trusted(at(1))
+        HostKeyVerdict::Trusted(at(1))
     );
     // A different key on another port is new, not changed: it may be another machine.
-    assert_eq!(check(&known, "host", 2222, &key(2)), Verdict::Unknown);
+    assert_eq!(
+        check(&known, "host", 2222, &key(2)),
+        HostKeyVerdict::Unknown
+    );
     let alias = HostName::new("host", 2222, Some("Alias"));
     assert_eq!(alias.entry(), "alias");
 }
@@ -100,8 +112,11 @@ fn a_line_without_port_vouches_for_other_ports_only_with_the_very_key() {
 #[test]
 fn a_right_line_anywhere_wins_over_a_wrong_one() {
     let known = known(&format!("h {}\nh {}\n", encoded(&key(1)), encoded(&key(2))));
-    assert_eq!(check(&known, "h", 22, &key(2)), Verdict::Trusted(at(2)));
-    let Verdict::Changed(line) = check(&known, "h", 22, &key(3)) else {
+    assert_eq!(
+        check(&known, "h", 22, &key(2)),
+        HostKeyVerdict::Trusted(at(2))
+    );
+    let HostKeyVerdict::Changed(line) = check(&known, "h", 22, &key(3)) else {
         panic!("must be changed");
     };
     assert_eq!(
@@ -114,14 +129,20 @@ fn a_right_line_anywhere_wins_over_a_wrong_one() {
 fn revoked_wins_over_everything() {
     let one = encoded(&key(1));
     let files = known(&format!("h {one}\n@revoked * {one}\n"));
-    assert_eq!(check(&files, "h", 22, &key(1)), Verdict::Revoked(at(2)));
-    assert_eq!(check(&files, "h", 2222, &key(1)), Verdict::Revoked(at(2)));
+    assert_eq!(
+        check(&files, "h", 22, &key(1)),
+        HostKeyVerdict::Revoked(at(2))
+    );
+    assert_eq!(
+        check(&files, "h", 2222, &key(1)),
+        HostKeyVerdict::Revoked(at(2))
+    );
     let dir = tempfile::tempdir().unwrap();
     let list = dir.path().join("revoked");
     fs::write(&list, format!("# stolen\n{one} comment\n")).unwrap();
     let mut listed = known(&format!("h {one}\n"));
     listed.revoke(RevokedKeys::load([&list]).unwrap());
-    assert!(matches!(check(&listed, "h", 22, &key(1)), Verdict::Revoked(p) if p.line == 2));
+    assert!(matches!(check(&listed, "h", 22, &key(1)), HostKeyVerdict::Revoked(p) if p.line == 2));
     // A truncated list.
     fs::write(&list, b"SSHKRL\n\0\0\0\0\x01").unwrap();
     assert!(RevokedKeys::load([&list]).is_err());
@@ -145,15 +166,15 @@ fn hashed_names_are_found() {
     let known = known(&text);
     assert_eq!(
         check(&known, "Hashed.Example", 2222, &key(1)),
-        Verdict::Trusted(at(1))
+        HostKeyVerdict::Trusted(at(1))
     );
     assert!(matches!(
         check(&known, "hashed.example", 2222, &key(2)),
-        Verdict::Changed(_)
+        HostKeyVerdict::Changed(_)
     ));
     assert!(matches!(
         check(&known, "other.example", 2222, &key(1)),
-        Verdict::Unknown
+        HostKeyVerdict::Unknown
     ));
     assert_eq!(known.names_of(&key(1)), [(at(1), None)]);
 }
@@ -181,7 +202,7 @@ fn the_key_type_that_is_known_is_asked_for_first() {
 struct Script(Vec<&'static str>, Vec<String>);
 
 impl Prompt for Script {
-    fn ask(&mut self, question: &str, _: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, _: EchoMode) -> Result<Answer, PromptError> {
         self.1.push(question.to_owned());
         if self.0.is_empty() {
             return Err(PromptError::Unavailable("nobody is there"));
@@ -353,7 +374,7 @@ fn a_new_host_is_added_once_on_a_line_of_its_own() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.lines().nth(2).unwrap().starts_with("|1|") && !text.contains("h.2"));
     let known = KnownHosts::load(std::slice::from_ref(&file), &[]);
-    assert!(matches!(check(&known, "h.2", 22, &key(1)), Verdict::Trusted(p) if p.line == 3));
+    assert!(matches!(check(&known, "h.2", 22, &key(1)), HostKeyVerdict::Trusted(p) if p.line == 3));
     record(Path::new("/dev/null"), &name, &key(1), false).unwrap();
 }
 
@@ -377,7 +398,7 @@ fn many_at_once_do_not_damage_each_other_s_lines() {
     let known = KnownHosts::load(std::slice::from_ref(&file), &[]);
     assert!(matches!(
         check(&known, "h3", 22, &key(7)),
-        Verdict::Trusted(_)
+        HostKeyVerdict::Trusted(_)
     ));
 }
 
@@ -410,7 +431,7 @@ fn what_ssh_keygen_hashed_is_found_and_what_we_hashed_it_finds() {
     for host in ["h", "192.0.2.1"] {
         assert!(matches!(
             check(&known, host, 22, &key(1)),
-            Verdict::Trusted(_)
+            HostKeyVerdict::Trusted(_)
         ));
     }
     record(&file, &HostName::new("ours", 2222, None), &key(2), true).unwrap();
@@ -453,15 +474,15 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
     };
     let trusted = format!("@cert-authority *,[*]:* {authority}\n");
     let good = checked(&trusted, "h", in_2025);
-    assert_eq!(good.verdict, Verdict::TrustedByCa(at(1)));
+    assert_eq!(good.verdict, HostKeyVerdict::TrustedByCa(at(1)));
     assert_eq!(good.certificate, None);
     // A signature algorithm that CASignatureAlgorithms does not contain.
     let name = HostName::new("h", 2222, None);
     let none = Algorithms::chosen("CASignatureAlgorithms", "rsa-sha2-512", None);
     let refused = known(&trusted).check(&name, &certified, in_2025, &none);
-    assert_eq!(refused.verdict, Verdict::Unknown);
+    assert_eq!(refused.verdict, HostKeyVerdict::Unknown);
     let other = checked(&trusted, "h3", in_2025);
-    assert!(matches!(other.verdict, Verdict::Unknown));
+    assert!(matches!(other.verdict, HostKeyVerdict::Unknown));
     assert!(matches!(
         other.certificate,
         Some(CertificateError::OtherPrincipals { .. })
@@ -479,7 +500,7 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
     let bare = format!("[h]:2222 {}\n", encoded(certified.plain()));
     assert_eq!(
         checked(&bare, "h", in_2025).verdict,
-        Verdict::Trusted(at(1))
+        HostKeyVerdict::Trusted(at(1))
     );
     // Without an authority, the line without the port decides by its plain key, regardless of the
     // port's line.
@@ -489,10 +510,10 @@ fn a_certificate_counts_for_the_hosts_it_names_while_it_is_valid() {
         encoded(certified.plain())
     );
     let found = checked(&by_name, "h", in_2025).verdict;
-    assert_eq!(found, Verdict::Trusted(at(2)));
+    assert_eq!(found, HostKeyVerdict::Trusted(at(2)));
     let revoked = format!("{trusted}@revoked * {authority}\n");
     assert_eq!(
         checked(&revoked, "h", in_2025).verdict,
-        Verdict::Revoked(at(2))
+        HostKeyVerdict::Revoked(at(2))
     );
 }

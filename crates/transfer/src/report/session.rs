@@ -41,7 +41,7 @@ pub struct FarEnd {
     /// The host as the user wrote it.
     pub host: Name,
     /// The depth of cooperation.
-    pub depth: Depth,
+    pub depth: FarEndDepth,
     /// The version of the remote longhaul, if one served.
     pub software: Option<String>,
     /// The reason for not using a greater depth, one clause.
@@ -54,7 +54,7 @@ pub struct FarEnd {
 /// The depth of cooperation with a far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Depth {
+pub enum FarEndDepth {
     /// The server's own SFTP server.
     #[default]
     Stock,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use schedule::{Allowance, Background, BackgroundSample};
 use tracing::trace;
 
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::lanes::MOST_IN_FLIGHT;
 use super::throttle::RateLimiter;
 
@@ -72,7 +72,7 @@ impl BackgroundPacer {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Lets lanes request and send as much as other traffic leaves free.
     pub(super) fn pace(&mut self, now: Instant) {
         if self.spread.is_idle() {

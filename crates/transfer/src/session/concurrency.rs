@@ -14,7 +14,7 @@ use schedule::{
 use tracing::{debug, info, trace};
 
 use super::connections::Connection;
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::lanes::LaneOnChannel;
 use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
 use crate::report::{Name, SessionReport};
@@ -279,7 +279,7 @@ fn processor_time() -> Duration {
     Duration::new(seconds, nanoseconds)
 }
 
-impl Driver {
+impl SessionLoop {
     /// Time of the next sample.
     pub(super) fn next_look(&self) -> Option<Instant> {
         let growth = self.growing.growth.as_ref()?;

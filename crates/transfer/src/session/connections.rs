@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use mio::Token;
 use schedule::{ConnectionId, LaneId};
 
-use super::driver::{Driver, STALLED, first_token};
+use super::driver::{STALLED, SessionLoop, first_token};
 use super::{ChannelId, Command, Link, LinkError, NoMoreConnections};
 
 /// Number of mio tokens reserved for each link.
@@ -39,7 +39,7 @@ impl Connection {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Adds a connection to the loop.
     pub(super) fn adopt(&mut self, mut link: Box<dyn Link>) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_connection);

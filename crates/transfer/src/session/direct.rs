@@ -10,10 +10,10 @@ use sftp::Output;
 use tracing::info;
 
 use super::connections::Connection;
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::exec::{CONTROL, RemoteCommandEvent};
 use super::{ChannelId, Command, DirectConnect, NoMoreConnections};
-use crate::report::{Depth, FarEnd};
+use crate::report::{FarEnd, FarEndDepth};
 
 /// Time in which the command must start the direct server, in addition to `ROUND_TRIPS`. With
 /// `insists`, data waits for it.
@@ -92,16 +92,16 @@ impl DirectState {
     /// connection was open.
     pub(super) fn account(&self, far: &mut FarEnd, several: bool) {
         match self {
-            Self::New if several && far.depth == Depth::Exec => {
+            Self::New if several && far.depth == FarEndDepth::Exec => {
                 let why = "not straight to it: further logins had begun when that could be";
                 far.reason = Some(why.to_owned());
             }
             Self::Open(on, ..) => {
-                far.depth = Depth::Direct;
+                far.depth = FarEndDepth::Direct;
                 far.software = on.with.software();
                 far.reason = None;
             }
-            Self::Failed(why, insisted) if far.depth != Depth::Stock || *insisted => {
+            Self::Failed(why, insisted) if far.depth != FarEndDepth::Stock || *insisted => {
                 far.less = true;
                 far.reason = Some(why.clone());
             }
@@ -127,7 +127,7 @@ impl DirectState {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Starts direct connections once the first connection is open, then sends keepalives and
     /// watches the deadline.
     pub(super) fn go_straight(&mut self, now: Instant) {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use mio::{Events, Poll, Token};
 use schedule::{
-    ConnectionId, LaneError, LaneId, Order, Refusals, Scheduler, SchedulerEvent, SchedulerOptions,
+    ConnectionId, LaneError, LaneId, LaneOrder, Refusals, Scheduler, SchedulerEvent,
+    SchedulerOptions,
 };
 use sftp::ServerInfo;
 
@@ -27,7 +28,8 @@ use super::remote_server::RemoteServer;
 use super::stalls::Stalls;
 use super::throttle::RateLimiter;
 use super::{
-    ChannelId, Command, Ended, LinkEvent, LoopWaker, RemoteServerInfo, SessionEvent, SessionOptions,
+    ChannelId, Command, LinkEvent, LoopWaker, RemoteServerInfo, SessionEvent, SessionOptions,
+    SessionSummary,
 };
 use crate::disk::{DirectoryCache, DiskPool};
 
@@ -55,7 +57,7 @@ const BACKLOG: usize = 512;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The loop's ends of the channels that it shares with the `Session` handle.
-pub(super) struct Ends {
+pub(super) struct LoopChannels {
     pub(super) commands: Receiver<Command>,
     /// Sender for threads that open connections for the loop.
     pub(super) orders: Sender<Command>,
@@ -67,7 +69,7 @@ pub(super) struct Ends {
 
 /// The loop of a session. Moves bytes between links and lanes, requests between lanes and disk, and
 /// jobs and events between lanes, scheduler and handle. Decisions are made elsewhere.
-pub(super) struct Driver {
+pub(super) struct SessionLoop {
     pub(super) connections: Vec<Connection>,
     pub(super) poll: Poll,
     pub(super) disk: DiskPool,
@@ -87,7 +89,7 @@ pub(super) struct Driver {
     pub(super) telling: EventBatcher,
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
-    pub(super) ends: Ends,
+    pub(super) ends: LoopChannels,
     pub(super) ending: Vec<Ending>,
     /// Channels of lanes that this side has closed and the other side has not.
     pub(super) closed: BTreeMap<(ConnectionId, ChannelId), LaneId>,
@@ -125,11 +127,11 @@ pub(super) struct Driver {
     pub(super) gone: EndedLanes,
 }
 
-impl Driver {
+impl SessionLoop {
     pub(super) fn new(
         poll: Poll,
         options: SessionOptions,
-        ends: Ends,
+        ends: LoopChannels,
         directories: Arc<DirectoryCache>,
     ) -> io::Result<Self> {
         let now = Instant::now();
@@ -191,7 +193,7 @@ impl Driver {
         })
     }
 
-    pub(super) fn run(mut self) -> Ended {
+    pub(super) fn run(mut self) -> SessionSummary {
         let mut events = Events::with_capacity(64);
         let mut due = Due::Now;
         while !self.over {
@@ -222,7 +224,7 @@ impl Driver {
         let mut far = self.far.account();
         self.straight.account(&mut far, self.connections.len() > 1);
         let report = self.account();
-        let account = Ended {
+        let account = SessionSummary {
             decisions: self.explain(&far, report.as_ref()),
             report,
             far,
@@ -271,7 +273,7 @@ impl Driver {
     }
 
     /// Takes one turn of the loop: receives what has arrived, decides, and passes on the results.
-    /// Turns repeat until one is quiet ([`Driver::due`]), so the order of the steps does not
+    /// Turns repeat until one is quiet ([`SessionLoop::due`]), so the order of the steps does not
     /// matter.
     fn turn(&mut self, now: Instant) {
         self.throttled = false;
@@ -540,18 +542,18 @@ impl Driver {
         while let Some(order) = self.spread.poll_order() {
             any = true;
             match order {
-                Order::Push(lane, job) => {
+                LaneOrder::Push(lane, job) => {
                     let Some(at) = self.lane_at(lane) else {
                         continue;
                     };
                     self.lanes[at].give(now, job);
                 }
-                Order::Abandon(lane, job) => {
+                LaneOrder::Abandon(lane, job) => {
                     if let Some(at) = self.lane_at(lane) {
                         self.lanes[at].lane.abandon(now, job);
                     }
                 }
-                Order::Close(lane) => {
+                LaneOrder::Close(lane) => {
                     if let Some(at) = self.lane_at(lane) {
                         let why = LaneError::Closed(STALLED.to_owned());
                         self.lane_ended(now, at, why);

@@ -3,7 +3,7 @@
 //! The loop blocks only after a quiet turn: one before which nothing arrived, and in which nothing
 //! changed. Every step of a turn depends on the state and the time alone, so the next turn would be
 //! quiet as well until something arrives or a deadline passes. The order of the steps in
-//! [`Driver::turn`] therefore decides how soon work is done, never whether it is done.
+//! [`SessionLoop::turn`] therefore decides how soon work is done, never whether it is done.
 //!
 //! Bug: before this rule each step reported for itself if another turn was needed, and one step did
 //! not. A listing that was too long for a lane that predicts handles then waited for ever for the
@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use super::background_pacer::BackgroundPacer;
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::throttle::RateLimiter;
 
 /// While jobs are unfinished a turn is taken at least this often. It finds nothing to do unless a
@@ -92,7 +92,7 @@ impl Turns {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Decides when the next turn is from the state after this one.
     pub(super) fn due(&mut self) -> Due {
         let revision = self.revision();

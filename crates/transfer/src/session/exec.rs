@@ -5,7 +5,7 @@ use bytes::Bytes;
 use schedule::ConnectionId;
 use sftp::Output;
 
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::{ChannelId, SessionEvent};
 
 /// Identifies a command at the far end; the caller chooses the number.
@@ -26,7 +26,7 @@ pub enum RemoteCommandEvent {
 }
 
 /// Order for a remote command.
-pub(super) enum Order {
+pub(super) enum RemoteCommandOrder {
     Run(RemoteCommandId, Vec<u8>),
     Input(RemoteCommandId, Vec<u8>),
     End(RemoteCommandId),
@@ -36,7 +36,7 @@ pub(super) enum Order {
 /// Commands that run at the far end, each on its own channel beside the lanes.
 #[derive(Default)]
 pub(super) struct RemoteCommands {
-    orders: VecDeque<Order>,
+    orders: VecDeque<RemoteCommandOrder>,
     running: Vec<Running>,
 }
 
@@ -47,7 +47,7 @@ struct Running {
 }
 
 impl RemoteCommands {
-    pub(super) fn order(&mut self, order: Order) {
+    pub(super) fn order(&mut self, order: RemoteCommandOrder) {
         self.orders.push_back(order);
     }
 
@@ -99,18 +99,21 @@ impl RemoteCommands {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Carries out pending command orders once a connection can run them.
     pub(super) fn run_execs(&mut self) {
         while let Some(order) = self.execs.orders.pop_front() {
             match order {
-                Order::Run(id, command) => {
+                RemoteCommandOrder::Run(id, command) => {
                     let open = self.connections.iter_mut();
                     let mut open = open.filter(|on| on.link.peer().is_some() && !on.retiring);
                     // After the first lane, because its channel number may be predicted before it
                     // is confirmed.
                     let Some(on) = open.next().filter(|_| !self.lanes.is_empty()) else {
-                        return self.execs.orders.push_front(Order::Run(id, command));
+                        return self
+                            .execs
+                            .orders
+                            .push_front(RemoteCommandOrder::Run(id, command));
                     };
                     let connection = on.id;
                     match on.link.open_exec(&command) {
@@ -125,11 +128,13 @@ impl Driver {
                         }
                     }
                 }
-                Order::Input(id, bytes) => self.with_exec(id, |on, channel| {
+                RemoteCommandOrder::Input(id, bytes) => self.with_exec(id, |on, channel| {
                     on.send(channel, Output::Bytes(bytes));
                 }),
-                Order::End(id) => self.with_exec(id, |on, channel| on.end_input(channel)),
-                Order::Stop(id) => {
+                RemoteCommandOrder::End(id) => {
+                    self.with_exec(id, |on, channel| on.end_input(channel))
+                }
+                RemoteCommandOrder::Stop(id) => {
                     self.with_exec(id, |on, channel| on.close_channel(channel));
                     self.execs.running.retain(|r| r.id != id);
                 }

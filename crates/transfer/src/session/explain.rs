@@ -3,8 +3,8 @@
 use schedule::{LaneStats, PackingMode, SchedulerOptions};
 use sftp::ServerInfo;
 
-use super::driver::Driver;
-use crate::report::{Choice, Decision, Depth, FarEnd, Origin, SessionReport};
+use super::driver::SessionLoop;
+use crate::report::{Choice, Decision, FarEnd, FarEndDepth, Origin, SessionReport};
 
 /// Totals of the lanes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,7 @@ impl EndedLanes {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Lists the session's decisions. `far` describes the far end and `report` the measurements of
     /// the path.
     pub(super) fn explain(&self, far: &FarEnd, report: Option<&SessionReport>) -> Vec<Decision> {
@@ -49,7 +49,7 @@ impl Driver {
     fn far_origin(&self, far: &FarEnd) -> Origin {
         let reach = self.options.reach.as_ref();
         match far.depth {
-            Depth::Server => Origin::Peer,
+            FarEndDepth::Server => Origin::Peer,
             // The far end has answered in this session, which overrides the host memory.
             _ if self.far.was_asked() || self.straight.is_open() => Origin::Measured,
             _ => reach.map_or(Origin::Default, |reach| reach.far_origin()),

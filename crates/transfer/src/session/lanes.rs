@@ -8,7 +8,7 @@ use sftp::{Greeting, Preamble};
 
 use super::ChannelId;
 use super::background_pacer::LENGTH;
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::flight::{Flying, level};
 use super::remote_server::{STARTS, check, not_ours};
 
@@ -83,7 +83,7 @@ impl LaneOnChannel {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     pub(super) fn lane_at(&self, id: LaneId) -> Option<usize> {
         self.lanes.iter().position(|on| on.id == id)
     }

@@ -24,14 +24,14 @@ pub struct Peer {
     /// Version and extensions of its SFTP server in an earlier session.
     pub remembered: Option<ServerInfo>,
     /// Knowledge about a longhaul at the far end.
-    pub far: Known,
+    pub far: RemoteKnowledge,
     /// SSH compression is on, so the link's rate is not the path's.
     pub deflates: bool,
 }
 
 /// Prior knowledge about a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum RemoteKnowledge {
     /// Do not probe for one, for this reason.
     Never(&'static str),
     /// The SSH server itself is longhaul.
@@ -47,7 +47,7 @@ pub enum Known {
     Serves(ServerInfo),
 }
 
-impl Default for Known {
+impl Default for RemoteKnowledge {
     fn default() -> Self {
         Self::Never("the server is a program of this machine's")
     }
@@ -55,7 +55,7 @@ impl Default for Known {
 
 /// Result of probing for a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum ProbeResult {
     /// A longhaul answered.
     Serves {
         /// Software version of that longhaul.
@@ -100,7 +100,7 @@ pub trait Link: Send {
     fn server_seen(&mut self, _: &ServerInfo) {}
 
     /// Notes the result of the probe for a longhaul.
-    fn far_seen(&mut self, _: &Seen) {}
+    fn far_seen(&mut self, _: &ProbeResult) {}
 
     /// Memory pool for outgoing data; each slot is the payload of one packet.
     fn pool(&self) -> Pool;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schedule::{ConnectionId, JobId, LaneError, LaneEvent, LaneId, RemotePath, SchedulerEvent};
 
 use super::SessionEvent;
-use super::driver::{Driver, STALLED};
+use super::driver::{STALLED, SessionLoop};
 use crate::report::Name;
 
 /// Number of times that the last lane may be replaced after the server closed it, before the
@@ -21,7 +21,7 @@ pub(super) struct Ending {
 }
 
 /// Handles the loss of lanes and connections.
-impl Driver {
+impl SessionLoop {
     /// Handles the end of a lane's channel: another lane takes over its work.
     pub(super) fn lane_ended(&mut self, now: Instant, at: usize, mut error: LaneError) {
         let ours = matches!(&error, LaneError::Closed(why) if why == STALLED);

@@ -39,8 +39,8 @@ use mio::{Poll, Waker};
 use schedule::{Direction, Hint, Job, JobId, LaneEvent, PackingMode, Told};
 use sftp::ServerInfo;
 
-use self::driver::Driver;
-use crate::disk::{Check, DirectoryCache, Relay};
+use self::driver::SessionLoop;
+use crate::disk::{DirectoryCache, HostToHostBuffer, ReadBackCheck};
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
 
@@ -50,8 +50,8 @@ pub(crate) use direct::lasts_for_straight;
 pub use direct::{ControlMessage, Heard};
 pub use exec::{RemoteCommandEvent, RemoteCommandId};
 pub use link::{
-    ChannelId, ConnectionSource, DirectConnect, Known, Link, LinkError, LinkEvent, LinkSample,
-    NoMoreConnections, Peer, Seen, SendWindow,
+    ChannelId, ConnectionSource, DirectConnect, Link, LinkError, LinkEvent, LinkSample,
+    NoMoreConnections, Peer, ProbeResult, RemoteKnowledge, SendWindow,
 };
 pub use raw::RawLink;
 pub use raw_connect::{RawConnect, RawHost, ssh_arguments};
@@ -161,7 +161,7 @@ pub enum SessionEvent {
 
 /// Summary of a finished session.
 #[derive(Clone, Debug, Default)]
-pub struct Ended {
+pub struct SessionSummary {
     /// Rate and limiter, if files were copied long enough to measure.
     pub report: Option<SessionReport>,
     /// Server that handled the lanes at the far end.
@@ -177,9 +177,9 @@ enum Command {
     Joined(Result<Box<dyn Link>, NoMoreConnections>),
     /// Result of connecting again after all connections were lost or fell silent.
     Rejoined(Result<Box<dyn Link>, NoMoreConnections>),
-    Bind(JobId, Arc<Relay>),
-    Check(JobId, Arc<Check>),
-    Exec(exec::Order),
+    Bind(JobId, Arc<HostToHostBuffer>),
+    Check(JobId, Arc<ReadBackCheck>),
+    Exec(exec::RemoteCommandOrder),
     /// Message to the direct server over its control channel.
     Straight(Vec<u8>),
     Cancel(String),
@@ -204,7 +204,7 @@ pub struct Session {
     reach: Option<Arc<dyn ConnectionSource>>,
     directories: Arc<DirectoryCache>,
     expects_trees: bool,
-    thread: Option<JoinHandle<Ended>>,
+    thread: Option<JoinHandle<SessionSummary>>,
 }
 
 /// Server that handles the lanes at the far end, once known.
@@ -249,7 +249,7 @@ impl Session {
         let (tell, events) = unbounded();
         let server = Arc::new(OnceLock::new());
         let far = Arc::new(RemoteServerInfo::default());
-        let ends = driver::Ends {
+        let ends = driver::LoopChannels {
             far: Arc::clone(&far),
             commands: orders,
             orders: commands.clone(),
@@ -260,7 +260,7 @@ impl Session {
         let reach = options.reach.clone();
         // Of this session alone: what a copy has named may be another directory in the next one.
         let directories: Arc<DirectoryCache> = Arc::default();
-        let mut driver = Driver::new(poll, options, ends, Arc::clone(&directories))?;
+        let mut driver = SessionLoop::new(poll, options, ends, Arc::clone(&directories))?;
         let expects_trees = link.expects_trees();
         driver.adopt(link)?;
         let thread = std::thread::Builder::new()
@@ -297,7 +297,7 @@ impl Session {
 
     /// Submits a job whose local file is `relay`: the target of a Get, or the source of a Put. Such
     /// a job fails when its channel is lost, instead of starting over.
-    pub fn submit_relayed(&self, job: Job, relay: Arc<Relay>) {
+    pub fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
         self.command(Command::Bind(job.id, relay));
         let hint = Hint {
             size: None,
@@ -308,7 +308,7 @@ impl Session {
 
     /// Submits a Get whose data is compared and not stored. Such a job fails when its channel is
     /// lost, instead of starting over.
-    pub(crate) fn submit_check(&self, job: Job, check: Arc<Check>) {
+    pub(crate) fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {
         self.command(Command::Check(job.id, check));
         let hint = Hint {
             size: None,
@@ -320,23 +320,23 @@ impl Session {
     /// Runs `command` at the far end with the account's shell. Output arrives as
     /// [`SessionEvent::Exec`], ending with [`RemoteCommandEvent::Over`].
     pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
-        self.command(Command::Exec(exec::Order::Run(id, command)));
+        self.command(Command::Exec(exec::RemoteCommandOrder::Run(id, command)));
     }
 
     /// Sends bytes to the standard input of a command. Unread bytes are held in memory, so the
     /// caller bounds their number.
     pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
-        self.command(Command::Exec(exec::Order::Input(id, bytes)));
+        self.command(Command::Exec(exec::RemoteCommandOrder::Input(id, bytes)));
     }
 
     /// Ends the standard input of a command.
     pub(crate) fn exec_end(&self, id: RemoteCommandId) {
-        self.command(Command::Exec(exec::Order::End(id)));
+        self.command(Command::Exec(exec::RemoteCommandOrder::End(id)));
     }
 
     /// Closes the channel of a command; no more events of it arrive.
     pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
-        self.command(Command::Exec(exec::Order::Stop(id)));
+        self.command(Command::Exec(exec::RemoteCommandOrder::Stop(id)));
     }
 
     /// Announces `files` with `bytes` in all before their jobs are submitted, so that further
@@ -403,11 +403,11 @@ impl Session {
 
     /// Ends the session as dropping does, and returns its summary. The caller fills in the host
     /// name.
-    pub fn finish(mut self) -> Ended {
+    pub fn finish(mut self) -> SessionSummary {
         self.end().unwrap_or_default()
     }
 
-    fn end(&mut self) -> Option<Ended> {
+    fn end(&mut self) -> Option<SessionSummary> {
         let thread = self.thread.take()?;
         self.command(Command::End);
         thread.join().ok()

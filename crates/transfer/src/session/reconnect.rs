@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use schedule::ConnectionId;
 
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::{Command, Link, LinkError, NoMoreConnections, SessionEvent};
 
 /// Silence while answers are due after which the path may be down. TCP doubles its retransmission
@@ -59,7 +59,7 @@ fn jitter() -> u8 {
     byte[0]
 }
 
-impl Driver {
+impl SessionLoop {
     /// Handles the loss of the last connection: connects again if that can help, otherwise ends the
     /// session.
     pub(super) fn last_connection_lost(&mut self, now: Instant, error: LinkError) {

@@ -14,10 +14,10 @@ use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId, 
 use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
 use tracing::{debug, info};
 
-use super::driver::Driver;
+use super::driver::SessionLoop;
 use super::lanes::LaneOnChannel;
-use super::{ChannelId, Known, Seen, SessionEvent};
-use crate::report::{Depth, FarEnd};
+use super::{ChannelId, ProbeResult, RemoteKnowledge, SessionEvent};
+use crate::report::{FarEnd, FarEndDepth};
 
 /// Job id of the session's own REALPATH request for the directory at which relative paths begin.
 /// Ids of the copy count from 0, those of the scheduler from 2^63.
@@ -58,7 +58,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct RemoteServer {
     state: State,
-    asked: Vec<Asked>,
+    asked: Vec<ProbedLane>,
     /// Software version of the longhaul.
     software: Option<String>,
     /// Directory at which paths begin on the stock server's lanes.
@@ -72,7 +72,7 @@ pub(super) struct RemoteServer {
 }
 
 /// Lane to the longhaul that has not answered yet and that the scheduler does not know.
-struct Asked {
+struct ProbedLane {
     on: LaneOnChannel,
     /// Lane that it will replace.
     replaces: Option<LaneId>,
@@ -81,7 +81,7 @@ struct Asked {
     since: Instant,
 }
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for ProbedLane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Asked")
             .field("lane", &self.on.id)
@@ -148,7 +148,7 @@ impl RemoteServer {
     }
 
     fn asked_on(&self, connection: ConnectionId, channel: ChannelId) -> Option<usize> {
-        let is = |a: &Asked| a.on.id.connection == connection && a.on.channel == channel;
+        let is = |a: &ProbedLane| a.on.id.connection == connection && a.on.channel == channel;
         self.asked.iter().position(is)
     }
 
@@ -172,21 +172,24 @@ impl RemoteServer {
     pub(super) fn account(&self) -> FarEnd {
         let too_little = "too little was copied to ask for a longhaul there";
         let (depth, reason) = match &self.state {
-            State::Serves(_) => (Depth::Exec, None),
-            State::Server => (Depth::Server, None),
-            State::Stock(why) => (Depth::Stock, Some(why.as_str())),
-            State::New => (Depth::Stock, None),
-            State::Unknown(_) => (Depth::Stock, Some(too_little)),
+            State::Serves(_) => (FarEndDepth::Exec, None),
+            State::Server => (FarEndDepth::Server, None),
+            State::Stock(why) => (FarEndDepth::Stock, Some(why.as_str())),
+            State::New => (FarEndDepth::Stock, None),
+            State::Unknown(_) => (FarEndDepth::Stock, Some(too_little)),
             State::Asking | State::Hoped | State::Expected(_) => (
-                Depth::Stock,
+                FarEndDepth::Stock,
                 Some("it was over before a longhaul there could answer"),
             ),
         };
         FarEnd {
             depth,
-            software: self.software.clone().filter(|_| depth != Depth::Stock),
+            software: self
+                .software
+                .clone()
+                .filter(|_| depth != FarEndDepth::Stock),
             reason: reason.map(str::to_owned),
-            less: self.less && depth == Depth::Stock,
+            less: self.less && depth == FarEndDepth::Stock,
             ..FarEnd::default()
         }
     }
@@ -231,7 +234,7 @@ pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Takes over the first connection's knowledge about a longhaul.
     pub(super) fn learn_far(&mut self) {
         if !matches!(self.far.state, State::New) {
@@ -242,18 +245,18 @@ impl Driver {
             return;
         };
         self.far.state = match known {
-            Known::Never(why) => State::Stock(why.to_owned()),
-            Known::Server => State::Server,
-            Known::Unknown { insists } => {
+            RemoteKnowledge::Never(why) => State::Stock(why.to_owned()),
+            RemoteKnowledge::Server => State::Server,
+            RemoteKnowledge::Unknown { insists } => {
                 self.far.less = insists;
                 State::Unknown(insists)
             }
-            Known::Hoped => {
+            RemoteKnowledge::Hoped => {
                 self.far.less = true;
                 self.far.was_asked = true;
                 State::Hoped
             }
-            Known::Serves(info) => State::Expected(info),
+            RemoteKnowledge::Serves(info) => State::Expected(info),
         };
     }
 
@@ -298,7 +301,7 @@ impl Driver {
         let Some(on) = self.new_lane(now, on, self.predict && !listing, listing, true) else {
             return false;
         };
-        self.far.asked.push(Asked {
+        self.far.asked.push(ProbedLane {
             on,
             replaces,
             starts: None,
@@ -309,7 +312,7 @@ impl Driver {
 
     /// Sends the output of lanes that have not answered yet, and gives up late ones.
     pub(super) fn drain_asked(&mut self, now: Instant) {
-        let late = |a: &Asked| now.saturating_duration_since(a.since) > PATIENCE;
+        let late = |a: &ProbedLane| now.saturating_duration_since(a.since) > PATIENCE;
         while let Some(at) = self.far.asked.iter().position(late) {
             self.asked_gone(now, at, "it took too long to answer".to_owned(), true);
         }
@@ -374,7 +377,7 @@ impl Driver {
                 self.asked_gone(now, at, why, true);
                 continue;
             }
-            let Asked { on, replaces, .. } = self.far.asked.remove(at);
+            let ProbedLane { on, replaces, .. } = self.far.asked.remove(at);
             let info = on.lane.server_info().cloned().unwrap_or_default();
             let report = LaneReport::of(&on.lane);
             self.spread.lane_opened(now, on.id, on.listing, report);
@@ -393,8 +396,9 @@ impl Driver {
 
     fn ready_to_take_over(&self) -> Option<usize> {
         let first = matches!(self.far.state, State::Asking);
-        let known = |a: &Asked| !first || a.starts.is_some() && self.far.stock_starts.is_some();
-        let ready = |a: &Asked| a.on.lane.server_info().is_some() && known(a);
+        let known =
+            |a: &ProbedLane| !first || a.starts.is_some() && self.far.stock_starts.is_some();
+        let ready = |a: &ProbedLane| a.on.lane.server_info().is_some() && known(a);
         self.far.asked.iter().position(ready)
     }
 
@@ -412,7 +416,7 @@ impl Driver {
     fn far_serves(&mut self, info: ServerInfo) {
         let software = self.far.software.clone().unwrap_or_default();
         info!("the far end runs longhaul {software}: lanes go there");
-        self.see_far(&Seen::Serves {
+        self.see_far(&ProbeResult::Serves {
             software,
             info: info.clone(),
         });
@@ -448,7 +452,7 @@ impl Driver {
         }
     }
 
-    fn see_far(&mut self, seen: &Seen) {
+    fn see_far(&mut self, seen: &ProbeResult) {
         if let Some(on) = self.connections.first_mut() {
             on.link.far_seen(seen);
         }
@@ -462,14 +466,14 @@ impl Driver {
         self.note_serving(false);
         self.far.state = State::Stock(why);
         if absent {
-            self.see_far(&Seen::Absent);
+            self.see_far(&ProbeResult::Absent);
         }
     }
 
     /// Gives up a lane that will not answer. `absent` is remembered, so that the host is not probed
     /// again soon.
     fn asked_gone(&mut self, now: Instant, at: usize, why: String, absent: bool) {
-        let Asked { on, .. } = self.far.asked.remove(at);
+        let ProbedLane { on, .. } = self.far.asked.remove(at);
         debug!("no lane to a longhaul there: {why}");
         if let Some(of) = self.connection(on.id.connection) {
             of.link.close_channel(on.channel);
@@ -549,7 +553,7 @@ impl Driver {
     }
 
     fn drop_asked(&mut self, at: usize) {
-        let Asked { on, .. } = self.far.asked.remove(at);
+        let ProbedLane { on, .. } = self.far.asked.remove(at);
         if let Some(of) = self.connection(on.id.connection) {
             of.link.close_channel(on.channel);
         }

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use schedule::{ConnectionId, LaneError, LaneId, Waiting};
+use schedule::{ConnectionId, LaneError, LaneId, OldestRequest};
 
 use super::SessionEvent;
-use super::driver::Driver;
+use super::driver::SessionLoop;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
@@ -86,7 +86,7 @@ impl Stalls {
 }
 
 /// Describes the request that a lane waits for, for the user.
-fn shown(waiting: &Waiting) -> String {
+fn shown(waiting: &OldestRequest) -> String {
     match &waiting.path {
         Some(path) => {
             let path = crate::report::Name(path.0.clone());
@@ -96,7 +96,7 @@ fn shown(waiting: &Waiting) -> String {
     }
 }
 
-impl Driver {
+impl SessionLoop {
     /// Time at which a silent lane must be checked.
     pub(super) fn next_stall(&self) -> Option<Instant> {
         if !self.watches_stalls() {
@@ -128,7 +128,7 @@ impl Driver {
     fn repeat_at(
         &self,
         on: &super::lanes::LaneOnChannel,
-        waiting: &Waiting,
+        waiting: &OldestRequest,
         silence: &Silence,
     ) -> Option<Instant> {
         let forgets = on.lane.server_info().is_some() && !on.lane.works_in_order();
@@ -143,7 +143,7 @@ impl Driver {
         if self.next_stall().is_none_or(|at| at > now) {
             return;
         }
-        let lanes: Vec<(LaneId, Waiting)> = self
+        let lanes: Vec<(LaneId, OldestRequest)> = self
             .lanes
             .iter()
             .filter_map(|on| Some((on.id, on.lane.waits_for()?)))
@@ -156,7 +156,7 @@ impl Driver {
         }
     }
 
-    fn look_at_lane(&mut self, now: Instant, id: LaneId, waiting: &Waiting) {
+    fn look_at_lane(&mut self, now: Instant, id: LaneId, waiting: &OldestRequest) {
         let moved = |driver: &Self| driver.moved_on(id.connection);
         let silence = self
             .stalls
@@ -200,7 +200,7 @@ impl Driver {
     }
 
     /// Tells the user which request the session waits for, in one line for all lanes.
-    fn tell_stall(&mut self, now: Instant, waiting: &Waiting, since: Instant) {
+    fn tell_stall(&mut self, now: Instant, waiting: &OldestRequest, since: Instant) {
         let patience = self.stalls.patience;
         let recent = |at: Instant| now.saturating_duration_since(at) < patience / 2;
         if self.stalls.told.is_some_and(recent) {
@@ -216,7 +216,7 @@ impl Driver {
     }
 
     /// Closes a lane whose requests the server has dropped, so that another lane repeats them.
-    fn repeat(&mut self, now: Instant, at: usize, waiting: &Waiting, since: Instant) {
+    fn repeat(&mut self, now: Instant, at: usize, waiting: &OldestRequest, since: Instant) {
         let silent = now.saturating_duration_since(since).as_secs();
         let most = (waiting.ahead / 2).max(1);
         let most = self.stalls.limit(Some(most)).unwrap_or(most);

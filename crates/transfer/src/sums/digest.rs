@@ -5,7 +5,7 @@ use std::fmt;
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Serialize, Serializer};
 
-use super::xxh::{Whole, Xxh};
+use super::xxh::{WholeSum, Xxh};
 
 /// A checksum algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,7 +123,7 @@ impl Hasher {
         Self::with(|algorithm| by.is_none_or(|by| by == algorithm), false)
     }
 
-    /// Creates the hasher of a run, whose blocks also contribute to a [`Whole`]. If BLAKE3 covers
+    /// Creates the hasher of a run, whose blocks also contribute to a [`WholeSum`]. If BLAKE3 covers
     /// the whole file, runs use XXH128, which locates differences.
     pub(super) fn of_run(by: Option<Algorithm>, whole: bool) -> Self {
         let wants = |algorithm| match by {
@@ -169,7 +169,7 @@ impl Hasher {
     }
 
     /// Passes the blocks of a run that began at `from` to the checksum of the whole file.
-    pub(super) fn give(&mut self, from: u64, whole: &mut Whole) {
+    pub(super) fn give(&mut self, from: u64, whole: &mut WholeSum) {
         match &mut self.xxh {
             Some(xxh) => whole.take(from, xxh),
             None => whole.give_up(),
@@ -177,7 +177,7 @@ impl Hasher {
     }
 
     /// Passes the end of a finished run that began at `from` to the checksum of the whole file.
-    pub(super) fn give_end(&mut self, from: u64, whole: &mut Whole) {
+    pub(super) fn give_end(&mut self, from: u64, whole: &mut WholeSum) {
         match &mut self.xxh {
             Some(xxh) => whole.end(from, xxh),
             None => whole.give_up(),

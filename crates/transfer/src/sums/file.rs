@@ -7,9 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ledger::{Choice, Ledger, Wants};
-use super::tree::{Tree, TreeNodes};
-use super::xxh::Whole;
+use super::ledger::{AlgorithmChoice, Ledger, WantedDigest};
+use super::tree::{HashTree, TreeNodes};
+use super::xxh::WholeSum;
 use super::{Algorithm, Digest, Hasher, Sum};
 
 /// The maximum length of a run, so that a difference is located closely and the far end can start
@@ -27,8 +27,8 @@ const PART: usize = 256 << 10;
 pub(crate) struct FileSums {
     state: Mutex<State>,
     turn: Condvar,
-    by: Arc<Choice>,
-    wants: Wants,
+    by: Arc<AlgorithmChoice>,
+    wants: WantedDigest,
 }
 
 #[derive(Default)]
@@ -36,8 +36,8 @@ struct State {
     next: u64,
     runs: Vec<Run>,
     sums: Vec<Sum>,
-    tree: Tree,
-    xxh: Whole,
+    tree: HashTree,
+    xxh: WholeSum,
     /// SHA-256 of the whole file, as long as data come in order.
     whole: Option<(u64, Hasher)>,
 }
@@ -59,7 +59,7 @@ struct Run {
 
 /// The checksums of a finished file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct FinishedSums {
     pub(crate) sums: Vec<Sum>,
     /// The size of the file as far as it was transferred.
     pub(crate) size: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Seen {
     pub(crate) whole: Option<Digest>,
 }
 
-impl Seen {
+impl FinishedSums {
     /// Returns the ranges before the end that were not transferred, as in a resumed copy.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
@@ -125,9 +125,9 @@ impl Seen {
         }
         let by = match ledger.wants() {
             _ if self.whole.is_some() => return Ok(()),
-            Wants::Verify => return Ok(()),
-            Wants::Blake3 => Algorithm::Blake3,
-            Wants::Sha256 => Algorithm::Sha256,
+            WantedDigest::Verify => return Ok(()),
+            WantedDigest::Blake3 => Algorithm::Blake3,
+            WantedDigest::Sha256 => Algorithm::Sha256,
         };
         let mut hasher = Hasher::new(Some(by));
         read(&file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
@@ -259,7 +259,7 @@ impl FileSums {
     }
 
     /// Ends all runs and returns the checksums.
-    pub(crate) fn finish(&self) -> Seen {
+    pub(crate) fn finish(&self) -> FinishedSums {
         let mut state = self.lock();
         for run in std::mem::take(&mut state.runs) {
             state.close(run);
@@ -281,14 +281,14 @@ impl FileSums {
                 .collect(),
         };
         let whole = match self.wants {
-            Wants::Verify => None,
-            Wants::Blake3 => blake,
-            Wants::Sha256 => match state.whole.take() {
+            WantedDigest::Verify => None,
+            WantedDigest::Blake3 => blake,
+            WantedDigest::Sha256 => match state.whole.take() {
                 Some((at, hasher)) if at == size => hasher.finish().pop().map(|(_, d)| d),
                 _ => None,
             },
         };
-        Seen {
+        FinishedSums {
             sums: std::mem::take(&mut state.sums),
             size,
             all,
@@ -322,7 +322,7 @@ impl Ticket {
         let file = Arc::clone(&self.file);
         let tree = match file.by.get() {
             None | Some(Algorithm::Blake3) => true,
-            Some(_) => file.wants == Wants::Blake3,
+            Some(_) => file.wants == WantedDigest::Blake3,
         };
         let nodes = tree.then(|| TreeNodes::of(self.offset, slices.clone()));
         let mut state = file.lock();
@@ -429,7 +429,7 @@ mod tests {
         hasher.finish().remove(0).1
     }
 
-    fn ledger(wants: Wants) -> Ledger {
+    fn ledger(wants: WantedDigest) -> Ledger {
         let ledger = Ledger::new(wants);
         ledger.choose(Some(Algorithm::Xxh128));
         ledger
@@ -437,7 +437,7 @@ mod tests {
 
     /// Asserts that each sum matches its bytes and that together they cover all.
     #[track_caller]
-    fn assert_proves(seen: &Seen, data: &[u8]) {
+    fn assert_proves(seen: &FinishedSums, data: &[u8]) {
         assert_eq!(seen.size, data.len() as u64);
         let mut sums = seen.sums.clone();
         sums.sort_by_key(|s| s.from);
@@ -454,7 +454,11 @@ mod tests {
     #[test]
     fn pieces_of_one_run_are_hashed_in_order_by_several_threads() {
         let data = data(1_000_000);
-        for wants in [Wants::Verify, Wants::Blake3, Wants::Sha256] {
+        for wants in [
+            WantedDigest::Verify,
+            WantedDigest::Blake3,
+            WantedDigest::Sha256,
+        ] {
             let file = FileSums::new(&ledger(wants));
             let pieces: Vec<(usize, &[u8])> = data.chunks(9216).enumerate().collect();
             let promised = Mutex::new(pieces.into_iter());
@@ -477,14 +481,18 @@ mod tests {
             let seen = file.finish();
             assert_eq!(seen.sums.len(), 1);
             assert_proves(&seen, &data);
-            assert_eq!(seen.whole.is_some(), wants != Wants::Verify, "{wants:?}");
+            assert_eq!(
+                seen.whole.is_some(),
+                wants != WantedDigest::Verify,
+                "{wants:?}"
+            );
         }
     }
 
     #[test]
     fn parts_that_overlap_are_each_summed() {
         let data = data(300_000);
-        let file = FileSums::new(&ledger(Wants::Blake3));
+        let file = FileSums::new(&ledger(WantedDigest::Blake3));
         for (from, to) in [(0, 100_352), (200_704, 300_000), (51_200, 200_704)] {
             file.add(from as u64, once(&data[from..to]));
         }
@@ -497,7 +505,7 @@ mod tests {
     #[test]
     fn a_piece_that_never_comes_holds_nobody() {
         let data = data(30_000);
-        let file = FileSums::new(&ledger(Wants::Verify));
+        let file = FileSums::new(&ledger(WantedDigest::Verify));
         let tickets: Vec<Ticket> = (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
         let mut tickets = tickets.into_iter();
         let (first, lost, last) = (tickets.next(), tickets.next(), tickets.next());
@@ -513,14 +521,14 @@ mod tests {
 
     #[test]
     fn runs_have_a_largest_length_and_an_empty_file_has_a_sum() {
-        let file = FileSums::new(&ledger(Wants::Verify));
+        let file = FileSums::new(&ledger(WantedDigest::Verify));
         let piece = vec![7; 24 << 20];
         for n in 0..4_u64 {
             file.add(n * (24 << 20), once(&piece));
         }
         let lens: Vec<u64> = file.finish().sums.iter().map(|s| s.len >> 20).collect();
         assert_eq!(lens, [72, 24]);
-        let empty = FileSums::new(&ledger(Wants::Verify)).finish();
+        let empty = FileSums::new(&ledger(WantedDigest::Verify)).finish();
         assert_eq!((empty.size, empty.sums.len()), (0, 1));
         assert_eq!(empty.sums[0].by(Algorithm::Xxh128), Some(&xxh(b"")));
     }

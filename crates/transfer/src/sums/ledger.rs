@@ -10,7 +10,7 @@ use super::{Algorithm, FileSums};
 
 /// The digest that is wanted in addition to the sums that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wants {
+pub enum WantedDigest {
     /// None.
     #[default]
     Verify,
@@ -20,7 +20,7 @@ pub enum Wants {
     Sha256,
 }
 
-impl Wants {
+impl WantedDigest {
     pub(super) fn whole_in_order(self) -> bool {
         self == Self::Sha256
     }
@@ -28,12 +28,12 @@ impl Wants {
 
 /// The far end's algorithm, once known; running files check it for each piece.
 #[derive(Debug, Default)]
-pub(super) struct Choice {
+pub(super) struct AlgorithmChoice {
     by: AtomicU8,
     whole: AtomicBool,
 }
 
-impl Choice {
+impl AlgorithmChoice {
     pub(super) fn get(&self) -> Option<Algorithm> {
         match self.by.load(Ordering::Relaxed) {
             1 => Some(Algorithm::Xxh128),
@@ -62,21 +62,21 @@ impl Choice {
 /// The checksums of all files of a run of longhaul: sessions add them, the verifier takes them.
 #[derive(Default)]
 pub struct Ledger {
-    wants: Wants,
-    algorithm: Arc<Choice>,
+    wants: WantedDigest,
+    algorithm: Arc<AlgorithmChoice>,
     files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
 }
 
 impl Ledger {
     /// Creates an empty ledger.
-    pub fn new(wants: Wants) -> Self {
+    pub fn new(wants: WantedDigest) -> Self {
         Self {
             wants,
             ..Self::default()
         }
     }
 
-    pub(crate) fn wants(&self) -> Wants {
+    pub(crate) fn wants(&self) -> WantedDigest {
         self.wants
     }
 
@@ -85,7 +85,7 @@ impl Ledger {
         self.algorithm.get()
     }
 
-    pub(super) fn choice(&self) -> Arc<Choice> {
+    pub(super) fn choice(&self) -> Arc<AlgorithmChoice> {
         Arc::clone(&self.algorithm)
     }
 

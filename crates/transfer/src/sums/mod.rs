@@ -13,9 +13,10 @@ mod xxh;
 
 pub(crate) use digest::Hasher;
 pub use digest::{Algorithm, Digest, Sum};
-pub(crate) use file::{FileSums, Seen, Ticket};
-pub use ledger::{Ledger, Wants};
+pub(crate) use file::{FileSums, FinishedSums, Ticket};
+pub use ledger::{Ledger, WantedDigest};
 pub(crate) use manifest::Manifest;
 pub(crate) use sum_programs::{
-    Answer, Answers, Program, command, list_command, list_line, request, script, whole_request,
+    AnswerParser, Program, ProgramAnswer, command, list_command, list_line, request, script,
+    whole_request,
 };

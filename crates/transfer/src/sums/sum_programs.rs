@@ -200,7 +200,7 @@ pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -
 
 /// An answer of the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ProgramAnswer {
     /// The program that was found.
     Program(Program),
     /// No known program was found.
@@ -213,14 +213,14 @@ pub(crate) enum Answer {
 
 /// Parses answers; any unexpected text is an error.
 #[derive(Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct AnswerParser {
     held: Vec<u8>,
     program: Option<Program>,
     /// The number of processors that the far end reports; 0 before that.
     pub(crate) processors: u32,
 }
 
-impl Answers {
+impl AnswerParser {
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
     }
@@ -237,7 +237,7 @@ impl Answers {
         }
     }
 
-    fn greeting(&mut self) -> Result<Option<Answer>, String> {
+    fn greeting(&mut self) -> Result<Option<ProgramAnswer>, String> {
         while let Some(line) = self.line(MOST_BEFORE)? {
             let Some(said) = line.strip_prefix(GREETING) else {
                 continue;
@@ -247,20 +247,20 @@ impl Answers {
             self.processors = cores.and_then(|n| n.parse().ok()).unwrap_or(1);
             let said = words.next().unwrap_or_default();
             if said.is_empty() {
-                return Ok(Some(Answer::NoProgram));
+                return Ok(Some(ProgramAnswer::NoProgram));
             }
             let known = PROGRAMS.iter().find(|p| p.command.as_bytes() == said);
             let Some(program) = known else {
                 return Err("it names a program that was not asked for".to_owned());
             };
             self.program = Some(*program);
-            return Ok(Some(Answer::Program(*program)));
+            return Ok(Some(ProgramAnswer::Program(*program)));
         }
         Ok(None)
     }
 
     /// Returns the next answer of [`command`].
-    pub(crate) fn next(&mut self) -> Result<Option<Answer>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<ProgramAnswer>, String> {
         let Some(program) = self.program else {
             return self.greeting();
         };
@@ -269,10 +269,10 @@ impl Answers {
         };
         match line.strip_prefix(b"=") {
             Some(hex) => Ok(Some(match Digest::from_hex(hex, program.algorithm) {
-                Some(digest) => Answer::Sum(digest),
-                None => Answer::Unreadable,
+                Some(digest) => ProgramAnswer::Sum(digest),
+                None => ProgramAnswer::Unreadable,
             })),
-            None if line == b"-" => Ok(Some(Answer::Unreadable)),
+            None if line == b"-" => Ok(Some(ProgramAnswer::Unreadable)),
             None => Err("what runs there answers with something else".to_owned()),
         }
     }
@@ -340,35 +340,37 @@ mod tests {
 
     #[test]
     fn answers_are_those_that_were_asked_for() {
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers
             .receive(b"Welcome!\nlonghaul-sums 2 xxhsum -H2\n=06b05ab6733a618578af5f94892f3950\n");
-        assert!(matches!(answers.next(), Ok(Some(Answer::Program(p))) if p.name == "xxhsum"));
-        assert!(matches!(answers.next(), Ok(Some(Answer::Sum(_)))));
+        assert!(
+            matches!(answers.next(), Ok(Some(ProgramAnswer::Program(p))) if p.name == "xxhsum")
+        );
+        assert!(matches!(answers.next(), Ok(Some(ProgramAnswer::Sum(_)))));
         assert_eq!(answers.next(), Ok(None));
         answers.receive(b"-\n=\n=zz\nsomething\n");
         for _ in 0..3 {
-            assert_eq!(answers.next(), Ok(Some(Answer::Unreadable)));
+            assert_eq!(answers.next(), Ok(Some(ProgramAnswer::Unreadable)));
         }
         assert!(answers.next().is_err());
     }
 
     #[test]
     fn what_never_answers_is_not_held() {
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers.receive(&vec![b'x'; MOST_BEFORE + 1]);
         assert!(answers.next().is_err());
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers.receive(b"longhaul-sums 1 rm -rf\n");
         assert!(answers.next().is_err());
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers.receive(b"longhaul-sums 4 \n");
-        assert_eq!(answers.next(), Ok(Some(Answer::NoProgram)));
+        assert_eq!(answers.next(), Ok(Some(ProgramAnswer::NoProgram)));
     }
 
     #[test]
     fn lists_are_read_by_name_in_the_forms_that_programs_have() {
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         let hex = known(Algorithm::Sha256);
         let said = format!(
             "longhaul-sums 1 sha256sum\n{hex}  /a b\n{hex} *./c\n{hex} /d\n{hex}  /nobody\nnonsense\n"
@@ -429,17 +431,17 @@ mod tests {
             });
             ask(&question.repeat(200))
         });
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers.receive(&said);
-        let Ok(Some(Answer::Program(program))) = answers.next() else {
+        let Ok(Some(ProgramAnswer::Program(program))) = answers.next() else {
             panic!("{}", String::from_utf8_lossy(&said));
         };
         let mut hasher = super::super::Hasher::new(Some(program.algorithm));
         hasher.update(&data[4096..12_288]);
-        let right = Answer::Sum(hasher.finish().remove(0).1);
+        let right = ProgramAnswer::Sum(hasher.finish().remove(0).1);
         for n in 0..200 {
             let answer = answers.next().unwrap();
-            let known = [Some(&right), Some(&Answer::Unreadable)];
+            let known = [Some(&right), Some(&ProgramAnswer::Unreadable)];
             assert!(known.contains(&answer.as_ref()), "{n}: {answer:?}");
         }
     }
@@ -467,9 +469,9 @@ mod tests {
         }
         input.extend(request(b"/no/such/file", None, &sum(0, 1), 1));
         let said = ask(&input);
-        let mut answers = Answers::default();
+        let mut answers = AnswerParser::default();
         answers.receive(&said);
-        let Ok(Some(Answer::Program(program))) = answers.next() else {
+        let Ok(Some(ProgramAnswer::Program(program))) = answers.next() else {
             panic!("{}", String::from_utf8_lossy(&said));
         };
         for (from, len) in ranges {
@@ -478,10 +480,10 @@ mod tests {
             let digest = hasher.finish().remove(0).1;
             assert_eq!(
                 answers.next(),
-                Ok(Some(Answer::Sum(digest))),
+                Ok(Some(ProgramAnswer::Sum(digest))),
                 "{from} {len}"
             );
         }
-        assert_eq!(answers.next(), Ok(Some(Answer::Unreadable)));
+        assert_eq!(answers.next(), Ok(Some(ProgramAnswer::Unreadable)));
     }
 }

@@ -18,7 +18,7 @@ const CHUNK: u64 = 1024;
 /// with the file. Nodes at the start are not merged: one of them may cover the whole file and be
 /// the root, which is finalized differently.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct HashTree {
     /// Nodes by offset: length and chaining value.
     nodes: BTreeMap<u64, (u64, ChainingValue)>,
     /// The first chunk, needed for a file that has no other.
@@ -97,7 +97,7 @@ fn node_len(at: u64, left: u64) -> u64 {
     aligned.min(fits)
 }
 
-impl Tree {
+impl HashTree {
     pub(super) fn add(&mut self, piece: TreeNodes) {
         self.crooked |= piece.crooked;
         if let Some(head) = piece.head {
@@ -188,7 +188,7 @@ mod tests {
 
     /// Hashes pieces of `piece` bytes, every third of them late, in slices of uneven length.
     fn in_pieces(data: &[u8], piece: usize) -> Option<String> {
-        let mut tree = Tree::default();
+        let mut tree = HashTree::default();
         let pieces: Vec<(u64, &[u8])> = data
             .chunks(piece)
             .enumerate()
@@ -220,8 +220,8 @@ mod tests {
     #[test]
     fn what_comes_twice_changes_nothing_and_what_is_missing_is_noticed() {
         let data = bytes(300_000);
-        let mut tree = Tree::default();
-        let add = |tree: &mut Tree, from: usize, to: usize| {
+        let mut tree = HashTree::default();
+        let add = |tree: &mut HashTree, from: usize, to: usize| {
             tree.add(TreeNodes::of(from as u64, data[from..to].chunks(1 << 15)));
         };
         add(&mut tree, 0, 102_400);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_long_file_is_held_in_few_nodes() {
-        let mut tree = Tree::default();
+        let mut tree = HashTree::default();
         let piece = bytes(256 << 10);
         for n in 0..64_u64 {
             tree.add(TreeNodes::of(

@@ -123,14 +123,14 @@ fn merged(state: &Lanes, keys: &Lanes, begin: u64) -> u64 {
 
 /// The end of the summed data, whose last bytes are processed differently from whole blocks.
 #[derive(Clone, Debug)]
-struct End {
+struct SumTail {
     /// The last 1 to 1,024 bytes; empty for empty data.
     last: Vec<u8>,
     /// The stripe before them, if it was seen.
     before: Option<[u8; STRIPE]>,
 }
 
-impl End {
+impl SumTail {
     /// Returns the digest of `len` bytes, of which the blocks before this end produced `state`.
     fn finish(&self, state: &Lanes, len: u64) -> Digest {
         if len <= BLOCK as u64 {
@@ -166,14 +166,14 @@ pub(super) struct Xxh {
     block: Vec<u8>,
     /// The bytes after the last whole block.
     tail: Vec<u8>,
-    /// Block results that [`Whole::take`] has not received yet.
+    /// Block results that [`WholeSum::take`] has not received yet.
     fresh: Vec<Lanes>,
-    /// True if a [`Whole`] receives the block results.
+    /// True if a [`WholeSum`] receives the block results.
     of_whole: bool,
 }
 
 impl Xxh {
-    /// Starts a run; with `of_whole`, block results are kept for a [`Whole`].
+    /// Starts a run; with `of_whole`, block results are kept for a [`WholeSum`].
     pub(super) fn new(of_whole: bool) -> Self {
         Self {
             state: BEGIN,
@@ -220,13 +220,13 @@ impl Xxh {
         self.done += BLOCK as u64;
     }
 
-    fn end(&self) -> End {
+    fn end(&self) -> SumTail {
         match self.tail.is_empty() {
-            true => End {
+            true => SumTail {
                 last: self.block.clone(),
                 before: None,
             },
-            false => End {
+            false => SumTail {
                 last: self.tail.clone(),
                 before: self.block.last_chunk().copied(),
             },
@@ -243,7 +243,7 @@ impl Xxh {
 }
 
 /// The sum of a file from runs in any order.
-pub(super) struct Whole {
+pub(super) struct WholeSum {
     state: Lanes,
     /// The state before the last block, as in [`Xxh`].
     earlier: Lanes,
@@ -253,12 +253,12 @@ pub(super) struct Whole {
     early: BTreeMap<u64, Vec<Lanes>>,
     held: usize,
     /// The end of the run that reaches farthest, and its offset.
-    end: Option<(u64, End)>,
+    end: Option<(u64, SumTail)>,
     /// True if a run began within a block, or too many blocks were early.
     lost: bool,
 }
 
-impl Default for Whole {
+impl Default for WholeSum {
     fn default() -> Self {
         Self {
             state: BEGIN,
@@ -272,7 +272,7 @@ impl Default for Whole {
     }
 }
 
-impl Whole {
+impl WholeSum {
     /// Takes the new block results of `run`, which began at `from`.
     pub(super) fn take(&mut self, from: u64, run: &mut Xxh) {
         let fresh = std::mem::take(&mut run.fresh);
@@ -384,7 +384,7 @@ mod tests {
 
     /// Sums runs of `part` bytes, every third of them late, in pieces of uneven length.
     fn in_runs(data: &[u8], part: usize) -> Option<Digest> {
-        let mut whole = Whole::default();
+        let mut whole = WholeSum::default();
         let runs: Vec<(usize, &[u8])> = data.chunks(part).enumerate().collect();
         let late = |(n, _): &&(usize, &[u8])| n % 3 == 1;
         let order = runs.iter().filter(|r| !late(r));
@@ -417,12 +417,12 @@ mod tests {
     #[test]
     fn what_is_missing_crooked_or_too_early_makes_no_sum() {
         let data = bytes(10_240);
-        let run = |whole: &mut Whole, from: usize, to: usize| {
+        let run = |whole: &mut WholeSum, from: usize, to: usize| {
             let mut xxh = Xxh::new(true);
             xxh.update(&data[from..to]);
             whole.end(from as u64, &mut xxh);
         };
-        let mut whole = Whole::default();
+        let mut whole = WholeSum::default();
         run(&mut whole, 0, 4096);
         run(&mut whole, 8192, 10_240);
         assert_eq!(whole.finish(10_240), None);
@@ -431,11 +431,11 @@ mod tests {
         run(&mut whole, 1024, 3072);
         assert_eq!(whole.finish(10_240), Some(by_crate(&data)));
         assert_eq!(whole.finish(10_239), None);
-        let mut whole = Whole::default();
+        let mut whole = WholeSum::default();
         run(&mut whole, 0, 5000);
         run(&mut whole, 5000, 10_240);
         assert_eq!(whole.finish(10_240), None);
-        let mut whole = Whole::default();
+        let mut whole = WholeSum::default();
         let long = vec![[0; 8]; MOST_EARLY / 64 + 1];
         whole.insert(1024, long);
         assert!(whole.lost && whole.early.is_empty());

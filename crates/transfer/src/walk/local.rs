@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::{DirId, Entry, Found, NOT_REGULAR};
+use super::{DirId, Entry, NOT_REGULAR, WalkEntry};
 use crate::disk::{attributes, identity, os_words};
 use crate::report::Name;
 
@@ -33,7 +33,7 @@ pub struct LocalWalk {
     follow: bool,
     root: Option<PathBuf>,
     /// The root, once it was reported.
-    below: VecDeque<Below>,
+    below: VecDeque<PendingDir>,
     stack: Vec<Frame>,
     next: u64,
     /// Directory not to enter: the target of the copy, which may not exist yet.
@@ -51,12 +51,12 @@ struct Frame {
     /// Names already read, directories first.
     ahead: VecDeque<io::Result<OsString>>,
     /// Subdirectories that were reported.
-    below: VecDeque<Below>,
+    below: VecDeque<PendingDir>,
 }
 
 /// Directory that was reported and not entered yet.
 #[derive(Debug)]
-struct Below {
+struct PendingDir {
     id: DirId,
     path: PathBuf,
 }
@@ -124,14 +124,14 @@ impl LocalWalk {
     }
 
     /// Queue for directories reported at the current level.
-    fn told_here(&mut self) -> &mut VecDeque<Below> {
+    fn told_here(&mut self) -> &mut VecDeque<PendingDir> {
         match self.stack.last_mut() {
             Some(frame) => &mut frame.below,
             None => &mut self.below,
         }
     }
 
-    fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: PathBuf) -> Found {
+    fn look(&mut self, parent: Option<DirId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
         match self.metadata(&path, parent.is_none()) {
             Ok(meta) => self.sort(parent, name, path, &meta),
             Err(e) => problem(&path, os_words(&e)),
@@ -151,7 +151,7 @@ impl LocalWalk {
         name: Vec<u8>,
         path: PathBuf,
         meta: &Metadata,
-    ) -> Found {
+    ) -> WalkEntry {
         let entry = |path: &Path| Entry {
             parent,
             name,
@@ -161,16 +161,16 @@ impl LocalWalk {
         };
         if meta.is_dir() {
             match self.told(&path, meta) {
-                Ok(id) => Found::Directory {
+                Ok(id) => WalkEntry::Directory {
                     id,
                     at: entry(&path),
                 },
                 Err(what) => problem(&path, what),
             }
         } else if meta.is_file() {
-            Found::File(entry(&path))
+            WalkEntry::File(entry(&path))
         } else if meta.is_symlink() {
-            Found::Symlink(entry(&path))
+            WalkEntry::Symlink(entry(&path))
         } else {
             problem(&path, NOT_REGULAR.to_owned())
         }
@@ -186,7 +186,7 @@ impl LocalWalk {
         access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
         let id = DirId(self.next);
         self.next += 1;
-        let below = Below {
+        let below = PendingDir {
             id,
             path: path.to_path_buf(),
         };
@@ -211,8 +211,8 @@ impl LocalWalk {
     }
 
     /// Enters a reported directory, which may have changed since.
-    fn enter(&mut self, below: Below) -> Option<Found> {
-        let Below { id, path } = below;
+    fn enter(&mut self, below: PendingDir) -> Option<WalkEntry> {
+        let PendingDir { id, path } = below;
         let entered = self
             .metadata(&path, self.stack.is_empty())
             .map_err(|e| os_words(&e))
@@ -253,9 +253,9 @@ impl LocalWalk {
 }
 
 impl Iterator for LocalWalk {
-    type Item = Found;
+    type Item = WalkEntry;
 
-    fn next(&mut self) -> Option<Found> {
+    fn next(&mut self) -> Option<WalkEntry> {
         if let Some(root) = self.root.take() {
             return Some(self.look(None, Vec::new(), root));
         }
@@ -275,7 +275,7 @@ impl Iterator for LocalWalk {
                         None => {
                             let id = frame.id;
                             self.stack.pop();
-                            return Some(Found::Listed(id));
+                            return Some(WalkEntry::Listed(id));
                         }
                     },
                 },
@@ -287,8 +287,8 @@ impl Iterator for LocalWalk {
     }
 }
 
-fn problem(path: &Path, what: String) -> Found {
-    Found::Problem {
+fn problem(path: &Path, what: String) -> WalkEntry {
+    WalkEntry::Problem {
         path: path.as_os_str().as_bytes().to_vec(),
         what,
     }

@@ -11,7 +11,7 @@ use schedule::journal::SourceId;
 
 pub use local::LocalWalk;
 pub(crate) use local::local_path;
-pub use remote::{Answer, RemoteWalk, Request};
+pub use remote::{ListAnswer, RemoteWalk, Request};
 
 /// Identifies a directory found by a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +19,7 @@ pub struct DirId(pub u64);
 
 /// Entry found by a walk. A directory comes before its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum WalkEntry {
     /// Directory that will be entered.
     Directory {
         /// Identifies the directory in later items.
@@ -57,7 +57,7 @@ pub struct Entry {
     pub identity: Option<SourceId>,
 }
 
-/// Reason in [`Found::Problem`] for sockets, FIFOs and devices, in scp's words.
+/// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
 
 /// Returns the reason not to copy an entry whose name is reserved for longhaul. A server could

@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
 
-use super::sample::Sample;
-use super::tree::Tree;
-use super::{DirId, Entry, Found, NOT_REGULAR, join, refused_name};
+use super::sample::TreeSample;
+use super::tree::TreeListing;
+use super::{DirId, Entry, NOT_REGULAR, WalkEntry, join, refused_name};
 use crate::report::Name;
 
 /// Directories listed at the same time until it is known how many entries they return; few enough
@@ -54,13 +54,13 @@ pub struct RemoteWalk {
     pub(super) overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
-    pub(super) to_list_on: Vec<(Arc<Dir>, Names)>,
-    to_look: VecDeque<(Look, Arc<Dir>, Vec<u8>, Attributes)>,
+    pub(super) to_list_on: Vec<(Arc<Dir>, SeenNames)>,
+    to_look: VecDeque<(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes)>,
     pub(super) asked: BTreeMap<u64, Asked>,
     pub(super) lists: usize,
     /// Number of finished listings, and of the entries they returned.
     listed: (usize, usize),
-    pub(super) sample: Sample,
+    pub(super) sample: TreeSample,
     /// Number of trees being listed, and true if another one may start.
     pub(super) trees_asked: usize,
     trees_may: bool,
@@ -68,7 +68,7 @@ pub struct RemoteWalk {
     pub(super) no_trees: bool,
     /// Finished listings whose symlinks are still being queried.
     pub(super) closing: BTreeMap<DirId, (bool, usize)>,
-    pub(super) found: VecDeque<Found>,
+    pub(super) found: VecDeque<WalkEntry>,
     /// Directories of trees whose contents are not wanted.
     pub(super) skipped: BTreeSet<DirId>,
     holds: bool,
@@ -87,16 +87,16 @@ pub(super) struct Dir {
 
 #[derive(Debug)]
 pub(super) enum Asked {
-    List(Arc<Dir>, Names),
-    Tree(Tree),
-    Look(Look, Arc<Dir>, Vec<u8>, Attributes),
+    List(Arc<Dir>, SeenNames),
+    Tree(TreeListing),
+    Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
 }
 
 /// Names that a listing has returned, because a restarted listing repeats some.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeSet<Vec<u8>>);
+pub(super) struct SeenNames(BTreeSet<Vec<u8>>);
 
-impl Names {
+impl SeenNames {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -111,7 +111,7 @@ impl Names {
 
 /// Query about a symlink: first its target's attributes, then, for a directory, its canonical path.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Look {
+pub(super) enum SymlinkQuery {
     Stat,
     Real,
 }
@@ -128,7 +128,7 @@ pub struct Request {
 /// Answer to a [`Request`]. Entries may arrive in several parts before `Done`, and the first ones
 /// again if a listing restarted.
 #[derive(Debug)]
-pub enum Answer {
+pub enum ListAnswer {
     /// Part of a listing.
     Entries(Vec<(Vec<u8>, Attributes)>),
     /// Name in a listing that no file can have.
@@ -147,7 +147,7 @@ pub enum Answer {
     Failed(String),
 }
 
-impl Answer {
+impl ListAnswer {
     pub(crate) fn end(result: Result<(), String>) -> Self {
         match result {
             Ok(()) => Self::Done,
@@ -181,7 +181,7 @@ impl RemoteWalk {
             asked: BTreeMap::new(),
             lists: 0,
             listed: (0, 0),
-            sample: Sample::default(),
+            sample: TreeSample::default(),
             trees_asked: 0,
             trees_may: true,
             no_trees: false,
@@ -268,7 +268,7 @@ impl RemoteWalk {
     }
 
     /// Returns the next entry found.
-    pub fn poll_found(&mut self) -> Option<Found> {
+    pub fn poll_found(&mut self) -> Option<WalkEntry> {
         self.found.pop_front()
     }
 
@@ -279,8 +279,8 @@ impl RemoteWalk {
         {
             let path = RemotePath(join(&dir.path, &name));
             let kind = match look {
-                Look::Stat => JobKind::Stat { path, follow: true },
-                Look::Real => JobKind::RealPath { path },
+                SymlinkQuery::Stat => JobKind::Stat { path, follow: true },
+                SymlinkQuery::Real => JobKind::RealPath { path },
             };
             return Some(self.ask(kind, Asked::Look(look, dir, name, attributes)));
         }
@@ -300,10 +300,13 @@ impl RemoteWalk {
                     let count = dir.parent.is_none();
                     self.ask(
                         JobKind::ListTree { path, count },
-                        Asked::Tree(Tree::new(dir)),
+                        Asked::Tree(TreeListing::new(dir)),
                     )
                 }
-                false => self.ask(JobKind::List { path }, Asked::List(dir, Names::default())),
+                false => self.ask(
+                    JobKind::List { path },
+                    Asked::List(dir, SeenNames::default()),
+                ),
             });
         }
         None
@@ -317,7 +320,7 @@ impl RemoteWalk {
     }
 
     /// Handles an answer.
-    pub fn handle(&mut self, tag: u64, answer: Answer) {
+    pub fn handle(&mut self, tag: u64, answer: ListAnswer) {
         let Some(asked) = self.asked.remove(&tag) else {
             return;
         };
@@ -330,9 +333,9 @@ impl RemoteWalk {
         }
     }
 
-    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, mut names: Names, answer: Answer) {
+    fn handle_list(&mut self, tag: u64, dir: Arc<Dir>, mut names: SeenNames, answer: ListAnswer) {
         match answer {
-            Answer::Entries(entries) => {
+            ListAnswer::Entries(entries) => {
                 self.listed.1 += entries.len();
                 if names.is_empty() {
                     self.sample.directory();
@@ -345,21 +348,21 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
-            Answer::LeftOut(name) => {
+            ListAnswer::LeftOut(name) => {
                 if names.is_new(&name) {
                     let path = dir.path.clone();
                     let what = schedule::left_out(&name);
-                    self.found.push_back(Found::Problem { path, what });
+                    self.found.push_back(WalkEntry::Problem { path, what });
                 }
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
             // The first entries are sent again.
-            Answer::Restarted => {
+            ListAnswer::Restarted => {
                 self.asked.insert(tag, Asked::List(dir, names));
                 return;
             }
-            Answer::Failed(what) => self.found.push_back(Found::Problem {
+            ListAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
                 path: dir.path.clone(),
                 what,
             }),
@@ -388,7 +391,7 @@ impl RemoteWalk {
         self.to_list_on.clear();
         self.to_look.clear();
         let path = dir.path.clone();
-        self.found.push_back(Found::Problem { path, what });
+        self.found.push_back(WalkEntry::Problem { path, what });
     }
 
     pub(super) fn sort(&mut self, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
@@ -398,7 +401,7 @@ impl RemoteWalk {
         let path = join(&dir.path, &name);
         if let Some(what) = refused_name(&name) {
             let what = what.to_owned();
-            self.found.push_back(Found::Problem { path, what });
+            self.found.push_back(WalkEntry::Problem { path, what });
             return;
         }
         let entry = |name, path| Entry {
@@ -411,7 +414,7 @@ impl RemoteWalk {
         let found = match attributes.kind() {
             EntryKind::File => {
                 self.sample.file(attributes.size.unwrap_or(0));
-                Found::File(entry(name, path))
+                WalkEntry::File(entry(name, path))
             }
             EntryKind::Directory => {
                 let real = dir.real.as_ref().map(|real| join(real, &name));
@@ -421,13 +424,13 @@ impl RemoteWalk {
                 }
                 return;
             }
-            EntryKind::Symlink if !self.follow => Found::Symlink(entry(name, path)),
+            EntryKind::Symlink if !self.follow => WalkEntry::Symlink(entry(name, path)),
             // Query entries whose type the server did not report, too.
-            EntryKind::Symlink => return self.look(Look::Stat, dir, name, attributes),
+            EntryKind::Symlink => return self.look(SymlinkQuery::Stat, dir, name, attributes),
             EntryKind::Other if attributes.mode.is_none() => {
-                return self.look(Look::Stat, dir, name, attributes);
+                return self.look(SymlinkQuery::Stat, dir, name, attributes);
             }
-            EntryKind::Other => Found::Problem {
+            EntryKind::Other => WalkEntry::Problem {
                 path,
                 what: NOT_REGULAR.to_owned(),
             },
@@ -435,7 +438,7 @@ impl RemoteWalk {
         self.found.push_back(found);
     }
 
-    fn look(&mut self, look: Look, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
+    fn look(&mut self, look: SymlinkQuery, dir: &Arc<Dir>, name: Vec<u8>, attributes: Attributes) {
         self.closing.entry(dir.id).or_default().1 += 1;
         self.to_look
             .push_back((look, Arc::clone(dir), name, attributes));
@@ -444,30 +447,30 @@ impl RemoteWalk {
     fn handle_look(
         &mut self,
         tag: u64,
-        look: Look,
+        look: SymlinkQuery,
         dir: Arc<Dir>,
         name: Vec<u8>,
         old: Attributes,
-        answer: Answer,
+        answer: ListAnswer,
     ) {
         let path = join(&dir.path, &name);
         match (look, answer) {
-            (_, Answer::Entries(_) | Answer::LeftOut(_) | Answer::Tree(_)) => {}
-            (_, Answer::Restarted) => {
+            (_, ListAnswer::Entries(_) | ListAnswer::LeftOut(_) | ListAnswer::Tree(_)) => {}
+            (_, ListAnswer::Restarted) => {
                 self.asked.insert(tag, Asked::Look(look, dir, name, old));
                 return;
             }
-            (Look::Stat, Answer::Attributes(attributes)) => {
+            (SymlinkQuery::Stat, ListAnswer::Attributes(attributes)) => {
                 // `Done` follows with the attributes of the symlink's target.
                 self.asked
                     .insert(tag, Asked::Look(look, dir, name, attributes));
                 return;
             }
-            (Look::Stat, Answer::Done) if old.kind() == EntryKind::Directory => {
-                self.look(Look::Real, &dir, name, old);
+            (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::Directory => {
+                self.look(SymlinkQuery::Real, &dir, name, old);
             }
-            (Look::Stat, Answer::Done) if old.kind() == EntryKind::File => {
-                self.found.push_back(Found::File(Entry {
+            (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::File => {
+                self.found.push_back(WalkEntry::File(Entry {
                     parent: Some(dir.id),
                     name,
                     path,
@@ -475,9 +478,9 @@ impl RemoteWalk {
                     identity: None,
                 }));
             }
-            (Look::Real, Answer::Path(real)) => {
+            (SymlinkQuery::Real, ListAnswer::Path(real)) => {
                 match self.loop_of(&dir, &real) {
-                    Some(what) => self.found.push_back(Found::Problem { path, what }),
+                    Some(what) => self.found.push_back(WalkEntry::Problem { path, what }),
                     None => {
                         let symlinks = dir.symlinks + 1;
                         let (name, real) = (name.clone(), Some(real));
@@ -489,8 +492,10 @@ impl RemoteWalk {
                 }
                 // The `Done` that follows finds no request.
             }
-            (_, Answer::Failed(what)) => self.found.push_back(Found::Problem { path, what }),
-            (_, _) => self.found.push_back(Found::Problem {
+            (_, ListAnswer::Failed(what)) => {
+                self.found.push_back(WalkEntry::Problem { path, what })
+            }
+            (_, _) => self.found.push_back(WalkEntry::Problem {
                 path,
                 what: NOT_REGULAR.to_owned(),
             }),
@@ -529,18 +534,18 @@ impl RemoteWalk {
         if real.is_some() && real == self.avoid {
             let what = "this is where the copy goes: a directory cannot be copied into itself";
             let what = what.to_owned();
-            self.found.push_back(Found::Problem { path, what });
+            self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
         if let Some(what) = refused_name(&name).filter(|_| parent.is_some()) {
             let what = what.to_owned();
-            self.found.push_back(Found::Problem { path, what });
+            self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
         if path.len() > LONGEST_PATH {
             let what = format!("its path has more than {LONGEST_PATH} bytes: not listed");
             let path = parent.map_or(path, |parent| parent.path.clone());
-            self.found.push_back(Found::Problem { path, what });
+            self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
         let id = DirId(self.next_dir);
@@ -560,14 +565,14 @@ impl RemoteWalk {
             attributes,
             identity: None,
         };
-        self.found.push_back(Found::Directory { id, at });
+        self.found.push_back(WalkEntry::Directory { id, at });
         Some(dir)
     }
 
     pub(super) fn close(&mut self, id: DirId) {
         if let Some((true, 0)) = self.closing.get(&id) {
             self.closing.remove(&id);
-            self.found.push_back(Found::Listed(id));
+            self.found.push_back(WalkEntry::Listed(id));
         }
     }
 }

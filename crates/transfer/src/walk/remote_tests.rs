@@ -68,20 +68,20 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
         }
         while let Some(found) = walk.poll_found() {
             seen.push(match found {
-                Found::Directory { id, at } => {
+                WalkEntry::Directory { id, at } => {
                     open.insert(id);
                     format!("d {}", Name(at.path))
                 }
-                Found::File(at) => {
+                WalkEntry::File(at) => {
                     assert!(open.contains(&at.parent.expect("not the root")));
                     format!("f {}", Name(at.path))
                 }
-                Found::Symlink(at) => format!("l {}", Name(at.path)),
-                Found::Listed(id) => {
+                WalkEntry::Symlink(at) => format!("l {}", Name(at.path)),
+                WalkEntry::Listed(id) => {
                     assert!(open.remove(&id));
                     continue;
                 }
-                Found::Problem { path, what } => format!("! {} {what}", Name(path)),
+                WalkEntry::Problem { path, what } => format!("! {} {what}", Name(path)),
             });
         }
     }
@@ -124,7 +124,7 @@ fn most_at_a_time(files: usize) -> usize {
             walk.handle(request.tag, Answer::Done);
         }
         while let Some(found) = walk.poll_found() {
-            listed += usize::from(matches!(found, Found::Listed(_)));
+            listed += usize::from(matches!(found, WalkEntry::Listed(_)));
         }
     }
     assert_eq!(listed, 1001);
@@ -181,8 +181,10 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
         );
         walk.handle(asked.tag, Answer::Done);
     }
-    let found: Vec<Found> = std::iter::from_fn(|| walk.poll_found()).collect();
-    let files = found.iter().filter(|found| matches!(found, Found::File(_)));
+    let found: Vec<WalkEntry> = std::iter::from_fn(|| walk.poll_found()).collect();
+    let files = found
+        .iter()
+        .filter(|found| matches!(found, WalkEntry::File(_)));
     assert_eq!(files.count(), 3);
     assert!(walk.is_over());
 }
@@ -215,14 +217,14 @@ fn names_of_our_own_are_not_copied() {
     let (mut refused, mut found) = (Vec::new(), Vec::new());
     while let Some(next) = walk.poll_found() {
         match next {
-            Found::Problem { path, what } => {
+            WalkEntry::Problem { path, what } => {
                 assert!(what.starts_with("not copied: "), "{what}");
                 refused.push(path);
             }
-            Found::File(at) => found.push(at.name),
-            Found::Directory { at, .. } => assert_eq!(at.path, b"r"),
-            Found::Symlink(at) => panic!("{at:?}"),
-            Found::Listed(_) => {}
+            WalkEntry::File(at) => found.push(at.name),
+            WalkEntry::Directory { at, .. } => assert_eq!(at.path, b"r"),
+            WalkEntry::Symlink(at) => panic!("{at:?}"),
+            WalkEntry::Listed(_) => {}
         }
     }
     // A repeated name is the same entry.
@@ -243,7 +245,7 @@ fn listed(walk: &mut RemoteWalk, entries: Vec<(Vec<u8>, Attributes)>) -> bool {
 fn problems(walk: &mut RemoteWalk) -> Vec<String> {
     let mut problems = Vec::new();
     while let Some(found) = walk.poll_found() {
-        if let Found::Problem { what, .. } = found {
+        if let WalkEntry::Problem { what, .. } = found {
             problems.push(what);
         }
     }

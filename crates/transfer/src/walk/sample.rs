@@ -3,7 +3,7 @@
 /// Files found so far, and their directories. The estimate lets further connections start while the
 /// first directories of the tree are listed.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct TreeSample {
     dirs: u64,
     files: u64,
     bytes: u64,
@@ -11,7 +11,7 @@ pub(super) struct Sample {
     counted: (u64, u64),
 }
 
-impl Sample {
+impl TreeSample {
     /// Notes the first entries of a directory.
     pub(super) fn directory(&mut self) {
         self.dirs += 1;
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_was_not_looked_into_is_like_what_was() {
-        let mut sample = Sample::default();
+        let mut sample = TreeSample::default();
         assert_eq!(sample.of_all(1000), (0, 0));
         sample.directory();
         assert_eq!(sample.of_all(100), (0, 0), "one that has no files");

@@ -4,32 +4,32 @@ use std::sync::Arc;
 
 use schedule::{Attributes, NO_TREES, TreeStep};
 
-use super::remote::{Answer, Asked, Dir, Names, RemoteWalk};
-use super::{Found, join};
+use super::remote::{Asked, Dir, ListAnswer, RemoteWalk, SeenNames};
+use super::{WalkEntry, join};
 
 /// Tree that is being listed.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct TreeListing {
     /// Directories from the topmost to the current one.
-    open: Vec<Open>,
+    open: Vec<OpenDirListing>,
     /// Number of levels below the current directory whose contents are ignored.
     ignored: usize,
     /// Directories that were open when the listing restarted, the next one last.
-    again: Vec<Open>,
+    again: Vec<OpenDirListing>,
 }
 
 /// Directory that is being listed, and the names it has returned.
 #[derive(Debug)]
-struct Open {
+struct OpenDirListing {
     dir: Arc<Dir>,
-    names: Names,
+    names: SeenNames,
 }
 
-impl Tree {
+impl TreeListing {
     pub(super) fn new(dir: Arc<Dir>) -> Self {
-        let names = Names::default();
+        let names = SeenNames::default();
         Self {
-            open: vec![Open { dir, names }],
+            open: vec![OpenDirListing { dir, names }],
             ignored: 0,
             again: Vec::new(),
         }
@@ -45,10 +45,10 @@ impl Tree {
 }
 
 impl RemoteWalk {
-    pub(super) fn handle_tree(&mut self, tag: u64, mut tree: Tree, answer: Answer) {
+    pub(super) fn handle_tree(&mut self, tag: u64, mut tree: TreeListing, answer: ListAnswer) {
         match answer {
-            Answer::Tree(steps) => {
-                if let [Open { names, .. }] = tree.open.as_slice()
+            ListAnswer::Tree(steps) => {
+                if let [OpenDirListing { names, .. }] = tree.open.as_slice()
                     && names.is_empty()
                 {
                     self.sample.directory();
@@ -59,16 +59,16 @@ impl RemoteWalk {
                 self.asked.insert(tag, Asked::Tree(tree));
                 return;
             }
-            Answer::Restarted => {
+            ListAnswer::Restarted => {
                 tree.begin_again();
                 self.asked.insert(tag, Asked::Tree(tree));
                 return;
             }
-            Answer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
-            Answer::Failed(what) => {
+            ListAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
+            ListAnswer::Failed(what) => {
                 let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path.clone()) {
-                    self.found.push_back(Found::Problem { path, what });
+                    self.found.push_back(WalkEntry::Problem { path, what });
                 }
             }
             _ => {}
@@ -82,7 +82,7 @@ impl RemoteWalk {
 
     /// Switches to listing directory by directory after the lane that lists trees was lost and
     /// another server took over.
-    fn list_one_by_one(&mut self, mut tree: Tree) {
+    fn list_one_by_one(&mut self, mut tree: TreeListing) {
         (self.trees, self.no_trees) = (false, true);
         self.lists -= 1;
         self.trees_asked -= 1;
@@ -94,7 +94,7 @@ impl RemoteWalk {
         }
     }
 
-    fn step(&mut self, tree: &mut Tree, step: TreeStep) {
+    fn step(&mut self, tree: &mut TreeListing, step: TreeStep) {
         if self.overrun {
             return;
         }
@@ -127,12 +127,12 @@ impl RemoteWalk {
             }
             TreeStep::Failed(what) => {
                 let path = open.dir.path.clone();
-                self.found.push_back(Found::Problem { path, what });
+                self.found.push_back(WalkEntry::Problem { path, what });
             }
         }
     }
 
-    fn enter_tree(&mut self, tree: &mut Tree, name: Vec<u8>, attributes: Attributes) {
+    fn enter_tree(&mut self, tree: &mut TreeListing, name: Vec<u8>, attributes: Attributes) {
         let Some(open) = tree.open.last_mut() else {
             return;
         };
@@ -143,9 +143,9 @@ impl RemoteWalk {
         } else if open.names.is_new(&name) {
             let real = dir.real.as_ref().map(|real| join(real, &name));
             match self.enter(Some(&dir), name, path, real, dir.symlinks, attributes) {
-                Some(below) => tree.open.push(Open {
+                Some(below) => tree.open.push(OpenDirListing {
                     dir: below,
-                    names: Names::default(),
+                    names: SeenNames::default(),
                 }),
                 None => tree.ignored = 1,
             }

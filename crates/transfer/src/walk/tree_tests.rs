@@ -36,20 +36,20 @@ fn found(walk: &mut RemoteWalk) -> Vec<String> {
     let name = |at: Entry| String::from_utf8(at.path).expect("ours");
     while let Some(found) = walk.poll_found() {
         match found {
-            Found::Directory { id, at } => {
+            WalkEntry::Directory { id, at } => {
                 assert!(open.insert(id));
                 seen.push(format!("d {}", name(at)));
             }
-            Found::File(at) => {
+            WalkEntry::File(at) => {
                 assert!(open.contains(&at.parent.expect("not the root")));
                 seen.push(format!("f {}", name(at)));
             }
-            Found::Listed(id) => assert!(open.remove(&id)),
-            Found::Problem { path, what } => {
+            WalkEntry::Listed(id) => assert!(open.remove(&id)),
+            WalkEntry::Problem { path, what } => {
                 let path = String::from_utf8(path).expect("ours");
                 seen.push(format!("! {path} {what}"));
             }
-            Found::Symlink(at) => seen.push(format!("l {}", name(at))),
+            WalkEntry::Symlink(at) => seen.push(format!("l {}", name(at))),
         }
     }
     assert!(open.is_empty(), "{open:?} is not closed");
@@ -155,7 +155,7 @@ fn what_is_skipped_is_left_out_with_all_below() {
     walk.handle(tag, Answer::Tree(steps().into_iter().take(3).collect()));
     let mut x = None;
     while let Some(found) = walk.poll_found() {
-        if let Found::Directory { id, at } = found
+        if let WalkEntry::Directory { id, at } = found
             && at.path == b"r/x"
         {
             x = Some(id);
@@ -166,7 +166,7 @@ fn what_is_skipped_is_left_out_with_all_below() {
     walk.handle(tag, Answer::Done);
     let mut rest = Vec::new();
     while let Some(found) = walk.poll_found() {
-        if let Found::File(at) | Found::Directory { at, .. } = found {
+        if let WalkEntry::File(at) | WalkEntry::Directory { at, .. } = found {
             rest.push(at.path);
         }
     }

@@ -1,12 +1,12 @@
 use measure::bench::{self, Bench, advice};
 use transfer::copy::{Connect as _, HostId};
 
-use super::Driver;
+use super::HostBench;
 use crate::benching::files::disk;
 use crate::benching::keep;
 use crate::flags::low::Places;
 
-impl Driver<'_> {
+impl HostBench<'_> {
     /// Removes the files at the far end, and returns a warning for each that may remain.
     pub(super) fn clean(&mut self) -> Vec<String> {
         let host = self.hosts.name(HostId(0));

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use measure::bench::matrix::{self, Offer, Wanted};
-use measure::bench::{Data, Named, Place, Setting};
+use measure::bench::matrix::{self, CommonOffer, WantedSettings};
+use measure::bench::{Data, FilePlace, Setting, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
-use transfer::connect::Facts;
+use transfer::connect::ConnectionFacts;
 
 use crate::flags::low::{BenchArgs, Places};
 
@@ -13,12 +13,12 @@ use crate::flags::low::{BenchArgs, Places};
 const LANES: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 1), (4, 1)];
 
 /// The algorithms that both ends have, and those that only the host has.
-pub(super) struct Found {
-    pub(super) offer: Offer,
-    pub(super) named: Vec<Named>,
+pub(super) struct CommonAlgorithms {
+    pub(super) offer: CommonOffer,
+    pub(super) named: Vec<UnmeasuredAlgorithm>,
 }
 
-pub(super) fn find(args: &BenchArgs, facts: &Facts) -> Found {
+pub(super) fn find(args: &BenchArgs, facts: &ConnectionFacts) -> CommonAlgorithms {
     let has = |list: &str, name: &str| list.split(',').any(|theirs| theirs == name);
     let offers = &facts.offers;
     let wanted =
@@ -31,8 +31,8 @@ pub(super) fn find(args: &BenchArgs, facts: &Facts) -> Found {
     let our_macs: Vec<&str> = MACS.iter().map(|mac| mac.name).collect();
     let mut named = matrix::named("cipher", &offers.ciphers, &ours);
     named.extend(matrix::named("MAC", &offers.macs, &our_macs));
-    Found {
-        offer: Offer {
+    CommonAlgorithms {
+        offer: CommonOffer {
             ciphers: ciphers.map(|c| (c.name.to_owned(), c.is_aead())).collect(),
             macs: macs.map(|mac| mac.name.to_owned()).collect(),
             zlib: has(&offers.compression, "zlib@openssh.com"),
@@ -69,8 +69,8 @@ pub(super) fn data(args: &BenchArgs) -> Vec<Data> {
     data
 }
 
-pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> Wanted {
-    Wanted {
+pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> WantedSettings {
+    WantedSettings {
         data,
         lanes: match args.lanes.is_empty() {
             true => LANES.to_vec(),
@@ -84,7 +84,7 @@ pub(super) fn wanted(args: &BenchArgs, data: Vec<Data>) -> Wanted {
 pub(super) fn placed(mut settings: Vec<Setting>, places: Places) -> Vec<Setting> {
     if places == Places::Disk {
         for setting in &mut settings {
-            setting.place = Place::Disk;
+            setting.place = FilePlace::Disk;
         }
     }
     settings

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use measure::bench::{Data, Place, Setting};
+use measure::bench::{Data, FilePlace, Setting};
 use transfer::bench::remote_probe::{RemoteProbe, Used};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
@@ -14,7 +14,7 @@ use transfer::session::Session;
 const TRIES: u32 = 25;
 const TRY: Duration = Duration::from_millis(20);
 
-pub(super) struct Far {
+pub(super) struct RemoteFiles {
     end: RemoteProbe,
     /// The reason why the other end answers no probes.
     silent: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Far {
     folder: String,
     name: String,
     /// The files that were put there, with their size if it is known.
-    files: BTreeMap<(Place, Data), Option<u64>>,
+    files: BTreeMap<(FilePlace, Data), Option<u64>>,
     /// Usage while no copy runs.
     idle: Option<Used>,
     last: Option<Used>,
@@ -32,7 +32,7 @@ pub(super) struct Far {
     login: Option<f64>,
 }
 
-impl Far {
+impl RemoteFiles {
     /// Probes the host over a session of its own. Returns also the free bytes in memory there.
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
         let mut end = RemoteProbe::new(session);
@@ -82,10 +82,10 @@ impl Far {
         }
     }
 
-    fn bytes(&self, place: Place, data: Data) -> Vec<u8> {
+    fn bytes(&self, place: FilePlace, data: Data) -> Vec<u8> {
         let name = format!("{}-{}", self.name, data.name());
         match (&self.memory, place) {
-            (Some(memory), Place::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
+            (Some(memory), FilePlace::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
             _ => format!("{}{name}", self.folder).into_bytes(),
         }
     }

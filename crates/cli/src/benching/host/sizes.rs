@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use measure::Way;
-use measure::bench::{Compression, Data, Place, Ratio, Setting};
+use measure::CopyDirection;
+use measure::bench::{Compression, Data, FilePlace, Ratio, Setting};
 use transfer::bench::data;
 
 /// Longest run in seconds: more runs say more than longer ones.
@@ -24,10 +24,10 @@ const GUESS: f64 = 30e6;
 
 /// Settings with equal keys are expected to reach similar rates; the last field is a longhaul at
 /// both ends.
-type Like = (Compression, Data, Way, Place, bool);
+type RateKey = (Compression, Data, CopyDirection, FilePlace, bool);
 
 /// Remembers rates and ratios, and computes file sizes from them.
-pub(super) struct Sizes {
+pub(super) struct FileSizes {
     limit: f64,
     /// Intended seconds of a run.
     aim: f64,
@@ -35,7 +35,7 @@ pub(super) struct Sizes {
     pub(super) must: usize,
     /// Free bytes at the other end, if known.
     room: Option<u64>,
-    rates: BTreeMap<Like, f64>,
+    rates: BTreeMap<RateKey, f64>,
     /// Bytes that one core compresses in a second.
     packs: BTreeMap<(Compression, Data), f64>,
     /// Compressed size as a share of the original.
@@ -46,7 +46,7 @@ pub(super) struct Sizes {
     pub(super) longhaul: Option<String>,
 }
 
-impl Sizes {
+impl FileSizes {
     /// Plans for a measurement of `limit` seconds.
     pub(super) fn new(limit: f64, room: Option<u64>) -> Self {
         Self {
@@ -116,11 +116,17 @@ impl Sizes {
     pub(super) fn of(&self, setting: &Setting, near: u64) -> u64 {
         let plain = |way| {
             let like = (Compression::None, setting.data, way, setting.place, false);
-            let random = (Compression::None, Data::Random, way, Place::Memory, false);
+            let random = (
+                Compression::None,
+                Data::Random,
+                way,
+                FilePlace::Memory,
+                false,
+            );
             self.rates.get(&like).or_else(|| self.rates.get(&random))
         };
         let rate = self.rates.get(&like(setting)).copied().unwrap_or_else(|| {
-            let path = plain(setting.way).or_else(|| plain(Way::Up));
+            let path = plain(setting.way).or_else(|| plain(CopyDirection::Up));
             let path = path.copied().unwrap_or(GUESS);
             // Compression is at most as fast as a core.
             let of = (setting.compression, setting.data);
@@ -141,7 +147,7 @@ impl Sizes {
     }
 }
 
-fn like(setting: &Setting) -> Like {
+fn like(setting: &Setting) -> RateKey {
     (
         setting.compression,
         setting.data,
@@ -161,8 +167,8 @@ mod tests {
             mac: None,
             compression: Compression::None,
             data: Data::Random,
-            way: Way::Up,
-            place: Place::Memory,
+            way: CopyDirection::Up,
+            place: FilePlace::Memory,
             connections: 1,
             channels: 1,
             both_ours: false,
@@ -174,7 +180,7 @@ mod tests {
     /// of 12.5 MB/s.
     #[test]
     fn a_run_takes_many_round_trips() {
-        let mut sizes = Sizes::new(180.0, None);
+        let mut sizes = FileSizes::new(180.0, None);
         sizes.expect(60, 4);
         sizes.ran(&plain(), 12.5e6);
         let near = 1 << 40;
@@ -186,7 +192,7 @@ mod tests {
         sizes.ran(&plain(), 1e6);
         assert_eq!(sizes.of(&plain(), near), long);
         // A run is at most a tenth of the time limit.
-        let mut hurried = Sizes::new(10.0, None);
+        let mut hurried = FileSizes::new(10.0, None);
         hurried.expect(60, 4);
         hurried.ran(&plain(), 12.5e6);
         hurried.note_round_trip(0.5);

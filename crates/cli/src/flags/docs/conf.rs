@@ -8,7 +8,7 @@ use crate::flags::flag::{Flag, ValueKind};
 use crate::flags::low::RelayArgs;
 use crate::flags::table::relay_rows;
 use crate::relaying::config::{OPERANDS, is_for_file};
-use crate::serving::options::{KeyOptions, Options, Row};
+use crate::serving::options::{KeyOptions, OptionDoc, Options};
 
 /// The man page longhaul-serve.conf(5).
 pub(super) fn serve() -> Vec<u8> {
@@ -97,7 +97,7 @@ fn section(roff: &mut Roff, name: &str, text: &str) {
     roff.text([roman(text)]);
 }
 
-fn rows(roff: &mut Roff, rows: &[Row]) {
+fn rows(roff: &mut Roff, rows: &[OptionDoc]) {
     for row in rows {
         item(roff, &format!("{} = {}", row.name, row.takes), row.doc);
     }

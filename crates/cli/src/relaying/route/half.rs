@@ -9,8 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::{Control, Listener, StartHalf};
-use relay::peer::{Known, PeerConfig, StripeCount};
-use relay::{ClientProtocols, Entrance, Host, InheritedSockets, Place, Relay, Relays, Target};
+use relay::peer::{KnownPeers, PeerConfig, StripeCount};
+use relay::{
+    ClientProtocols, Endpoint, Entrance, Host, InheritedSockets, RelaySettings, Relays, Target,
+};
 use serve::listen::hide_memory;
 
 use super::super::settle;
@@ -36,7 +38,7 @@ pub(in super::super) fn run() -> Result<(), String> {
     let (mut ear, voice) =
         ends(io::stdin(), io::stdout(), Listener::of_starter()).map_err(wrong)?;
     let key = relay::peer::new_key()?;
-    let facing = PeerConfig::new(key.as_bytes(), Known::default())?;
+    let facing = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
     voice.mark().map_err(wrong)?;
     let here = Control::Here {
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -64,15 +66,15 @@ pub(in super::super) fn run() -> Result<(), String> {
 }
 
 /// A half that accepts legs.
-struct Half {
+struct ListeningHalf {
     _relays: Relays,
     at: SocketAddr,
     /// Other machines can connect to it.
     reachable: bool,
 }
 
-fn start(begin: &StartHalf, key: &[u8]) -> Result<Half, String> {
-    let mut known = Known::default();
+fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
+    let mut known = KnownPeers::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
     }
@@ -111,7 +113,7 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<Half, String> {
         ) {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
-                return Ok(Half {
+                return Ok(ListeningHalf {
                     at: at.ok_or("it does not listen")?,
                     _relays: relays,
                     reachable,
@@ -123,15 +125,15 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<Half, String> {
     Err(why)
 }
 
-fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Relay, String> {
+fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<RelaySettings, String> {
     let usual = settle(&RelayArgs {
         entrance: "0".to_owned(),
         targets: vec!["1".to_owned()],
         ..RelayArgs::default()
     })?;
-    Ok(Relay {
+    Ok(RelaySettings {
         entrance: Entrance {
-            place: Place::Tcp {
+            place: Endpoint::Tcp {
                 host: Host::Address(at.ip()),
                 port: at.port(),
             },
@@ -152,7 +154,7 @@ fn relay_at(at: SocketAddr, facing: &PeerConfig, target: &Target) -> Result<Rela
 /// Checks that the next half can be reached from here.
 fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
     let addresses = match &target.place {
-        Place::Tcp {
+        Endpoint::Tcp {
             host: Host::Name(name),
             port,
         } => {

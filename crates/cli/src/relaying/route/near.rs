@@ -172,13 +172,13 @@ impl Drop for MonitoredHalf {
 }
 
 /// Accepts legs on loopback, and carries them over ssh to a half that cannot be reached otherwise.
-pub(super) struct Carrier {
+pub(super) struct LegCarrier {
     listener: TcpListener,
     pub(super) at: SocketAddr,
     to: Mutex<Option<Arc<ControlWriter>>>,
 }
 
-impl Carrier {
+impl LegCarrier {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let carrier = Arc::new(Self {
@@ -218,7 +218,7 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for LegCarrier {
     fn drop(&mut self) {
         // Wakes the thread in accept(2).
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);

@@ -11,25 +11,25 @@ use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 /// Statistics of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct DirectionStats {
     /// Bytes that the other side has accepted.
     pub(super) bytes: u64,
     /// Time waiting for bytes to carry.
-    pub(super) for_source: Waited,
+    pub(super) for_source: WaitTotals,
     /// Time waiting for room in the other side's socket.
-    pub(super) for_sink: Waited,
+    pub(super) for_sink: WaitTotals,
 }
 
 /// Waiting times: all together, and the longest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waited {
+pub(super) struct WaitTotals {
     pub(super) total: Duration,
     pub(super) longest: Duration,
 }
 
 /// The end of a carried connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PumpEnd {
     /// Both sides have closed it, or the program has.
     Whole,
     /// The program has reset it, or has closed it with unread bytes.
@@ -47,7 +47,7 @@ struct Flow {
     ended: bool,
     /// The sink was shut down, or accepts nothing more.
     closed: bool,
-    way: Way,
+    way: DirectionStats,
 }
 
 impl Flow {
@@ -58,7 +58,7 @@ impl Flow {
             len: 0,
             ended: false,
             closed: false,
-            way: Way::default(),
+            way: DirectionStats::default(),
         }
     }
 
@@ -162,14 +162,17 @@ impl<'a> Pump<'a> {
     ///
     /// # Errors
     /// poll(2) failed.
-    pub(super) fn run(mut self, mut lost: impl FnMut(Errno)) -> io::Result<(Way, Way, End)> {
+    pub(super) fn run(
+        mut self,
+        mut lost: impl FnMut(Errno),
+    ) -> io::Result<(DirectionStats, DirectionStats, PumpEnd)> {
         loop {
             while self.step(&mut lost) {}
             if self.is_over() {
                 let end = match (self.lost, self.dropped) {
-                    (_, true) => End::Dropped,
-                    (Some(error), _) => End::Lost(error),
-                    (None, false) => End::Whole,
+                    (_, true) => PumpEnd::Dropped,
+                    (Some(error), _) => PumpEnd::Lost(error),
+                    (None, false) => PumpEnd::Whole,
                 };
                 return Ok((self.up.way, self.down.way, end));
             }
@@ -283,7 +286,7 @@ mod tests {
         piece: usize,
         program: impl FnOnce(UnixStream),
         far: impl FnOnce(TcpStream) + Send + 'static,
-    ) -> (Way, Way, End) {
+    ) -> (DirectionStats, DirectionStats, PumpEnd) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (net, peer) = tcp();
         theirs.set_nonblocking(true).unwrap();
@@ -319,7 +322,7 @@ mod tests {
             };
             let (up, down, end) = pumped(piece, program, far);
             assert_eq!((up.bytes, down.bytes), (len as u64, len as u64));
-            assert_eq!(end, End::Whole);
+            assert_eq!(end, PumpEnd::Whole);
         }
     }
 
@@ -332,7 +335,7 @@ mod tests {
             assert_eq!(all.len(), 3_000_000);
         };
         let (up, _, end) = pumped(4096, program, far);
-        assert_eq!((up.bytes, end), (3_000_000, End::Whole));
+        assert_eq!((up.bytes, end), (3_000_000, PumpEnd::Whole));
     }
 
     #[test]
@@ -353,7 +356,7 @@ mod tests {
                 .unwrap();
         };
         let (_, down, end) = pumped(100, program, far);
-        assert_eq!((down.bytes, end), (50_000, End::Lost(Errno::CONNRESET)));
+        assert_eq!((down.bytes, end), (50_000, PumpEnd::Lost(Errno::CONNRESET)));
     }
 
     #[test]
@@ -366,7 +369,7 @@ mod tests {
             let _ = peer.write_all(&[7; 1000]);
             let _ = peer.read_to_end(&mut Vec::new());
         };
-        assert_eq!(pumped(4096, program, far).2, End::Dropped);
+        assert_eq!(pumped(4096, program, far).2, PumpEnd::Dropped);
     }
 
     #[test]
@@ -385,6 +388,6 @@ mod tests {
         let (up, down, _) = pumped(4096, program, far);
         assert!(up.for_source.longest >= pause / 2, "{up:?}");
         assert!(down.for_source.total >= pause / 2, "{down:?}");
-        assert_eq!(up.for_sink, Waited::default());
+        assert_eq!(up.for_sink, WaitTotals::default());
     }
 }

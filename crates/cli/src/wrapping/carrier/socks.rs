@@ -7,9 +7,9 @@ use std::time::Duration;
 use shim::ipc::IpcMessage;
 use shim::socks::{GREETING, REST, Request, WELCOME, rest};
 use sys::Tuning;
-use transfer::connect::Dial;
+use transfer::connect::TcpDialer;
 
-use super::How;
+use super::CarryReason;
 use crate::dialing::suit_the_path;
 
 /// Time limit for connecting, and for each answer of a proxy.
@@ -23,12 +23,12 @@ pub(super) fn connect(
     letter: &IpcMessage,
     tuning: &Tuning,
     tunes: bool,
-) -> io::Result<(TcpStream, How)> {
-    let dial = Dial {
+) -> io::Result<(TcpStream, CarryReason)> {
+    let dial = TcpDialer {
         timeout: Some(PATIENCE),
         attempts: 1,
         tuning: tuning.clone(),
-        ..Dial::default()
+        ..TcpDialer::default()
     };
     let to = |address| {
         let dialled = dial.connect_to(&[address]);
@@ -39,8 +39,8 @@ pub(super) fn connect(
         io::Result::Ok(stream)
     };
     match to(letter.via).and_then(|proxy| led_on(proxy, letter)) {
-        Ok(stream) => Ok((stream, How::Socks)),
-        Err(_) => Ok((to(letter.peer)?, How::Direct)),
+        Ok(stream) => Ok((stream, CarryReason::Socks)),
+        Err(_) => Ok((to(letter.peer)?, CarryReason::Direct)),
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::Instant;
 use pair::{LegId, Parser, StripeController, StripeSample};
 
 use super::member::Stripe;
-use super::{Asks, EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeSet, explain};
+use super::{
+    EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeOpener, StripeSet, explain,
+};
 use crate::pump::leg::Leg;
 
 impl StripeSet {
@@ -196,7 +198,7 @@ impl StripeSet {
     }
 }
 
-impl Asks {
+impl StripeOpener {
     /// Handles a stripe that was opened.
     pub(super) fn opened(&self, member: &Stripe) {
         self.uplinks.answered(member.uplink);

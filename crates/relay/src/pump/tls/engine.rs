@@ -29,7 +29,7 @@ impl fmt::Debug for Engine {
 
 /// Result of a step.
 #[derive(PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TlsStep {
     /// Another step may be possible.
     On,
     /// close_notify has been received.
@@ -52,7 +52,7 @@ impl Engine {
         cipher: &mut [u8],
         sealed: &mut Vec<u8>,
         plain: &mut impl FnMut(&[u8]),
-    ) -> (usize, Result<Step, Error>) {
+    ) -> (usize, Result<TlsStep, Error>) {
         match self {
             Self::Server(server) => step(server.process_tls_records(cipher), sealed, plain),
             Self::Client(client) => step(client.process_tls_records(cipher), sealed, plain),
@@ -63,7 +63,7 @@ impl Engine {
     /// returns their length in bytes. `part` is received ciphertext that is not a complete record.
     pub(super) fn seal(
         &mut self,
-        what: What<'_>,
+        what: RecordPayload<'_>,
         part: &mut [u8],
         into: &mut [u8],
     ) -> io::Result<usize> {
@@ -84,7 +84,7 @@ impl Engine {
 
 /// Payload of a record to seal.
 #[derive(Clone, Copy)]
-pub(super) enum What<'a> {
+pub(super) enum RecordPayload<'a> {
     Bytes(&'a [u8]),
     CloseNotify,
 }
@@ -93,7 +93,7 @@ fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     sealed: &mut Vec<u8>,
     plain: &mut impl FnMut(&[u8]),
-) -> (usize, Result<Step, Error>) {
+) -> (usize, Result<TlsStep, Error>) {
     let mut discard = status.discard;
     let state = match status.state {
         Ok(state) => state,
@@ -107,7 +107,7 @@ fn step<Data>(
                     plain(record.payload);
                 }
                 Some(Err(e)) => break Err(e),
-                None => break Ok(Step::On),
+                None => break Ok(TlsStep::On),
             }
         },
         ConnectionState::EncodeTlsData(mut data) => {
@@ -120,18 +120,18 @@ fn step<Data>(
             let room = sealed.get_mut(begin..).unwrap_or_default();
             let encoded = data.encode(room);
             encoded
-                .map(|_| Step::On)
+                .map(|_| TlsStep::On)
                 .map_err(|e| Error::General(e.to_string()))
         }
         // Records that were queued are sent before anything written later.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(Step::On)
+            Ok(TlsStep::On)
         }
-        ConnectionState::PeerClosed => Ok(Step::Ended),
+        ConnectionState::PeerClosed => Ok(TlsStep::Ended),
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
-        | ConnectionState::BlockedHandshake => Ok(Step::Still),
+        | ConnectionState::BlockedHandshake => Ok(TlsStep::Still),
         _ => Err(Error::General(
             "early data, which nobody asked for".to_owned(),
         )),
@@ -142,14 +142,14 @@ fn step<Data>(
 /// Returns the number of bytes made, and if the payload is among them.
 fn seal<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
-    what: What<'_>,
+    what: RecordPayload<'_>,
     into: &mut [u8],
 ) -> io::Result<(usize, bool)> {
     match status.state.map_err(wrong)? {
         ConnectionState::WriteTraffic(mut traffic) => {
             let made = match what {
-                What::Bytes(bytes) => traffic.encrypt(bytes, into),
-                What::CloseNotify => traffic.queue_close_notify(into),
+                RecordPayload::Bytes(bytes) => traffic.encrypt(bytes, into),
+                RecordPayload::CloseNotify => traffic.queue_close_notify(into),
             };
             made.map(|made| (made, true)).map_err(|e| match e {
                 EncryptError::InsufficientSize(_) => io::Error::other("a record is too long"),

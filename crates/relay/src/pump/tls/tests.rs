@@ -1,11 +1,11 @@
 use super::*;
-use crate::peer::{Known, PeerConfig, new_key};
+use crate::peer::{KnownPeers, PeerConfig, new_key};
 
 /// Two connected TLS ends that trust each other, after the handshake.
 fn ends() -> [Tls; 2] {
     let key = new_key().expect("random numbers");
-    let print = PeerConfig::new(key.as_bytes(), Known::default()).expect("a key");
-    let mut known = Known::default();
+    let print = PeerConfig::new(key.as_bytes(), KnownPeers::default()).expect("a key");
+    let mut known = KnownPeers::default();
     known.add(print.fingerprint()).expect("a fingerprint");
     let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
     let mut ends = [

@@ -6,15 +6,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use mio::Registry;
-use pair::{Frame, Parser, TOKEN, Why};
+use pair::{AbortReason, Frame, Parser, TOKEN};
 
-use super::{Connection, ConnectionContext, End, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
+use super::{Connection, ConnectionContext, EndReason, FAR_LEGS, NEAR_LEGS, Stage, TOKENS};
 use crate::address::Target;
 use crate::pump::stripe_set::{StripeContext, StripeSet};
 use crate::pump::{Leg, TurnResult};
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::server::pairs::{self, Place, RegisteredPair};
-use crate::worker::dial::{self, Way};
+use crate::server::pairs::{self, PairSlot, RegisteredPair};
+use crate::worker::dial::{self, DialContext};
 use crate::worker::inbox::Message;
 
 impl Connection {
@@ -28,7 +28,7 @@ impl Connection {
             Stage::Enter(_) | Stage::Dial(_) => (None, None),
         };
         let host = target.map_or("", Target::host_name);
-        let way = Way {
+        let way = DialContext {
             running,
             registry: around.registry,
             token: 0,
@@ -92,35 +92,39 @@ impl Connection {
         joins: bool,
         begun: Parser,
         around: &ConnectionContext<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), EndReason> {
         let key = self.near.peer().unwrap_or_default().to_vec();
         if joins {
             if let Some(place) = pairs::find(token, &key) {
-                return Err(End::Joins(Box::new((place, begun))));
+                return Err(EndReason::Joins(Box::new((place, begun))));
             }
             // An error means that the peer relay is gone.
-            let _ = self.near.send(&Frame::Abort(Why::Unknown).encode(), false);
+            let _ = self
+                .near
+                .send(&Frame::Abort(AbortReason::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
             let why = "refused: it joins a pair that is no more";
-            return Err(End::Refused(why.to_owned()));
+            return Err(EndReason::Refused(why.to_owned()));
         }
-        let place = Place {
+        let place = PairSlot {
             inbox: Arc::clone(around.inbox),
             slot: around.slot,
             serial: self.serial,
             key,
         };
         let registered = RegisteredPair::new(token, place);
-        let registered =
-            registered.ok_or_else(|| End::Refused("refused: the pair is there already".into()))?;
+        let registered = registered
+            .ok_or_else(|| EndReason::Refused("refused: the pair is there already".into()))?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
-        let facing = facing.ok_or_else(|| End::Refused("refused: no pair is set up".into()))?;
+        let facing =
+            facing.ok_or_else(|| EndReason::Refused("refused: no pair is set up".into()))?;
         let now = around.means.now;
         let mut leg = Leg::pair(StripeSet::answering(facing, token, now));
         std::mem::swap(&mut self.near, &mut leg);
-        self.add_leg(leg, begun, None, around).map_err(End::Failed)
+        self.add_leg(leg, begun, None, around)
+            .map_err(EndReason::Failed)
     }
 
     /// Adds a further stripe to the pair of the client's side.
@@ -140,7 +144,7 @@ impl Connection {
     }
 
     /// Hands the stripe over to the worker that has its pair.
-    pub(crate) fn join(self, place: &Place, begun: Parser, registry: &Registry) {
+    pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
         place.inbox.put(Message::Joined {
             slot: place.slot,
@@ -161,12 +165,14 @@ impl Connection {
     }
 
     /// Tells peer relays that the data they have is incomplete.
-    pub(crate) fn cut_off(&mut self, end: &End) {
+    pub(crate) fn cut_off(&mut self, end: &EndReason) {
         let why = match end {
-            End::Closed(_) => return,
-            End::NoTarget(_) => Why::Unreachable,
-            End::Reset(_, e) if e.kind() == io::ErrorKind::InvalidData => Why::Protocol,
-            _ => Why::Broken,
+            EndReason::Closed(_) => return,
+            EndReason::NoTarget(_) => AbortReason::Unreachable,
+            EndReason::Reset(_, e) if e.kind() == io::ErrorKind::InvalidData => {
+                AbortReason::Protocol
+            }
+            _ => AbortReason::Broken,
         };
         if let Some(bundle) = self.near.bundle() {
             bundle.abort(why);

@@ -8,7 +8,7 @@ use super::{Delta, MODE, Stage, WHOSE};
 use crate::delta::{ASKED, SEGMENT};
 use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::put::Put;
-use crate::lane::task::Step;
+use crate::lane::task::TaskStep;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
 
 impl Delta {
@@ -107,11 +107,11 @@ impl Delta {
     }
 
     /// Sets attributes and final name, as in any other upload, once all data are closed.
-    pub(super) fn finish(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn finish(&mut self, core: &mut LaneContext) -> TaskStep {
         self.reach(core, FileState::Written);
         let Some(temp) = self.temp.take() else {
             core.event(LaneEvent::Abandoned(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         };
         let temp = Temp {
             temp: RemotePath(temp),
@@ -128,6 +128,6 @@ impl Delta {
         put.attempt.owner = self.owner;
         put.start(core);
         self.stage = Stage::Finishing(Box::new(put));
-        Step::Goes
+        TaskStep::Goes
     }
 }

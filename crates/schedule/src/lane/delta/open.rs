@@ -6,7 +6,7 @@ use super::{Delta, OPEN_NEW, OPEN_OLD, OldFile, Stage};
 use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::messages;
-use crate::lane::task::{Misprediction, Step};
+use crate::lane::task::{Misprediction, TaskStep};
 use crate::{DiskRequest, FileState, LaneEvent};
 
 use wire::Block;
@@ -16,7 +16,7 @@ const REGULAR: u32 = 0o100_000;
 const OWNER_WRITE: u32 = 0o200;
 
 impl Delta {
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> Step {
+    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let left = self
             .options
             .keep
@@ -25,7 +25,7 @@ impl Delta {
         let plain = self.options.inplace || self.options.fresh || left.is_some();
         if plain || !core.server.sums {
             core.event(LaneEvent::Abandoned(self.id));
-            return Step::Over;
+            return TaskStep::Over;
         }
         let path = self.path.clone();
         self.send(core, RequestTag::Look, &Request::Lstat { path: &path });
@@ -37,7 +37,7 @@ impl Delta {
             pack: None,
         };
         self.ask_disk(core, request);
-        Step::Goes
+        TaskStep::Goes
     }
 
     /// Handles the LSTAT of the target; only ordinary files are rebuilt, others need a plain

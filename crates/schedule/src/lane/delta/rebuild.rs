@@ -11,7 +11,7 @@ use wire::Block;
 use super::{Delta, Search, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    ASKED, Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy,
+    ASKED, Basis, Compared, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
     queue_copy, queue_search,
 };
 use crate::lane::core::{LaneContext, RequestTag};
@@ -174,7 +174,7 @@ impl Delta {
     }
 
     fn copy(&mut self, basis: u64, at: u64, len: u64) {
-        queue_copy(&mut self.copies, Found { basis, at, len });
+        queue_copy(&mut self.copies, MatchedRange { basis, at, len });
     }
 
     /// Starts all work that is possible now.
@@ -245,7 +245,7 @@ impl Delta {
         }
     }
 
-    pub(super) fn on_searched(&mut self, from: u64, to: u64, found: Vec<Found>) {
+    pub(super) fn on_searched(&mut self, from: u64, to: u64, found: Vec<MatchedRange>) {
         if let Some(search) = &mut self.search {
             search.running -= 1;
             search.results.insert(from, (to, found));
@@ -269,7 +269,7 @@ impl Delta {
                 if skip >= found.len {
                     continue;
                 }
-                found = Found {
+                found = MatchedRange {
                     basis: found.basis + skip,
                     at: found.at + skip,
                     len: found.len - skip,

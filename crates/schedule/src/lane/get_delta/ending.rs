@@ -3,7 +3,7 @@
 use sftp::Request;
 
 use super::super::core::{LaneContext, RequestTag};
-use super::super::task::Step;
+use super::super::task::TaskStep;
 use super::{GetDelta, Stage};
 use crate::{DiskRequest, Fault, LaneEvent};
 
@@ -34,7 +34,7 @@ impl GetDelta {
     }
 
     /// Gives the job up: closes the file, waits for all answers and removes the temporary.
-    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> Step {
+    pub(super) fn give_up(&mut self, core: &mut LaneContext) -> TaskStep {
         core.unwritten = core.unwritten.saturating_sub(self.unwritten);
         self.unwritten = 0;
         self.arriving.clear();
@@ -42,18 +42,18 @@ impl GetDelta {
             self.close(core);
         }
         if self.pending > 0 || self.disk_pending > 0 {
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         if self.holds_target() {
             self.discarding = true;
             self.ask_disk(core, DiskRequest::Discard { job: self.id });
-            return Step::Goes;
+            return TaskStep::Goes;
         }
         core.event(match self.fault.take() {
             Some(fault) => LaneEvent::Failed(self.id, fault),
             None => LaneEvent::Abandoned(self.id),
         });
-        Step::Over
+        TaskStep::Over
     }
 
     pub(super) fn given_up(&self) -> bool {
@@ -61,7 +61,7 @@ impl GetDelta {
     }
 
     /// Fails the job, unless the rename is in progress.
-    pub(in crate::lane) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> Step {
+    pub(in crate::lane) fn cancel(&mut self, core: &mut LaneContext, fault: Fault) -> TaskStep {
         if self.stage != Stage::Finishing {
             self.fail(fault);
         }

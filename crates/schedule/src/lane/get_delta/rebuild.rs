@@ -10,8 +10,8 @@ use sftp::blocks::Strong;
 use super::{GetDelta, Stage};
 use crate::DiskRequest;
 use crate::delta::{
-    Basis, Compared, Found, IN_PLACE, SEARCHING, SEGMENT, is_hopeless, next_copy, queue_copy,
-    queue_search,
+    Basis, Compared, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
+    queue_copy, queue_search,
 };
 use crate::lane::core::LaneContext;
 
@@ -116,7 +116,7 @@ impl GetDelta {
     }
 
     fn copy(&mut self, basis: u64, at: u64, len: u64) {
-        queue_copy(&mut self.copies, Found { basis, at, len });
+        queue_copy(&mut self.copies, MatchedRange { basis, at, len });
     }
 
     /// Starts all work that is possible now.
@@ -219,7 +219,7 @@ impl GetDelta {
     }
 
     /// Handles the result of a search of the basis file.
-    pub(super) fn on_searched(&mut self, (from, to): (u64, u64), found: Vec<Found>) {
+    pub(super) fn on_searched(&mut self, (from, to): (u64, u64), found: Vec<MatchedRange>) {
         let Some(mut search) = self.search.take() else {
             return;
         };

@@ -177,7 +177,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     queue.fill(&mut pair.client, usize::MAX)?;
     let outside = queue
         .parts()
-        .filter(|part| matches!(part, wire::Part::Outside { .. }));
+        .filter(|part| matches!(part, wire::OutputPart::Outside { .. }));
     assert_eq!(outside.count() > 0, renounced == CipherAndMac);
     // In pieces with arbitrary boundaries.
     let mut len = 1;

@@ -2,7 +2,7 @@
 //! removed after that.
 
 use ssh::msg::{ExtInfo, Ignore, ServiceAccept, UserauthBanner, UserauthSuccess};
-use ssh::transport::{Guess, Proposal};
+use ssh::transport::{KexGuess, Proposal};
 use ssh::{Error, PeerMisbehaved};
 use testkit::sshd_model::{Edit, SshdConfig, plain_packet};
 use wire::Rest;
@@ -44,7 +44,7 @@ fn attacked(setup: Setup, config: SshdConfig) -> Error {
 fn slipped_in(payload: &[u8]) {
     // Before KEXINIT, KEX_ECDH_REPLY and NEWKEYS.
     for at in 1..=3 {
-        for guess in [Guess::Never, Guess::Remembered, Guess::ByVersion] {
+        for guess in [KexGuess::Never, KexGuess::Remembered, KexGuess::ByVersion] {
             let setup = Setup { guess, ..setup() };
             let config = sshd().edit(at, Edit::Before(plain_packet(payload)));
             let error = attacked(setup, config);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sftp::ServerInfo;
-use ssh::auth::{Identity, Method, Prompt};
+use ssh::auth::{Method, OfferedIdentity, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
@@ -44,7 +44,7 @@ impl AuthHandler for DirectAuthHandler {
         Ok(Credentials {
             user: self.user.clone(),
             methods: vec![Method::PublicKey],
-            identities: vec![Identity {
+            identities: vec![OfferedIdentity {
                 blob: self.key.public_blob().to_vec(),
                 algorithms: algorithms.into_iter().map(str::to_owned).collect(),
                 direct: true,

@@ -15,7 +15,7 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{DisabledProtection, Guess, Offers};
+use ssh::transport::{DisabledProtection, KexGuess, Offers};
 use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
 use sys::{Segments, Workers};
 use tracing::info;
@@ -27,7 +27,7 @@ use super::serving::Serving;
 use super::stream::Stream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
-use crate::session::{ChannelId, Known, Link, LinkError, LinkEvent};
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, RemoteKnowledge};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
@@ -39,7 +39,7 @@ const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
 /// The facts about a connection, for messages and reports.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct ConnectionFacts {
     /// Address and port of the TCP connection.
     pub address: Option<String>,
     /// The server's identification string.
@@ -73,7 +73,7 @@ pub struct Facts {
 }
 
 /// Opens the socket; called again if the connection has to restart.
-pub type Opener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
+pub type SocketOpener = Box<dyn FnMut() -> Result<Stream, String> + Send>;
 
 /// The settings of an [`SshLink`].
 pub struct LinkConfig {
@@ -84,7 +84,7 @@ pub struct LinkConfig {
     /// The server's identification and SFTP server as remembered from an earlier visit.
     pub remembered: Option<(String, ServerInfo)>,
     /// What is known of a longhaul at the far end; ignored if the SSH server itself is a longhaul.
-    pub far: Known,
+    pub far: RemoteKnowledge,
     /// The command that starts the remote longhaul.
     pub served_by: Vec<u8>,
     /// Environment variables to send (SendEnv, SetEnv).
@@ -108,13 +108,13 @@ pub struct LinkConfig {
     /// The agent to forward.
     pub forward: Option<AgentSocket>,
     /// Called once authentication has succeeded.
-    pub opened: Option<Arc<dyn Fn(Facts) + Send + Sync>>,
+    pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
 }
 
 /// One connection of this project's SSH engine, a [`Link`].
 pub struct SshLink {
     config: LinkConfig,
-    open: Opener,
+    open: SocketOpener,
     gate: Box<dyn AuthHandler>,
     stream: Stream,
     conn: Connection,
@@ -201,7 +201,7 @@ impl SshLink {
     /// Opens the socket and prepares identification and KEXINIT. Waits for the TCP connection only.
     pub fn connect(
         config: LinkConfig,
-        mut open: Opener,
+        mut open: SocketOpener,
         gate: Box<dyn AuthHandler>,
     ) -> Result<Self, LinkError> {
         let pool = Pool::new(32 << 10, 2 * QUEUE / (32 << 10));
@@ -347,13 +347,18 @@ impl SshLink {
     /// that is not known.
     fn serves_first(&self) -> Option<bool> {
         let known = self.known();
-        let begins = matches!(known, Some(Known::Serves(_) | Known::Hoped));
+        let begins = matches!(
+            known,
+            Some(RemoteKnowledge::Serves(_) | RemoteKnowledge::Hoped)
+        );
         match &self.config.serving {
             None => Some(begins),
             Some(serving) => serving.is_ours().or_else(|| match known? {
-                Known::Serves(_) => Some(true),
+                RemoteKnowledge::Serves(_) => Some(true),
                 // The first connection made the same choice.
-                Known::Never(_) | Known::Unknown { insists: false } => Some(false),
+                RemoteKnowledge::Never(_) | RemoteKnowledge::Unknown { insists: false } => {
+                    Some(false)
+                }
                 _ => None,
             }),
         }
@@ -386,18 +391,24 @@ impl SshLink {
 
     /// Returns what is known of a longhaul at the far end, once the server's identification is
     /// known.
-    fn known(&self) -> Option<Known> {
+    fn known(&self) -> Option<RemoteKnowledge> {
         let ident = self.conn.peer()?;
         let software = ident.software();
         let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
         Some(match &self.config.far {
-            _ if ident.is_longhaul() => Known::Server,
+            _ if ident.is_longhaul() => RemoteKnowledge::Server,
             // A server on which a shell answers commands; other servers may end the connection on
             // an exec request.
-            known @ Known::Unknown { insists: true } => known.clone(),
-            Known::Hoped if self.step_by_step || !runs_commands => Known::Unknown { insists: true },
-            _ if !runs_commands => Known::Never("this SSH server is not known to run commands"),
-            Known::Serves(_) if self.step_by_step => Known::Unknown { insists: false },
+            known @ RemoteKnowledge::Unknown { insists: true } => known.clone(),
+            RemoteKnowledge::Hoped if self.step_by_step || !runs_commands => {
+                RemoteKnowledge::Unknown { insists: true }
+            }
+            _ if !runs_commands => {
+                RemoteKnowledge::Never("this SSH server is not known to run commands")
+            }
+            RemoteKnowledge::Serves(_) if self.step_by_step => {
+                RemoteKnowledge::Unknown { insists: false }
+            }
             known => known.clone(),
         })
     }
@@ -424,13 +435,13 @@ impl SshLink {
         self.conn.binding().is_some()
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> ConnectionFacts {
         let chosen = self.conn.negotiated();
         let method = match &self.signed {
             Some(_) if !self.other_method => "publickey",
             _ => "password or keyboard-interactive",
         };
-        Facts {
+        ConnectionFacts {
             address: self.stream.address(),
             banner: self.conn.peer().map(|p| p.as_str().to_owned()),
             kex: chosen.map(|n| n.kex.name.to_owned()),
@@ -439,9 +450,11 @@ impl SshLink {
             method: self.conn.is_authenticated().then(|| method.to_owned()),
             guessed: chosen.is_some_and(|n| n.guess_right)
                 && match self.config.connection.transport.guess {
-                    Guess::Never => false,
-                    Guess::Remembered => true,
-                    Guess::ByVersion => self.conn.peer().is_some_and(|p| p.usual_kex().is_some()),
+                    KexGuess::Never => false,
+                    KexGuess::Remembered => true,
+                    KexGuess::ByVersion => {
+                        self.conn.peer().is_some_and(|p| p.usual_kex().is_some())
+                    }
                 },
             person: self.other_method || self.gate.needs_person(),
             asked: self.gate.needs_person(),
@@ -478,7 +491,7 @@ impl SshLink {
     /// True if a restart may help because a setting was used that the user had not requested: a key
     /// exchange guessed from the last visit, or zlib.
     fn may_begin_plainly(&self) -> bool {
-        let guessed = self.config.connection.transport.guess == Guess::Remembered;
+        let guessed = self.config.connection.transport.guess == KexGuess::Remembered;
         let in_vain = guessed && self.conn.binding().is_none();
         self.conn.peer().is_some()
             && self.restarts == 0
@@ -502,7 +515,7 @@ impl SshLink {
         let transport = &mut self.config.connection.transport;
         transport.proposal.compress &= !self.config.chose_zlib;
         self.config.chose_zlib = false;
-        transport.guess = Guess::Never;
+        transport.guess = KexGuess::Never;
     }
 
     /// Restarts the connection without predictions, because the server refused early data.

@@ -12,7 +12,8 @@ use wire::Pool;
 
 use super::{Far, QUEUE, RemoteProgram, SshLink, broken, engine_error, error};
 use crate::session::{
-    ChannelId, Known, Link, LinkError, LinkEvent, LinkSample, Peer, Seen, SendWindow,
+    ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, ProbeResult, RemoteKnowledge,
+    SendWindow,
 };
 
 /// Sealed bytes queued for the socket: enough for one large writev, and little enough to stay in
@@ -41,8 +42,8 @@ impl Link for SshLink {
     fn expects_trees(&self) -> bool {
         let lists = |info: &ServerInfo| info.has("list-tree@longhaul");
         match &self.config.far {
-            Known::Hoped => true,
-            Known::Serves(info) => lists(info),
+            RemoteKnowledge::Hoped => true,
+            RemoteKnowledge::Serves(info) => lists(info),
             _ => false,
         }
     }
@@ -83,7 +84,7 @@ impl Link for SshLink {
         self.gate.server(info);
     }
 
-    fn far_seen(&mut self, seen: &Seen) {
+    fn far_seen(&mut self, seen: &ProbeResult) {
         self.gate.far(seen);
     }
 

@@ -6,8 +6,8 @@ use schedule::journal::{Entry, Record, SourceId};
 use schedule::{Attributes, Keep};
 
 use super::super::engine::Engine;
-use super::super::file::{FileId, Looking};
-use super::Start;
+use super::super::file::{CompletedFileSearch, FileId};
+use super::StartDecision;
 use crate::disk::os_words;
 use crate::journal::{Log, SyncBatch, boot_here};
 use crate::walk::local_path;
@@ -20,22 +20,22 @@ const SECOND: u64 = 1_000_000_000;
 
 impl Engine<'_> {
     /// Decides how a file starts: copied, resumed, or checked first.
-    pub(in crate::copy) fn keep(&mut self, id: FileId) -> Start {
+    pub(in crate::copy) fn keep(&mut self, id: FileId) -> StartDecision {
         if !self.keeper.is_on() {
-            return Start::Now;
+            return StartDecision::Now;
         }
         let Some(task) = self.files.get(&id) else {
-            return Start::Later;
+            return StartDecision::Later;
         };
         if task.keep.is_some() {
-            return Start::Now;
+            return StartDecision::Now;
         }
         let known = task.identity;
         let Some(source) = known.or_else(|| self.source_id(&task.source, task.attributes)) else {
-            return Start::Now;
+            return StartDecision::Now;
         };
         let target = task.target.clone();
-        let was_found = task.looking == Looking::Found;
+        let was_found = task.looking == CompletedFileSearch::Found;
         let known = self
             .keeper
             .state
@@ -74,7 +74,7 @@ impl Engine<'_> {
                         task.keep = Some(keep);
                         task.taken = bytes;
                     }
-                    return Start::Now;
+                    return StartDecision::Now;
                 }
                 self.clear(&entry);
                 self.keeper.write(Record::Forgotten { id: of });
@@ -87,7 +87,12 @@ impl Engine<'_> {
         self.begin_kept(id, target, source)
     }
 
-    pub(super) fn begin_kept(&mut self, id: FileId, target: Vec<u8>, source: SourceId) -> Start {
+    pub(super) fn begin_kept(
+        &mut self,
+        id: FileId,
+        target: Vec<u8>,
+        source: SourceId,
+    ) -> StartDecision {
         let mut letters = [0; 8];
         // Random tags only avoid collisions; O_EXCL guarantees unique names.
         let _ = aws_lc_rs::rand::fill(&mut letters);
@@ -113,17 +118,17 @@ impl Engine<'_> {
         let number = self.keeper.write(begun);
         if self.keeper.waits {
             self.keeper.waiting.push_back((number, id));
-            return Start::Later;
+            return StartDecision::Later;
         }
         if self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES {
             let number = self.open_journal();
             if number > 0 {
                 self.keeper.waiting.push_back((number, id));
-                return Start::Later;
+                return StartDecision::Later;
             }
         }
         self.start_kept(id);
-        Start::Later
+        StartDecision::Later
     }
 
     /// Opens the journal of a copy that is large enough: files wait from now on until their records

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use schedule::journal::Record;
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::super::engine::{End, Engine, Purpose};
-use super::Claims;
+use super::super::engine::{CopyEnd, Engine, Purpose};
+use super::RecordHandling;
 
 /// File with the boot ID of a Linux kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
@@ -34,7 +34,7 @@ impl Engine<'_> {
             return Vec::new();
         };
         // If the file cannot be read, the boot ID stays unknown.
-        let _ = self.ask(End::Target, kind);
+        let _ = self.ask(CopyEnd::Target, kind);
         read_boot(&file)
     }
 
@@ -66,7 +66,7 @@ impl Engine<'_> {
         }
         self.keeper.boot_asked = true;
         if let Some((kind, file)) = self.boot_job() {
-            self.submit(End::Target, kind, Purpose::Boot(file));
+            self.submit(CopyEnd::Target, kind, Purpose::Boot(file));
         }
     }
 
@@ -85,23 +85,23 @@ impl Engine<'_> {
     /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
-    pub(in crate::copy) fn on_rejoined(&mut self, end: End) {
-        let under_way = !matches!(self.keeper.claims, Claims::Written);
-        if end != End::Target || self.keeper.boot.is_empty() || under_way {
+    pub(in crate::copy) fn on_rejoined(&mut self, end: CopyEnd) {
+        let under_way = !matches!(self.keeper.claims, RecordHandling::Written);
+        if end != CopyEnd::Target || self.keeper.boot.is_empty() || under_way {
             return;
         }
         if let Some((kind, file)) = self.boot_job() {
-            self.keeper.claims = Claims::Held(Vec::new());
-            self.submit(End::Target, kind, Purpose::BootAgain(file));
+            self.keeper.claims = RecordHandling::Held(Vec::new());
+            self.submit(CopyEnd::Target, kind, Purpose::BootAgain(file));
         }
     }
 
     pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
         let boot = read_boot(file);
-        let claims = std::mem::replace(&mut self.keeper.claims, Claims::Void);
+        let claims = std::mem::replace(&mut self.keeper.claims, RecordHandling::Void);
         if boot == self.keeper.boot {
-            self.keeper.claims = Claims::Written;
-            if let Claims::Held(held) = claims {
+            self.keeper.claims = RecordHandling::Written;
+            if let RecordHandling::Held(held) = claims {
                 held.into_iter().for_each(|record| {
                     self.keeper.write(record);
                 });

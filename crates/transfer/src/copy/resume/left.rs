@@ -4,10 +4,10 @@ use rustix::fs::FileType;
 use schedule::journal::{Entry, ExistingFile, Record};
 use schedule::{Attributes, JobKind, Keep, RemotePath};
 
-use super::super::engine::{End, Engine, Purpose};
-use super::super::file::{FileId, Looking};
+use super::super::engine::{CopyEnd, Engine, Purpose};
+use super::super::file::{CompletedFileSearch, FileId};
 use super::super::source::TargetPath;
-use super::Start;
+use super::StartDecision;
 use crate::disk::{kind_of, remove_temporaries};
 use crate::report::Event;
 use crate::walk::local_path;
@@ -49,13 +49,13 @@ impl Engine<'_> {
     }
 
     /// Checks if a file that the earlier run finished is unchanged.
-    pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> Start {
-        self.look(id, Looking::Name, entry.target.clone())
+    pub(super) fn look_if_done(&mut self, id: FileId, entry: &Entry) -> StartDecision {
+        self.look(id, CompletedFileSearch::Name, entry.target.clone())
     }
 
     /// Checks if the earlier run, which had received all of the file, was interrupted between the
     /// rename and its record. The temporary does not exist then.
-    pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> Start {
+    pub(super) fn look_if_named(&mut self, id: FileId, entry: &Entry) -> StartDecision {
         let tag = entry.tag;
         let keep = Keep {
             tag,
@@ -63,23 +63,23 @@ impl Engine<'_> {
         };
         let temp = entry.temp.clone();
         let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
-        self.look(id, Looking::Temporary, temp)
+        self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
-    fn look(&mut self, id: FileId, looking: Looking, path: Vec<u8>) -> Start {
+    fn look(&mut self, id: FileId, looking: CompletedFileSearch, path: Vec<u8>) -> StartDecision {
         if let Some(task) = self.files.get_mut(&id) {
             task.looking = looking;
         }
         if self.target.is_some() {
             let path = RemotePath(path);
-            let follow = looking == Looking::Name;
+            let follow = looking == CompletedFileSearch::Name;
             let kind = JobKind::Stat { path, follow };
-            self.submit(End::Target, kind, Purpose::Taken(id));
-            return Start::Later;
+            self.submit(CopyEnd::Target, kind, Purpose::Taken(id));
+            return StartDecision::Later;
         }
         let target = self.files.get(&id).map(|task| task.target.clone());
         let found = match looking {
-            Looking::Name => self.directories().look(&self.target_path(&path)).ok(),
+            CompletedFileSearch::Name => self.directories().look(&self.target_path(&path)).ok(),
             _ => target.and_then(|target| self.temporary_of(&target, &path)?.look().ok()),
         };
         let found = found.flatten();
@@ -92,7 +92,7 @@ impl Engine<'_> {
             mtime: crate::disk::mtime_of(&stat),
         });
         self.on_taken(id, seen);
-        Start::Later
+        StartDecision::Later
     }
 
     pub(in crate::copy) fn on_taken_seen(&mut self, id: FileId, attributes: Option<Attributes>) {
@@ -116,19 +116,20 @@ impl Engine<'_> {
         let Some((of, entry)) = self.keeper.state.file(&task.target) else {
             return self.start_file(id);
         };
-        if task.looking == Looking::Temporary {
+        if task.looking == CompletedFileSearch::Temporary {
             if seen.is_some() {
-                task.looking = Looking::Found;
+                task.looking = CompletedFileSearch::Found;
                 return self.start_file(id);
             }
             let target = entry.target.clone();
-            self.look(id, Looking::Name, target);
+            self.look(id, CompletedFileSearch::Name, target);
             return;
         }
         let times = self.options.preserve || self.options.archive;
         let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
         let clock = self.keeper.state.clock();
-        let stands = |done: schedule::journal::Done| seen.is_some_and(|s| done.stands(s, clock));
+        let stands =
+            |done: schedule::journal::CompletedFile| seen.is_some_and(|s| done.stands(s, clock));
         if named || entry.done.is_some_and(stands) {
             let done = named.then(|| Record::Done {
                 id: of,
@@ -165,7 +166,7 @@ impl Engine<'_> {
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
             let path = RemotePath(name);
-            self.submit(End::Target, JobKind::Remove { path }, Purpose::Cleared);
+            self.submit(CopyEnd::Target, JobKind::Remove { path }, Purpose::Cleared);
         }
     }
 

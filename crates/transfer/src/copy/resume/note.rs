@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use schedule::journal::Record;
 use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
 
-use super::super::engine::{End, Engine, Purpose};
+use super::super::engine::{CopyEnd, Engine, Purpose};
 use super::super::file::FileTask;
 use crate::walk::local_path;
 
@@ -80,7 +80,7 @@ impl Engine<'_> {
             let path = RemotePath(task.target.clone());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
-            self.submit(End::Target, kind, Purpose::Clock);
+            self.submit(CopyEnd::Target, kind, Purpose::Clock);
         }
     }
 

@@ -4,39 +4,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::early::{Of, OfWhole, Told};
-use crate::disk::Check;
-use crate::sums::{Algorithm, Digest, Seen};
+use super::early::{OfWhole, SumSelector, SumState};
+use crate::disk::ReadBackCheck;
+use crate::sums::{Algorithm, Digest, FinishedSums};
 
 /// File that is being compared.
 pub(super) struct Checking {
     /// Path at the far end, or the local path if both ends are local.
     pub(super) path: Vec<u8>,
-    pub(super) seen: Seen,
+    pub(super) seen: FinishedSums,
     /// Number of the copy attempt, which requests carry too.
     pub(super) attempt: u64,
     /// Answers for ranges so far.
-    told: BTreeMap<usize, Told>,
+    told: BTreeMap<usize, SumState>,
     whole: OfWhole,
     /// Some ranges differ at the far end.
     pub(super) differs: bool,
-    stage: Stage,
+    stage: CheckStage,
     pub(super) was_read_back: bool,
 }
 
 /// State of a file's comparison.
-enum Stage {
+enum CheckStage {
     /// Known answers have not been evaluated yet.
     Queued,
     /// Waits for these checksums; `failed` if at least one answer did not match.
-    Asked { waits: BTreeSet<Of>, failed: bool },
+    Asked {
+        waits: BTreeSet<SumSelector>,
+        failed: bool,
+    },
     /// The file is being read back.
-    ReadBack(Arc<Check>),
+    ReadBack(Arc<ReadBackCheck>),
 }
 
 /// Consequence of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CheckVerdict {
     /// Wait for more answers.
     Wait,
     /// The file still had its temporary name when the checksum was requested; request it again.
@@ -50,9 +53,9 @@ pub(super) enum Verdict {
 impl Checking {
     pub(super) fn new(
         path: Vec<u8>,
-        seen: Seen,
+        seen: FinishedSums,
         attempt: u64,
-        told: BTreeMap<usize, Told>,
+        told: BTreeMap<usize, SumState>,
         whole: OfWhole,
     ) -> Self {
         Self {
@@ -62,14 +65,14 @@ impl Checking {
             told,
             whole,
             differs: false,
-            stage: Stage::Queued,
+            stage: CheckStage::Queued,
             was_read_back: false,
         }
     }
 
     /// Checksums to request now, by the program's algorithm; `None` if only reading back can
     /// decide.
-    pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<Of>> {
+    pub(super) fn ask_for(&mut self, by: Algorithm) -> Option<Vec<SumSelector>> {
         let by_whole = self.judge_whole(by);
         self.ask(by, by_whole)
     }
@@ -80,34 +83,34 @@ impl Checking {
         &mut self,
         by: Algorithm,
         fits: impl Fn(u64) -> bool,
-    ) -> Option<Vec<Of>> {
+    ) -> Option<Vec<SumSelector>> {
         let all = self.seen.sums.iter().all(|sum| fits(sum.len));
         self.ask(by, false).filter(|_| all)
     }
 
-    fn ask(&mut self, by: Algorithm, by_whole: bool) -> Option<Vec<Of>> {
+    fn ask(&mut self, by: Algorithm, by_whole: bool) -> Option<Vec<SumSelector>> {
         let sums = &self.seen.sums;
         let mut open = match by_whole {
             true => self.seen.twice(),
             false => (0..sums.len()).collect(),
         };
-        open.retain(|at| self.told.get(at) != Some(&Told::Right));
-        self.differs |= self.told.values().any(|t| *t == Told::Differs);
+        open.retain(|at| self.told.get(at) != Some(&SumState::Right));
+        self.differs |= self.told.values().any(|t| *t == SumState::Differs);
         let unknown = open.iter().any(|at| sums[*at].by(by).is_none());
         if self.differs || unknown {
             return None;
         }
-        let whole = (by_whole && self.whole != OfWhole::Right).then_some(Of::Whole);
-        let waits: BTreeSet<Of> = whole
+        let whole = (by_whole && self.whole != OfWhole::Right).then_some(SumSelector::Whole);
+        let waits: BTreeSet<SumSelector> = whole
             .into_iter()
-            .chain(open.into_iter().map(Of::Run))
+            .chain(open.into_iter().map(SumSelector::Run))
             .collect();
-        let unasked = |sum: &Of| match sum {
-            Of::Whole => self.whole == OfWhole::NotAsked,
-            Of::Run(at) => self.told.get(at) != Some(&Told::Asked),
+        let unasked = |sum: &SumSelector| match sum {
+            SumSelector::Whole => self.whole == OfWhole::NotAsked,
+            SumSelector::Run(at) => self.told.get(at) != Some(&SumState::Asked),
         };
         let asks = waits.iter().copied().filter(unasked).collect();
-        self.stage = Stage::Asked {
+        self.stage = CheckStage::Asked {
             waits,
             failed: false,
         };
@@ -142,28 +145,28 @@ impl Checking {
     /// that it was requested before the rename.
     pub(super) fn answer(
         &mut self,
-        sum: Of,
+        sum: SumSelector,
         digest: Option<Digest>,
         early: bool,
         by: Algorithm,
-    ) -> Verdict {
+    ) -> CheckVerdict {
         let seen = match sum {
-            Of::Whole => Some(&self.seen.all),
-            Of::Run(at) => self.seen.sums.get(at),
+            SumSelector::Whole => Some(&self.seen.all),
+            SumSelector::Run(at) => self.seen.sums.get(at),
         };
         let right = digest.is_some() && seen.and_then(|s| s.by(by)) == digest.as_ref();
-        let Stage::Asked { waits, failed } = &mut self.stage else {
+        let CheckStage::Asked { waits, failed } = &mut self.stage else {
             // The file is not evaluated yet, and this is one of several answers that it needs. Bug:
             // the first one was once taken as proof of the whole file.
             self.note(sum, digest, right);
-            return Verdict::Wait;
+            return CheckVerdict::Wait;
         };
         // If the whole file is compared, answers for ranges requested earlier may still arrive.
         if !waits.contains(&sum) {
-            return Verdict::Wait;
+            return CheckVerdict::Wait;
         }
         if digest.is_none() && early {
-            return Verdict::AskAgain;
+            return CheckVerdict::AskAgain;
         }
         waits.remove(&sum);
         // A file that the far end's program cannot read is read back over SFTP, whose error gives
@@ -171,20 +174,26 @@ impl Checking {
         *failed |= !right;
         self.differs |= digest.is_some() && !right;
         match (waits.is_empty(), *failed) {
-            (false, _) => Verdict::Wait,
-            (true, true) => Verdict::ReadBack,
-            (true, false) => Verdict::Right,
+            (false, _) => CheckVerdict::Wait,
+            (true, true) => CheckVerdict::ReadBack,
+            (true, false) => CheckVerdict::Right,
         }
     }
 
-    fn note(&mut self, sum: Of, digest: Option<Digest>, right: bool) {
+    fn note(&mut self, sum: SumSelector, digest: Option<Digest>, right: bool) {
         match (sum, digest) {
-            (Of::Whole, digest) => self.whole = digest.map_or(OfWhole::NotAsked, OfWhole::Told),
-            (Of::Run(at), None) => {
+            (SumSelector::Whole, digest) => {
+                self.whole = digest.map_or(OfWhole::NotAsked, OfWhole::Told)
+            }
+            (SumSelector::Run(at), None) => {
                 self.told.remove(&at);
             }
-            (Of::Run(at), Some(_)) => {
-                let told = if right { Told::Right } else { Told::Differs };
+            (SumSelector::Run(at), Some(_)) => {
+                let told = if right {
+                    SumState::Right
+                } else {
+                    SumState::Differs
+                };
                 self.told.insert(at, told);
             }
         }
@@ -192,41 +201,43 @@ impl Checking {
 
     /// True if no answer is awaited any more.
     pub(super) fn is_right(&self) -> bool {
-        matches!(&self.stage, Stage::Asked { waits, .. } if waits.is_empty())
+        matches!(&self.stage, CheckStage::Asked { waits, .. } if waits.is_empty())
     }
 
     /// True if the file waits for a single range of which nothing was requested before.
     pub(super) fn is_one_sum(&self) -> bool {
-        let one = |waits: &BTreeSet<Of>| waits.len() == 1 && waits.contains(&Of::Run(0));
+        let one = |waits: &BTreeSet<SumSelector>| {
+            waits.len() == 1 && waits.contains(&SumSelector::Run(0))
+        };
         self.seen.sums.len() == 1
             && self.told.is_empty()
-            && matches!(&self.stage, Stage::Asked { waits, .. } if one(waits))
+            && matches!(&self.stage, CheckStage::Asked { waits, .. } if one(waits))
     }
 
     /// Discards all answers, for a comparison that starts over.
     pub(super) fn begin_anew(&mut self) {
-        self.stage = Stage::Queued;
+        self.stage = CheckStage::Queued;
         self.told.clear();
         self.whole = OfWhole::NotAsked;
         self.differs = false;
     }
 
     /// Starts reading back, with an algorithm that all known checksums have.
-    pub(super) fn begin_check(&mut self) -> Option<Arc<Check>> {
+    pub(super) fn begin_check(&mut self) -> Option<Arc<ReadBackCheck>> {
         let all = [Algorithm::Xxh128, Algorithm::Blake3, Algorithm::Sha256];
         let sums = &self.seen.sums;
         let by = all
             .into_iter()
             .find(|by| sums.iter().all(|sum| sum.by(*by).is_some()))?;
-        let check = Arc::new(Check::new(sums.clone(), self.seen.size, by));
-        self.stage = Stage::ReadBack(Arc::clone(&check));
+        let check = Arc::new(ReadBackCheck::new(sums.clone(), self.seen.size, by));
+        self.stage = CheckStage::ReadBack(Arc::clone(&check));
         self.was_read_back = true;
         Some(check)
     }
 
-    pub(super) fn check(&self) -> Option<&Arc<Check>> {
+    pub(super) fn check(&self) -> Option<&Arc<ReadBackCheck>> {
         match &self.stage {
-            Stage::ReadBack(check) => Some(check),
+            CheckStage::ReadBack(check) => Some(check),
             _ => None,
         }
     }
@@ -258,47 +269,65 @@ mod tests {
     /// Creates a file with two ranges of 1000 bytes, of which `told` were requested during the
     /// copy. With `all`, the checksum of the whole file is known.
     fn checking(told: &[usize], all: bool) -> Checking {
-        let seen = Seen {
+        let seen = FinishedSums {
             sums: vec![sum(0, 1000, 1), sum(1000, 1000, 2)],
             size: 2000,
             all: if all { sum(0, 2000, 9) } else { Sum::default() },
             whole: None,
         };
-        let told = told.iter().map(|at| (*at, Told::Asked)).collect();
+        let told = told.iter().map(|at| (*at, SumState::Asked)).collect();
         Checking::new(b"file".to_vec(), seen, 1, told, OfWhole::NotAsked)
     }
 
     #[test]
     fn an_answer_that_comes_before_anybody_looked_is_not_all_there_is() {
         let mut file = checking(&[0, 1], false);
-        assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
+        assert_eq!(
+            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            CheckVerdict::Wait
+        );
         assert_eq!(file.ask_for(BY), Some(vec![]));
         assert!(!file.is_right());
-        assert_eq!(file.answer(Of::Run(1), digest(2), true, BY), Verdict::Right);
+        assert_eq!(
+            file.answer(SumSelector::Run(1), digest(2), true, BY),
+            CheckVerdict::Right
+        );
 
         let mut file = checking(&[0, 1], false);
-        file.answer(Of::Run(0), digest(7), true, BY);
+        file.answer(SumSelector::Run(0), digest(7), true, BY);
         assert_eq!(file.ask_for(BY), None, "it differs");
     }
 
     #[test]
     fn what_nobody_waits_for_proves_nothing() {
         let mut file = checking(&[0], true);
-        assert_eq!(file.ask_for(BY), Some(vec![Of::Whole]));
-        assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
-        assert_eq!(file.answer(Of::Run(0), digest(1), true, BY), Verdict::Wait);
+        assert_eq!(file.ask_for(BY), Some(vec![SumSelector::Whole]));
+        assert_eq!(
+            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            CheckVerdict::Wait
+        );
+        assert_eq!(
+            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            CheckVerdict::Wait
+        );
         assert!(!file.is_right());
-        assert_eq!(file.answer(Of::Whole, digest(9), false, BY), Verdict::Right);
+        assert_eq!(
+            file.answer(SumSelector::Whole, digest(9), false, BY),
+            CheckVerdict::Right
+        );
     }
 
     #[test]
     fn one_that_is_read_back_is_judged_by_that_alone() {
         let mut file = checking(&[0, 1], false);
-        file.answer(Of::Run(0), digest(7), true, BY);
+        file.answer(SumSelector::Run(0), digest(7), true, BY);
         assert_eq!(file.ask_for(BY), None);
         assert!(file.begin_check().is_some());
         // Bug: the file was once read back by two readers, each of which spoilt the other's result.
-        assert_eq!(file.answer(Of::Run(1), digest(2), true, BY), Verdict::Wait);
+        assert_eq!(
+            file.answer(SumSelector::Run(1), digest(2), true, BY),
+            CheckVerdict::Wait
+        );
         assert!(file.is_read_back());
     }
 
@@ -306,12 +335,18 @@ mod tests {
     fn every_wrong_or_unreadable_sum_is_read_back_when_all_have_come() {
         for wrong in [digest(7), None] {
             let mut file = checking(&[], false);
-            assert_eq!(file.ask_for(BY), Some(vec![Of::Run(0), Of::Run(1)]));
-            let early = file.answer(Of::Run(0), None, true, BY);
-            assert_eq!(early, Verdict::AskAgain, "it had its other name");
-            assert_eq!(file.answer(Of::Run(0), wrong, false, BY), Verdict::Wait);
-            let last = file.answer(Of::Run(1), digest(2), false, BY);
-            assert_eq!(last, Verdict::ReadBack);
+            assert_eq!(
+                file.ask_for(BY),
+                Some(vec![SumSelector::Run(0), SumSelector::Run(1)])
+            );
+            let early = file.answer(SumSelector::Run(0), None, true, BY);
+            assert_eq!(early, CheckVerdict::AskAgain, "it had its other name");
+            assert_eq!(
+                file.answer(SumSelector::Run(0), wrong, false, BY),
+                CheckVerdict::Wait
+            );
+            let last = file.answer(SumSelector::Run(1), digest(2), false, BY);
+            assert_eq!(last, CheckVerdict::ReadBack);
         }
     }
 }

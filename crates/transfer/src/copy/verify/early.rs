@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use schedule::JobId;
 
-use super::Verify;
-use crate::copy::engine::{End, Engine, Purpose};
+use super::Verification;
+use crate::copy::engine::{CopyEnd, Engine, Purpose};
 use crate::copy::file::FileId;
 use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
 
@@ -16,14 +16,14 @@ use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
 const LITTLE: u64 = 64 << 20;
 
 /// File that is being copied and whose checksums are requested.
-pub(super) struct Moving {
+pub(super) struct CopyingFile {
     sums: Arc<FileSums>,
     attempt: u64,
     /// Temporary that the far end writes.
     temporary: Option<Vec<u8>>,
     /// Completed ranges, in the order in which they ended.
     ended: Vec<Sum>,
-    told: BTreeMap<usize, Told>,
+    told: BTreeMap<usize, SumState>,
     whole: OfWhole,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum OfWhole {
 
 /// State of one of a file's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum SumState {
     /// The checksum was requested.
     Asked,
     Right,
@@ -49,7 +49,7 @@ pub(super) enum Told {
 
 /// Selects a checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::copy) enum Of {
+pub(in crate::copy) enum SumSelector {
     Whole,
     /// Index of a range, in the order in which they passed.
     Run(usize),
@@ -57,17 +57,17 @@ pub(in crate::copy) enum Of {
 
 /// Request for a checksum of one copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::copy) struct Ask {
+pub(in crate::copy) struct SumRequest {
     pub(super) file: FileId,
-    pub(super) sum: Of,
+    pub(super) sum: SumSelector,
     pub(super) attempt: u64,
     /// Requested before the rename.
     pub(super) early: bool,
 }
 
-impl Ask {
+impl SumRequest {
     /// Request for a file that has its final name.
-    pub(super) fn new(file: FileId, sum: Of, attempt: u64) -> Self {
+    pub(super) fn new(file: FileId, sum: SumSelector, attempt: u64) -> Self {
         Self {
             file,
             sum,
@@ -77,7 +77,7 @@ impl Ask {
     }
 }
 
-impl Verify {
+impl Verification {
     /// Number for a new copy attempt.
     fn attempt(&mut self) -> u64 {
         self.next_attempt += 1;
@@ -94,9 +94,9 @@ impl Verify {
         &mut self,
         id: FileId,
         sums: Option<&Arc<FileSums>>,
-    ) -> (u64, BTreeMap<usize, Told>, OfWhole) {
+    ) -> (u64, BTreeMap<usize, SumState>, OfWhole) {
         let moved = self.moving.remove(&id);
-        let same = |m: &Moving| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
+        let same = |m: &CopyingFile| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
         match moved.filter(same) {
             Some(moved) => (moved.attempt, moved.told, moved.whole),
             None => (self.attempt(), BTreeMap::new(), OfWhole::NotAsked),
@@ -105,20 +105,25 @@ impl Verify {
 
     /// Stores the far end's checksum of a range of a file that is still being copied. `None` means
     /// that the file could not be read, and the checksum is requested again later.
-    pub(super) fn on_moving_sum(&mut self, ask: Ask, digest: Option<&Digest>, by: Algorithm) {
+    pub(super) fn on_moving_sum(
+        &mut self,
+        ask: SumRequest,
+        digest: Option<&Digest>,
+        by: Algorithm,
+    ) {
         let moving = self.moving.get_mut(&ask.file);
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
             return;
         };
-        let Of::Run(at) = ask.sum else {
+        let SumSelector::Run(at) = ask.sum else {
             moving.whole = digest.map_or(OfWhole::NotAsked, |d| OfWhole::Told(d.clone()));
             return;
         };
         let expected = moving.ended.get(at).and_then(|sum| sum.by(by));
         match digest {
             None => moving.told.remove(&at),
-            Some(_) if digest == expected => moving.told.insert(at, Told::Right),
-            Some(_) => moving.told.insert(at, Told::Differs),
+            Some(_) if digest == expected => moving.told.insert(at, SumState::Right),
+            Some(_) => moving.told.insert(at, SumState::Differs),
         };
     }
 }
@@ -132,7 +137,7 @@ impl Engine<'_> {
     }
 
     /// Returns the data that has passed for `job`, if checksums can be requested.
-    fn moving(&mut self, job: JobId) -> Option<(FileId, &mut Moving)> {
+    fn moving(&mut self, job: JobId) -> Option<(FileId, &mut CopyingFile)> {
         if !self.verify.wanted || self.verify.far.is_given_up() {
             return None;
         }
@@ -140,7 +145,7 @@ impl Engine<'_> {
         let sums = self.verify.ledger.as_ref()?.get(job)?;
         let known = self.verify.moving.get(&id);
         if known.is_none_or(|m| !Arc::ptr_eq(&m.sums, &sums)) {
-            let moving = Moving {
+            let moving = CopyingFile {
                 sums,
                 attempt: self.verify.attempt(),
                 temporary: None,
@@ -163,7 +168,7 @@ impl Engine<'_> {
     /// Requests checksums of bytes that are stored at the target, with no unanswered writes to
     /// their range.
     pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
-        let upload = self.far_end() == Some(End::Target);
+        let upload = self.far_end() == Some(CopyEnd::Target);
         // A file that ends in a hole gets its length last, and a program would find less than was
         // skipped.
         if upload && self.options.sparse {
@@ -188,10 +193,10 @@ impl Engine<'_> {
             // end.
             if !upload && moving.whole == OfWhole::NotAsked {
                 moving.whole = OfWhole::Asked;
-                let sum = Of::Whole;
+                let sum = SumSelector::Whole;
                 let attempt = moving.attempt;
                 let early = true;
-                self.verify.far.todo.push_back(Ask {
+                self.verify.far.todo.push_back(SumRequest {
                     file,
                     sum,
                     attempt,
@@ -206,24 +211,24 @@ impl Engine<'_> {
         let mut asks = Vec::new();
         for (at, sum) in moving.ended.iter().enumerate() {
             if sum.from >= from && sum.end() <= to && !moving.told.contains_key(&at) {
-                asks.push(Ask {
+                asks.push(SumRequest {
                     file,
-                    sum: Of::Run(at),
+                    sum: SumSelector::Run(at),
                     attempt,
                     early: true,
                 });
             }
         }
         for ask in &asks {
-            if let Of::Run(at) = ask.sum {
-                moving.told.insert(at, Told::Asked);
+            if let SumSelector::Run(at) = ask.sum {
+                moving.told.insert(at, SumState::Asked);
             }
         }
         self.verify.far.todo.extend(asks);
     }
 
     /// Current path of a file that is being copied, and its range number `at`.
-    pub(super) fn moving_range(&self, ask: Ask, at: usize) -> Option<(Vec<u8>, &Sum)> {
+    pub(super) fn moving_range(&self, ask: SumRequest, at: usize) -> Option<(Vec<u8>, &Sum)> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
@@ -232,12 +237,12 @@ impl Engine<'_> {
     }
 
     /// Request line for a checksum of a file that is being copied, and the number of bytes to sum.
-    pub(super) fn line_of_moving(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+    pub(super) fn line_of_moving(&self, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
         let moving = self.verify.moving.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = self.files.get(&ask.file)?;
         let size = task.size.unwrap_or(u64::MAX);
-        let Of::Run(at) = ask.sum else {
+        let SumSelector::Run(at) = ask.sum else {
             return Some((whole_request(&task.source), task.size.unwrap_or(0)));
         };
         let sum = moving.ended.get(at)?;

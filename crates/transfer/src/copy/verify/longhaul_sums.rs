@@ -4,7 +4,7 @@
 use schedule::{ByteRange, JobId, JobKind, RemotePath};
 use sftp::blocks::MOST_HASHED;
 
-use super::early::{Ask, Of};
+use super::early::{SumRequest, SumSelector};
 use super::remote_sums::State;
 use crate::copy::engine::{Engine, Purpose};
 use crate::sums::{Algorithm, Digest, Program};
@@ -62,8 +62,10 @@ impl Engine<'_> {
     }
 
     /// Path and range of a checksum, and the expected file size.
-    fn range_of(&self, ask: Ask) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
-        let Of::Run(at) = ask.sum else { return None };
+    fn range_of(&self, ask: SumRequest) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
+        let SumSelector::Run(at) = ask.sum else {
+            return None;
+        };
         let span = |from, len| ByteRange {
             offset: from,
             len: Some(len),
@@ -93,7 +95,7 @@ impl Engine<'_> {
     }
 
     /// Handles the end of a request; `made` means that a checksum arrived.
-    pub(in crate::copy) fn on_our_sum_over(&mut self, ask: Ask, made: bool) {
+    pub(in crate::copy) fn on_our_sum_over(&mut self, ask: SumRequest, made: bool) {
         let far = &mut self.verify.far;
         far.asked_ours = far.asked_ours.saturating_sub(1);
         if !made {

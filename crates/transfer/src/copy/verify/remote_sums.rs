@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::READ_BACK;
-use super::checking::Verdict;
-use super::early::{Ask, Of};
+use super::checking::CheckVerdict;
+use super::early::{SumRequest, SumSelector};
 use super::longhaul_sums;
-use super::watch::Watch;
+use super::watch::SumWatchdog;
 use crate::copy::engine::Engine;
 use crate::copy::file::FileId;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, Session};
 use crate::sums::{
-    Algorithm, Answer, Answers, Digest, Program, command, list_command, list_line, request, script,
-    whole_request,
+    Algorithm, AnswerParser, Digest, Program, ProgramAnswer, command, list_command, list_line,
+    request, script, whole_request,
 };
 
 /// Time in which the far end must report its checksum program.
@@ -34,16 +34,16 @@ const FEW: usize = 4;
 
 /// State of the far end's checksum programs and of the requests to them.
 #[derive(Default)]
-pub(super) struct Far {
+pub(super) struct RemoteSums {
     workers: Vec<Worker>,
-    list: Option<List>,
+    list: Option<ListProgram>,
     /// Files without any request.
     queue: VecDeque<FileId>,
     /// Files among these that are collected for a list.
     small: VecDeque<FileId>,
     small_bytes: u64,
     /// Checksums not requested yet.
-    pub(super) todo: VecDeque<Ask>,
+    pub(super) todo: VecDeque<SumRequest>,
     /// Number of checksums requested from a remote longhaul.
     pub(super) asked_ours: usize,
     pub(super) state: State,
@@ -63,30 +63,30 @@ pub(super) enum State {
 
 struct Worker {
     exec: RemoteCommandId,
-    answers: Answers,
+    answers: AnswerParser,
     /// Open requests, with the number of bytes to sum.
-    asked: VecDeque<(Ask, u64)>,
-    watch: Watch,
+    asked: VecDeque<(SumRequest, u64)>,
+    watch: SumWatchdog,
 }
 
 /// Program that sums a list of whole files.
-struct List {
+struct ListProgram {
     exec: RemoteCommandId,
-    answers: Answers,
+    answers: AnswerParser,
     names: BTreeMap<Vec<u8>, FileId>,
-    watch: Watch,
+    watch: SumWatchdog,
 }
 
-impl Far {
+impl RemoteSums {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Asking { until, .. } => Some(until),
-            State::Has(..) => self.watches().filter_map(Watch::until).min(),
+            State::Has(..) => self.watches().filter_map(SumWatchdog::until).min(),
             _ => None,
         }
     }
 
-    fn watches(&self) -> impl Iterator<Item = &Watch> {
+    fn watches(&self) -> impl Iterator<Item = &SumWatchdog> {
         let workers = self.workers.iter().map(|w| &w.watch);
         workers.chain(self.list.as_ref().map(|l| &l.watch))
     }
@@ -142,7 +142,7 @@ impl Far {
 
 impl Worker {
     /// Removes the request that was answered.
-    fn answered(&mut self) -> Option<(Ask, u64)> {
+    fn answered(&mut self) -> Option<(SumRequest, u64)> {
         let asked = self.asked.pop_front();
         self.watch.answered(self.asked.front().map(|(_, len)| *len));
         asked
@@ -169,7 +169,7 @@ impl Engine<'_> {
                 self.no_program("the far end did not say which program it has");
             }
             State::Asking { .. } => {}
-            State::Has(program, _) if self.verify.far.watches().any(Watch::is_over) => {
+            State::Has(program, _) if self.verify.far.watches().any(SumWatchdog::is_over) => {
                 let name = program.name;
                 let why = format!("{name} there has stopped answering");
                 self.warn(None, format!("{why}: files are read back instead"));
@@ -212,9 +212,9 @@ impl Engine<'_> {
         }
         self.verify.far.workers.push(Worker {
             exec,
-            answers: Answers::default(),
+            answers: AnswerParser::default(),
             asked: VecDeque::new(),
-            watch: Watch::default(),
+            watch: SumWatchdog::default(),
         });
     }
 
@@ -276,7 +276,9 @@ impl Engine<'_> {
                 self.is_right(id);
             } else {
                 let attempt = checking.attempt;
-                let asks = asks.into_iter().map(|sum| Ask::new(id, sum, attempt));
+                let asks = asks
+                    .into_iter()
+                    .map(|sum| SumRequest::new(id, sum, attempt));
                 self.verify.far.todo.extend(asks);
             }
         }
@@ -322,18 +324,18 @@ impl Engine<'_> {
     /// Requests the checksum of a file of one range that no list contains.
     fn ask_singly(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.get(&id) {
-            let ask = Ask::new(id, Of::Run(0), checking.attempt);
+            let ask = SumRequest::new(id, SumSelector::Run(0), checking.attempt);
             self.verify.far.todo.push_back(ask);
         }
     }
 
     /// Request line for a checksum, and the number of bytes to sum; `None` if it is no longer
     /// needed.
-    fn line_of(&self, ask: Ask) -> Option<(Vec<u8>, u64)> {
+    fn line_of(&self, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
         if let Some(checking) = self.verify.files.get(&ask.file)
             && checking.attempt == ask.attempt
         {
-            let Of::Run(at) = ask.sum else {
+            let SumSelector::Run(at) = ask.sum else {
                 return Some((whole_request(&checking.path), checking.seen.size));
             };
             let sum = checking.seen.sums.get(at)?;
@@ -381,12 +383,12 @@ impl Engine<'_> {
             session.exec_input(exec, input);
             session.exec_end(exec);
         }
-        let mut watch = Watch::default();
+        let mut watch = SumWatchdog::default();
         watch.asked(bytes, true);
-        self.verify.far.list = Some(List {
+        self.verify.far.list = Some(ListProgram {
             watch,
             exec,
-            answers: Answers::default(),
+            answers: AnswerParser::default(),
             names,
         });
     }
@@ -425,18 +427,18 @@ impl Engine<'_> {
             };
             match worker.answers.next() {
                 Ok(None) => return,
-                Ok(Some(Answer::Program(program))) => {
+                Ok(Some(ProgramAnswer::Program(program))) => {
                     let processors = worker.answers.processors;
                     self.has_program(program, processors);
                 }
-                Ok(Some(Answer::NoProgram)) => {
+                Ok(Some(ProgramAnswer::NoProgram)) => {
                     return self.no_program("the far end has no program that makes sums");
                 }
-                Ok(Some(Answer::Sum(digest))) => match worker.answered() {
+                Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered() {
                     Some((ask, _)) => self.on_sum(ask, Some(digest)),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
-                Ok(Some(Answer::Unreadable)) => match worker.answered() {
+                Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered() {
                     Some((ask, _)) => self.on_sum(ask, None),
                     None => return self.worker_over(exec, "it answers unasked".to_owned()),
                 },
@@ -498,7 +500,7 @@ impl Engine<'_> {
                 }
                 for (id, digest) in found {
                     if let Some(checking) = self.verify.files.get(&id) {
-                        let ask = Ask::new(id, Of::Run(0), checking.attempt);
+                        let ask = SumRequest::new(id, SumSelector::Run(0), checking.attempt);
                         self.on_sum(ask, Some(digest));
                     }
                 }
@@ -514,7 +516,7 @@ impl Engine<'_> {
     }
 
     /// Handles the far end's checksum of a range; `None` if it could not read the file.
-    pub(super) fn on_sum(&mut self, ask: Ask, digest: Option<Digest>) {
+    pub(super) fn on_sum(&mut self, ask: SumRequest, digest: Option<Digest>) {
         let Some(program) = self.verify.far.program() else {
             return;
         };
@@ -525,13 +527,13 @@ impl Engine<'_> {
                 .on_moving_sum(ask, digest.as_ref(), program.algorithm);
         };
         match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
-            Verdict::Wait => {}
-            Verdict::AskAgain => self.verify.far.todo.push_back(Ask {
+            CheckVerdict::Wait => {}
+            CheckVerdict::AskAgain => self.verify.far.todo.push_back(SumRequest {
                 early: false,
                 ..ask
             }),
-            Verdict::ReadBack => self.read_back(ask.file),
-            Verdict::Right => self.is_right(ask.file),
+            CheckVerdict::ReadBack => self.read_back(ask.file),
+            CheckVerdict::Right => self.is_right(ask.file),
         }
     }
 }

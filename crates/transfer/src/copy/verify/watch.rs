@@ -8,11 +8,11 @@ const SLOWEST: u64 = 4 << 20;
 
 /// Detects a checksum command that has stopped answering.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct SumWatchdog {
     until: Option<Instant>,
 }
 
-impl Watch {
+impl SumWatchdog {
     /// Notes a request for a checksum of `len` bytes. `now` means that the command can start on it
     /// at once.
     pub(super) fn asked(&mut self, len: u64, now: bool) {
