@@ -46,7 +46,7 @@ man: ## man pages, completions and the table of flags, written below docs/
 docs: ## the documentation as a site with search, target/book, and rustdoc, target/doc
 	@command -v mdbook >/dev/null || { echo "mdbook is missing: cargo install mdbook" >&2; exit 1; }
 	mdbook build docs
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items
 
 clean: ## everything that was built
 	cargo clean

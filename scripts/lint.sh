@@ -15,7 +15,7 @@ step() {
 }
 
 documentation() {
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+    RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --locked --workspace --no-deps --document-private-items --quiet
 }
 
 spelling() {

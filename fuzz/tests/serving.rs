@@ -7,7 +7,7 @@ use std::path::Path;
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use fuzz::{mutate, operate};
-use serve::{Access, Answer, Export, Server};
+use serve::{Access, AnswerChunk, Export, Server};
 use sftp::{
     Attrs, Init, MetadataFlags, OpenFlags, Piece, PutFlags, Request, RequestId, Response, Splitter,
     Told, TreeFlags, frame,
@@ -247,8 +247,8 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
                 }
                 let Ok(()) = server.take_answers(|answer| {
                     match answer {
-                        Answer::Bytes(bytes) => output.extend_from_slice(bytes),
-                        Answer::Block(block) => output.extend(block.to_vec()),
+                        AnswerChunk::Bytes(bytes) => output.extend_from_slice(bytes),
+                        AnswerChunk::Block(block) => output.extend(block.to_vec()),
                     }
                     Ok::<_, std::convert::Infallible>(())
                 });

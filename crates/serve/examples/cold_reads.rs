@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::fs::{Advice, fadvise};
-use serve::{Access, Answer, Export, Server};
+use serve::{Access, AnswerChunk, Export, Server};
 use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
 use wire::Rest;
 
@@ -86,8 +86,8 @@ fn run(folder: &Path, several: bool, round: u64) -> io::Result<Duration> {
         server.handle(&mut input).map_err(io::Error::other)?;
         server.take_answers(|answer| {
             bytes += match answer {
-                Answer::Bytes(bytes) => bytes.len() as u64,
-                Answer::Block(block) => block.len() as u64,
+                AnswerChunk::Bytes(bytes) => bytes.len() as u64,
+                AnswerChunk::Block(block) => block.len() as u64,
             };
             Ok::<_, io::Error>(())
         })?;

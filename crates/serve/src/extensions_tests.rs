@@ -11,7 +11,7 @@ use sftp::{
 use wire::{Field as _, Reader};
 
 use crate::testing::{answers, at, both, bytes_of, input};
-use crate::{Access, Answer, Export, Server};
+use crate::{Access, AnswerChunk, Export, Server};
 
 /// The first handle of a session.
 const FIRST: &[u8] = &[0, 0, 0, 0];
@@ -195,7 +195,7 @@ fn each_extension_of_openssh_is_announced_and_has_its_test() {
     server.handle(&mut input(&[], true)).unwrap();
     let mut said = Vec::new();
     let Ok(()) = server.take_answers(|answer| {
-        if let Answer::Bytes(bytes) = answer {
+        if let AnswerChunk::Bytes(bytes) = answer {
             said.extend_from_slice(bytes);
         }
         Ok::<_, std::convert::Infallible>(())

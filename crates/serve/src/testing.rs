@@ -11,7 +11,7 @@ use sftp::{
 };
 use wire::Rest;
 
-use crate::{Access, Answer, Export, Server};
+use crate::{Access, AnswerChunk, Export, Server};
 
 /// Encodes requests, preceded by INIT if `first` is set.
 pub(crate) fn input(requests: &[Request<'_>], first: bool) -> Bytes {
@@ -37,8 +37,8 @@ pub(crate) fn served(server: &mut Server<'_>, mut received: Bytes) -> (Vec<Bytes
         server.handle(&mut received).expect("sound requests");
         let taken = server.take_answers(|answer| {
             match answer {
-                Answer::Bytes(bytes) => output.extend_from_slice(bytes),
-                Answer::Block(block) => output.extend_from_slice(&block.to_vec()),
+                AnswerChunk::Bytes(bytes) => output.extend_from_slice(bytes),
+                AnswerChunk::Block(block) => output.extend_from_slice(&block.to_vec()),
             }
             Ok::<_, ()>(())
         });

@@ -14,15 +14,15 @@ fn file(content: &[u8]) -> io::Result<Arc<File>> {
     Ok(Arc::new(file))
 }
 
-fn part(mapped: &Mapped, at: usize, len: usize) -> Part<'_> {
-    Part::Outside {
+fn part(mapped: &Mapped, at: usize, len: usize) -> OutputPart<'_> {
+    OutputPart::Outside {
         lie: mapped,
         at,
         len,
     }
 }
 
-type Way = fn(&UnixStream, &[Part<'_>]) -> io::Result<usize>;
+type Way = fn(&UnixStream, &[OutputPart<'_>]) -> io::Result<usize>;
 
 /// Both ways to send a mapped file: copies of its data, and its pages.
 const WAYS: [Way; 2] = [
@@ -38,9 +38,9 @@ fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
     for write in WAYS {
         let (mut receiver, sender) = UnixStream::pair()?;
         let parts = [
-            Part::Here(b"before"),
+            OutputPart::Here(b"before"),
             part(&mapped, at, 20_000),
-            Part::Here(b"behind"),
+            OutputPart::Here(b"behind"),
         ];
         // Parts behind the mapped one wait until the file is known to still reach that far.
         assert_eq!(write(&sender, &parts)?, 20_006);

@@ -6,7 +6,7 @@ fn setting(cipher: &str, compression: Compression, data: Data) -> Setting {
         mac: None,
         compression,
         data,
-        way: Way::Up,
+        way: CopyDirection::Up,
         place: FilePlace::Memory,
         connections: 1,
         channels: 1,

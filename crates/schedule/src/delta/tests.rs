@@ -169,7 +169,7 @@ fn sums_that_lie_cost_a_bounded_search() {
     let found = basis.search(5, &source, source.len(), true);
     assert_eq!(
         found,
-        [Found {
+        [MatchedRange {
             basis: 0,
             at: 5,
             len: 64

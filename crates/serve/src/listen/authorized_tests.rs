@@ -17,16 +17,16 @@ fn at(seconds: i64) -> AuthContext {
     }
 }
 
-fn lines(text: &str) -> Lines<'_> {
-    Lines {
+fn lines(text: &str) -> KeyFileLines<'_> {
+    KeyFileLines {
         text,
         name: "authorized_keys",
         authorities: false,
     }
 }
 
-fn plain_key(key: &PublicKey) -> Shown<'_> {
-    Shown {
+fn plain_key(key: &PublicKey) -> OfferedKey<'_> {
+    OfferedKey {
         blob: key.blob(),
         authority: b"",
         signed_len: 0,
@@ -34,11 +34,11 @@ fn plain_key(key: &PublicKey) -> Shown<'_> {
 }
 
 /// A certificate as the preauth process reports it; a plain key otherwise.
-fn certificate(key: &PublicKey) -> Shown<'_> {
+fn certificate(key: &PublicKey) -> OfferedKey<'_> {
     let Some(certificate) = key.certificate() else {
         return plain_key(key);
     };
-    Shown {
+    OfferedKey {
         blob: key.blob(),
         authority: certificate.authority().blob(),
         signed_len: certificate.signed_len(),
@@ -269,8 +269,8 @@ fn a_certificate_is_let_in_where_all_it_says_and_its_line_are_met() {
 fn keys_and_certificates_do_not_stand_for_each_other() {
     let signed = Signed::new();
     let key = signed.certificate(&Terms::user(&["alice"]));
-    let enter = |text: &str, shown: Shown<'_>| lets_in(lines(text), shown, "alice", at(0));
-    let refused = |text: &str, shown: Shown<'_>| {
+    let enter = |text: &str, shown: OfferedKey<'_>| lets_in(lines(text), shown, "alice", at(0));
+    let refused = |text: &str, shown: OfferedKey<'_>| {
         enter(text, shown).map(drop).unwrap_err();
     };
     // An authority's line accepts neither the key inside a certificate nor the authority's own key.
@@ -286,7 +286,7 @@ fn keys_and_certificates_do_not_stand_for_each_other() {
             let authority = signed.key.public_blob();
             refused(
                 &text,
-                Shown {
+                OfferedKey {
                     authority,
                     ..certificate(&key)
                 },
@@ -310,7 +310,7 @@ fn nothing_is_read_that_the_authority_has_not_signed() {
     let authority = signed.ca.public_blob();
     let signed_len = certificate(&signed.certificate(&hers)).signed_len;
     let enter = |blob: &[u8], signed_len| {
-        let shown = Shown {
+        let shown = OfferedKey {
             blob,
             authority,
             signed_len,
@@ -364,7 +364,7 @@ fn authorities_sign_with_sha2_alone() {
         let length = (said.len() as u32).to_be_bytes();
         let renamed = [&length, said.as_bytes(), proper].concat();
         let shown = with_signature(front.clone(), &renamed);
-        let shown = Shown {
+        let shown = OfferedKey {
             blob: &shown,
             authority: ca.public_blob(),
             signed_len: front.len(),
@@ -386,7 +386,7 @@ fn a_list_of_authorities_has_nothing_else() {
         (format!("cert-authority {ca}"), "alice", false),
         (format!("principals=\"alice\" {ca}"), "alice", false),
     ] {
-        let lines = Lines {
+        let lines = KeyFileLines {
             text: &text,
             name: "the list",
             authorities: true,

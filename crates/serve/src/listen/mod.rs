@@ -1,7 +1,7 @@
 //! An SSH server for file transfers: it accepts connections, authorizes keys by authorized_keys,
 //! and serves only the SFTP subsystem, scp's old protocol and allowed programs.
 //!
-//! A confined process ([`preauth`]) reads client input before the login. After the login a process
+//! A confined process ([`mod@preauth`]) reads client input before the login. After the login a process
 //! of the account ([`account`]) does, or a thread of this process if that has no more rights than
 //! the account. A [`monitor`] stands between them: docs/design/0007-accounts.md.
 //!

@@ -78,7 +78,7 @@ impl Scene {
 
     fn ask(&self, user: &[u8]) -> Vec<u8> {
         let blob = self.key.public_blob();
-        Ask {
+        KeyQuestion {
             user,
             blob,
             authority: b"",
@@ -149,7 +149,10 @@ impl Scene {
                 }
                 if let Some(answer) = answer {
                     assert_eq!(theirs.receive().unwrap()[..], answer);
-                } else if matches!(message[0], Sign::NUMBER | Ask::NUMBER | Prove::NUMBER) {
+                } else if matches!(
+                    message[0],
+                    Sign::NUMBER | KeyQuestion::NUMBER | Prove::NUMBER
+                ) {
                     let _ = theirs.receive();
                 }
             }

@@ -9,7 +9,7 @@ use sftp::Request;
 use super::super::files::Fails;
 use super::super::tests::{mode, shown, started, talk};
 use crate::testing::{at, both, names};
-use crate::{Access, Answer, Export};
+use crate::{Access, AnswerChunk, Export};
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -186,7 +186,7 @@ fn failing(export: &Export, command: &str, fails: Fails) -> (String, u32) {
     }
     let mut said = Vec::new();
     let taken = scp.take_answers(|answer| {
-        if let Answer::Bytes(bytes) = answer {
+        if let AnswerChunk::Bytes(bytes) = answer {
             said.extend_from_slice(bytes);
         }
         Ok::<_, ()>(())

@@ -33,8 +33,8 @@ pub(super) fn talk(export: &Export, command: &str, input: &[u8], piece: usize) -
             scp.handle(&mut received);
             let taken = scp.take_answers(|answer| {
                 match answer {
-                    Answer::Bytes(bytes) => said.extend_from_slice(bytes),
-                    Answer::Block(block) => said.extend_from_slice(&block.to_vec()),
+                    AnswerChunk::Bytes(bytes) => said.extend_from_slice(bytes),
+                    AnswerChunk::Block(block) => said.extend_from_slice(&block.to_vec()),
                 }
                 Ok::<_, ()>(())
             });

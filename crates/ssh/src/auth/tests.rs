@@ -13,23 +13,23 @@ fn blob(key_type: &str, id: u8) -> Vec<u8> {
     blob
 }
 
-fn identity(id: u8, direct: bool) -> Identity {
-    Identity {
+fn identity(id: u8, direct: bool) -> OfferedIdentity {
+    OfferedIdentity {
         blob: blob("ssh-ed25519", id),
         algorithms: vec!["ssh-ed25519".to_owned()],
         direct,
     }
 }
 
-fn rsa(direct: bool) -> Identity {
-    Identity {
+fn rsa(direct: bool) -> OfferedIdentity {
+    OfferedIdentity {
         blob: blob("ssh-rsa", 9),
         algorithms: vec!["rsa-sha2-512".to_owned(), "rsa-sha2-256".to_owned()],
         direct,
     }
 }
 
-fn config(identities: Vec<Identity>) -> AuthConfig {
+fn config(identities: Vec<OfferedIdentity>) -> AuthConfig {
     AuthConfig {
         user: "bob".to_owned(),
         methods: vec![
@@ -61,7 +61,7 @@ fn failure(methods: &str, partial_success: bool) -> Bytes {
     )
 }
 
-fn pk_ok(identity: &Identity, algorithm: &str) -> Bytes {
+fn pk_ok(identity: &OfferedIdentity, algorithm: &str) -> Bytes {
     let ok = UserauthPkOk {
         algorithm: algorithm.as_bytes(),
         blob: &identity.blob,

@@ -408,7 +408,7 @@ fn a_pool_that_is_dropped_removes_its_temporaries() -> io::Result<()> {
 #[test]
 fn a_relay_gives_what_it_gets() {
     let (pool, told) = pool();
-    let relay = Relay::new(FileMeta::default());
+    let relay = HostToHostBuffer::new(FileMeta::default());
     let (get, put) = (JobId(1), JobId(2));
     pool.bind(get, Arc::clone(&relay));
     pool.bind(put, relay);
@@ -466,7 +466,7 @@ fn a_relay_gives_what_it_gets() {
 fn a_relay_fills_every_packet_of_the_first_block() {
     let (pool, told) = pool();
     for len in [32_668_u32, 32_669, 32_767, 32_768, 70_000] {
-        let relay = Relay::new(FileMeta::default());
+        let relay = HostToHostBuffer::new(FileMeta::default());
         let (get, put) = (JobId(1), JobId(2));
         pool.bind(get, Arc::clone(&relay));
         pool.bind(put, relay);

@@ -11,8 +11,8 @@ thread_local! {
     pub(super) static CLOSE_FAILS: Cell<Option<Errno>> = const { Cell::new(None) };
 }
 
-fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
-    Finish {
+fn finish(size: u64, mode: u32, preserve: bool) -> FinishSettings {
+    FinishSettings {
         size,
         attributes: Attributes {
             mode: Some(0o100_000 | mode),
@@ -26,12 +26,12 @@ fn finish(size: u64, mode: u32, preserve: bool) -> Finish {
 }
 
 /// Creates a target whose whole path the user named.
-fn create(path: &Path, inplace: bool) -> io::Result<Target> {
+fn create(path: &Path, inplace: bool) -> io::Result<LocalTarget> {
     create_with(&path.into(), inplace, None)
 }
 
-fn create_with(path: &LocalPath, inplace: bool, mode: Option<u32>) -> io::Result<Target> {
-    create_target(Create {
+fn create_with(path: &LocalPath, inplace: bool, mode: Option<u32>) -> io::Result<LocalTarget> {
+    create_target(CreateSettings {
         directories: &DirectoryCache::default(),
         path,
         inplace,

@@ -18,9 +18,9 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/identity/test_o
 struct Script(Vec<&'static str>, usize);
 
 impl Prompt for Script {
-    fn ask(&mut self, question: &str, kind: Kind) -> Result<Answer, PromptError> {
+    fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Answer, PromptError> {
         assert!(question.starts_with("Enter passphrase for key '/"));
-        assert_eq!(kind, Kind::Secret);
+        assert_eq!(kind, EchoMode::Secret);
         self.1 += 1;
         if self.0.is_empty() {
             return Err(PromptError::Unavailable("nobody is there"));

@@ -37,14 +37,14 @@ fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
         .collect()
 }
 
-fn answers(kind: &JobKind) -> Vec<Answer> {
+fn answers(kind: &JobKind) -> Vec<ListAnswer> {
     match kind {
-        JobKind::List { path } => vec![Answer::Entries(entries(&path.0)), Answer::Done],
-        JobKind::RealPath { path } => vec![Answer::Path(real(&path.0)), Answer::Done],
+        JobKind::List { path } => vec![ListAnswer::Entries(entries(&path.0)), ListAnswer::Done],
+        JobKind::RealPath { path } => vec![ListAnswer::Path(real(&path.0)), ListAnswer::Done],
         JobKind::Stat { path, .. } => match &path.0[..] {
-            b"r/sub/g" => vec![Answer::Attributes(mode(FILE)), Answer::Done],
-            b"r/gone" => vec![Answer::Failed("no such file".to_owned())],
-            _ => vec![Answer::Attributes(mode(DIR)), Answer::Done],
+            b"r/sub/g" => vec![ListAnswer::Attributes(mode(FILE)), ListAnswer::Done],
+            b"r/gone" => vec![ListAnswer::Failed("no such file".to_owned())],
+            _ => vec![ListAnswer::Attributes(mode(DIR)), ListAnswer::Done],
         },
         other => panic!("{other:?}"),
     }
@@ -120,8 +120,8 @@ fn most_at_a_time(files: usize) -> usize {
                 b"r" => (0..1000).map(|n| (name(n), mode(DIR))).collect(),
                 _ => (0..files).map(|n| (name(n), mode(FILE))).collect(),
             };
-            walk.handle(request.tag, Answer::Entries(entries));
-            walk.handle(request.tag, Answer::Done);
+            walk.handle(request.tag, ListAnswer::Entries(entries));
+            walk.handle(request.tag, ListAnswer::Done);
         }
         while let Some(found) = walk.poll_found() {
             listed += usize::from(matches!(found, WalkEntry::Listed(_)));
@@ -147,8 +147,8 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert!(matches!(root.kind, JobKind::List { .. }));
     walk.list_in_trees();
     let entries = [b"a", b"b", b"c"].map(|name| (name.to_vec(), mode(DIR)));
-    walk.handle(root.tag, Answer::Entries(entries.into()));
-    walk.handle(root.tag, Answer::Done);
+    walk.handle(root.tag, ListAnswer::Entries(entries.into()));
+    walk.handle(root.tag, ListAnswer::Done);
     let mut trees = Vec::new();
     for may in [true, true, false] {
         walk.allow_tree(may);
@@ -164,12 +164,15 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert_eq!(walk.trees_asked(), 2);
     let file = TreeStep::Entry(b"f".to_vec(), mode(FILE));
     let last = trees.pop().expect("two");
-    walk.handle(last.tag, Answer::Tree(vec![file.clone(), TreeStep::Leave]));
-    walk.handle(last.tag, Answer::Done);
+    walk.handle(
+        last.tag,
+        ListAnswer::Tree(vec![file.clone(), TreeStep::Leave]),
+    );
+    walk.handle(last.tag, ListAnswer::Done);
     assert_eq!(walk.trees_asked(), 1);
     // The longhaul is gone: the rest is listed directory by directory until the end.
     let first = trees.pop().expect("one");
-    walk.handle(first.tag, Answer::Failed(schedule::NO_TREES.to_owned()));
+    walk.handle(first.tag, ListAnswer::Failed(schedule::NO_TREES.to_owned()));
     walk.list_in_trees();
     let plainly: Vec<Request> = std::iter::from_fn(|| walk.poll_request()).collect();
     assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));
@@ -177,9 +180,9 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
         assert!(matches!(asked.kind, JobKind::List { .. }));
         walk.handle(
             asked.tag,
-            Answer::Entries(vec![(b"f".to_vec(), mode(FILE))]),
+            ListAnswer::Entries(vec![(b"f".to_vec(), mode(FILE))]),
         );
-        walk.handle(asked.tag, Answer::Done);
+        walk.handle(asked.tag, ListAnswer::Done);
     }
     let found: Vec<WalkEntry> = std::iter::from_fn(|| walk.poll_found()).collect();
     let files = found
@@ -208,8 +211,8 @@ fn names_of_our_own_are_not_copied() {
     let asked = walk.poll_request().expect("the root");
     let listed = own.into_iter().chain(others);
     let listed = listed.map(|(name, bits)| (name.as_bytes().to_vec(), mode(bits)));
-    walk.handle(asked.tag, Answer::Entries(listed.collect()));
-    walk.handle(asked.tag, Answer::Done);
+    walk.handle(asked.tag, ListAnswer::Entries(listed.collect()));
+    walk.handle(asked.tag, ListAnswer::Done);
     assert!(
         walk.poll_request().is_none(),
         "nothing of ours is looked at"
@@ -237,8 +240,8 @@ fn listed(walk: &mut RemoteWalk, entries: Vec<(Vec<u8>, Attributes)>) -> bool {
     let Some(request) = walk.poll_request() else {
         return false;
     };
-    walk.handle(request.tag, Answer::Entries(entries));
-    walk.handle(request.tag, Answer::Done);
+    walk.handle(request.tag, ListAnswer::Entries(entries));
+    walk.handle(request.tag, ListAnswer::Done);
     true
 }
 
@@ -292,10 +295,10 @@ fn directories_that_wait_are_bounded() {
 fn a_name_that_no_file_can_have_is_a_problem_and_told_once() {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
     let tag = walk.poll_request().map(|request| request.tag).unwrap();
-    walk.handle(tag, Answer::LeftOut(b"r/f".to_vec()));
-    walk.handle(tag, Answer::Restarted);
-    walk.handle(tag, Answer::LeftOut(b"r/f".to_vec()));
-    walk.handle(tag, Answer::Done);
+    walk.handle(tag, ListAnswer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, ListAnswer::Restarted);
+    walk.handle(tag, ListAnswer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, ListAnswer::Done);
     let said = problems(&mut walk);
     assert_eq!(said.len(), 1);
     assert!(said[0].contains("\"r/f\": left out"), "{said:?}");
@@ -307,6 +310,6 @@ fn symlinks_that_wait_to_be_looked_at_hold_listings() {
     let tag = walk.poll_request().map(|request| request.tag).unwrap();
     assert!(!walk.holds());
     let links = (0..10_000).map(|n| (format!("l{n}").into_bytes(), mode(LINK)));
-    walk.handle(tag, Answer::Entries(links.collect()));
+    walk.handle(tag, ListAnswer::Entries(links.collect()));
     assert!(walk.holds());
 }

@@ -6,11 +6,11 @@ fn walk(root: &Path, follow: bool) -> Vec<String> {
     let show = |path: &[u8]| String::from_utf8_lossy(&path[strip..]).into_owned();
     let mut found: Vec<String> = LocalWalk::new(root.to_path_buf(), follow)
         .filter_map(|found| match found {
-            Found::Directory { at, .. } => Some(format!("d {}", show(&at.path))),
-            Found::File(at) => Some(format!("f {}", show(&at.path))),
-            Found::Symlink(at) => Some(format!("l {}", show(&at.path))),
-            Found::Listed(_) => None,
-            Found::Problem { path, what } => Some(format!("! {} {what}", show(&path))),
+            WalkEntry::Directory { at, .. } => Some(format!("d {}", show(&at.path))),
+            WalkEntry::File(at) => Some(format!("f {}", show(&at.path))),
+            WalkEntry::Symlink(at) => Some(format!("l {}", show(&at.path))),
+            WalkEntry::Listed(_) => None,
+            WalkEntry::Problem { path, what } => Some(format!("! {} {what}", show(&path))),
         })
         .collect();
     found.sort();
@@ -67,24 +67,24 @@ fn directories_come_before_what_is_beside_them_and_in_them() -> io::Result<()> {
         fs::write(root.join(format!("d{number}/f")), "")?;
         fs::write(root.join(format!("g{number}")), "")?;
     }
-    let found: Vec<Found> = LocalWalk::new(root.to_path_buf(), true).collect();
-    let is_dir = |found: &&Found| matches!(found, Found::Directory { .. });
+    let found: Vec<WalkEntry> = LocalWalk::new(root.to_path_buf(), true).collect();
+    let is_dir = |found: &&WalkEntry| matches!(found, WalkEntry::Directory { .. });
     // The root, plus the directories reported ahead.
     let first = found.iter().take_while(is_dir).count();
     assert_eq!(first, 1 + DIRS_AHEAD);
     assert_eq!(found.iter().filter(is_dir).count(), 101);
-    let files = found.iter().filter(|f| matches!(f, Found::File(_)));
+    let files = found.iter().filter(|f| matches!(f, WalkEntry::File(_)));
     assert_eq!(files.count(), 200);
-    let listed = found.iter().filter(|f| matches!(f, Found::Listed(_)));
+    let listed = found.iter().filter(|f| matches!(f, WalkEntry::Listed(_)));
     assert_eq!(listed.count(), 101);
     // Each directory is reported once, before its contents, and ends once, after them.
     let mut open = std::collections::BTreeSet::new();
     let mut over = std::collections::BTreeSet::new();
     for found in &found {
         match found {
-            Found::Directory { id, .. } => assert!(open.insert(*id)),
-            Found::Listed(id) => assert!(open.remove(id) && over.insert(*id)),
-            Found::File(at) => assert!(open.contains(&at.parent.expect("in a directory"))),
+            WalkEntry::Directory { id, .. } => assert!(open.insert(*id)),
+            WalkEntry::Listed(id) => assert!(open.remove(id) && over.insert(*id)),
+            WalkEntry::File(at) => assert!(open.contains(&at.parent.expect("in a directory"))),
             other => panic!("{other:?}"),
         }
     }
@@ -101,18 +101,18 @@ fn what_is_in_a_skipped_directory_is_left_out() -> io::Result<()> {
     let mut walk = LocalWalk::new(dir.path().to_path_buf(), true);
     let mut found = Vec::new();
     while let Some(next) = walk.next() {
-        if let Found::Directory { id, at } = &next
+        if let WalkEntry::Directory { id, at } = &next
             && at.name == b"b"
         {
             LocalWalk::skip(&mut walk, *id);
         }
         found.push(next);
     }
-    let path = |f: &Found| match f {
-        Found::File(at) | Found::Directory { at, .. } => Some(at.path.clone()),
+    let path = |f: &WalkEntry| match f {
+        WalkEntry::File(at) | WalkEntry::Directory { at, .. } => Some(at.path.clone()),
         _ => None,
     };
-    let inside = |f: &&Found| path(f).is_some_and(|p| p.windows(3).any(|w| w == b"/b/"));
+    let inside = |f: &&WalkEntry| path(f).is_some_and(|p| p.windows(3).any(|w| w == b"/b/"));
     assert_eq!(found.iter().filter(inside).count(), 0);
     assert_eq!(found.iter().filter_map(path).count(), 1 + 3 + 4);
     Ok(())
@@ -123,12 +123,12 @@ fn a_directory_that_has_gone_since_it_was_told_of_is_said_and_over() -> io::Resu
     let dir = tempfile::tempdir()?;
     fs::create_dir(dir.path().join("a"))?;
     let mut walk = LocalWalk::new(dir.path().to_path_buf(), true);
-    assert!(matches!(walk.next(), Some(Found::Directory { .. })));
-    assert!(matches!(walk.next(), Some(Found::Directory { .. })));
+    assert!(matches!(walk.next(), Some(WalkEntry::Directory { .. })));
+    assert!(matches!(walk.next(), Some(WalkEntry::Directory { .. })));
     fs::remove_dir(dir.path().join("a"))?;
-    assert!(matches!(walk.next(), Some(Found::Problem { .. })));
-    assert!(matches!(walk.next(), Some(Found::Listed(DirId(1)))));
-    assert!(matches!(walk.next(), Some(Found::Listed(DirId(0)))));
+    assert!(matches!(walk.next(), Some(WalkEntry::Problem { .. })));
+    assert!(matches!(walk.next(), Some(WalkEntry::Listed(DirId(1)))));
+    assert!(matches!(walk.next(), Some(WalkEntry::Listed(DirId(0)))));
     assert!(walk.next().is_none());
     Ok(())
 }
