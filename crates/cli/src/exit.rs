@@ -23,58 +23,59 @@ pub(crate) enum Exit {
 pub(crate) const LAB: &[(&str, &str)] = &[
     (
         "...",
-        "that of the command; 128 and the number of the signal that ended it",
+        "the exit code of the command; 128 plus the signal number if a signal ended it",
     ),
-    ("2", "invalid command line, or there is no such path"),
-    ("125", "the lab itself failed, and says why"),
-    ("126", "the command is there and cannot be run"),
-    ("127", "there is no such command"),
+    ("2", "invalid command line, or no such path"),
+    ("125", "the lab itself failed; the message says why"),
+    ("126", "the command exists but cannot be run"),
+    ("127", "no such command"),
 ];
 
 /// Exit codes of `longhaul serve`.
 pub(crate) const SERVE: &[(&str, &str)] = &[
-    ("0", "the client has gone, or the server was ended"),
+    ("0", "the client disconnected, or the server was stopped"),
     (
         "1",
-        "it cannot be served, or the one client broke the protocol or the connection; it says why",
+        "cannot serve, or with a single client: protocol error or lost connection; the message \
+         says why",
     ),
     ("2", "invalid command line"),
     (
         "130",
-        "a second signal has ended what was still being transferred",
+        "a second signal ended transfers that were still running",
     ),
 ];
 
 /// Exit codes of `longhaul dial`.
 pub(crate) const DIAL: &[(&str, &str)] = &[
-    ("0", "ssh has the socket, or both ways have ended"),
+    ("0", "ssh has the socket, or both directions have ended"),
     ("2", "invalid command line"),
     (
         "255",
-        "no connection: it could not be made or handed over, or it broke; it says why",
+        "the connection could not be made or handed over, or was lost; the message says why",
     ),
 ];
 
 /// Exit codes of `longhaul ssh-config`.
 pub(crate) const SSH_CONFIG: &[(&str, &str)] = &[
-    ("0", "the lines are printed, or written"),
-    ("1", "nothing was written; it says why"),
+    ("0", "the lines were printed or written"),
+    ("1", "nothing was written; the message says why"),
     ("2", "invalid command line"),
 ];
 
 /// Exit codes of `longhaul bench`.
 pub(crate) const BENCH: &[(&str, &str)] = &[
-    ("0", "everything was measured that there was time for"),
+    ("0", "the measurement is complete, within the given time"),
     (
         "1",
-        "it ended before its time, or a result cannot be read or written; what was measured is \
+        "the measurement ended early, or a result cannot be read or written; partial results are \
          shown and marked",
     ),
     ("2", "invalid command line"),
-    ("130", "interrupted; what was measured is shown and marked"),
+    ("130", "interrupted; partial results are shown and marked"),
     (
         "255",
-        "no connection, or it was lost; what was measured is shown and marked",
+        "no connection, or the connection was lost; partial results are shown and marked",
     ),
 ];
 
@@ -82,32 +83,34 @@ pub(crate) const BENCH: &[(&str, &str)] = &[
 pub(crate) const WRAP: &[(&str, &str)] = &[
     (
         "...",
-        "that of the program; with --report, 128 and the number of the signal that ended it",
+        "the exit code of the program; with --report, 128 plus the signal number if a signal ended \
+         it",
     ),
     ("1", "with --check: the program cannot be wrapped"),
     ("2", "invalid command line"),
     (
         "125",
-        "the library is not there, or something else is missing; it says what",
+        "the library or something else that is needed is missing; the message says what",
     ),
-    ("126", "the program cannot be wrapped, or not be run"),
-    ("127", "there is no such program"),
+    ("126", "the program cannot be wrapped or run"),
+    ("127", "no such program"),
 ];
 
 /// Exit codes of `longhaul relay`.
 pub(crate) const RELAY: &[(&str, &str)] = &[
     (
         "0",
-        "the relay was ended, or the one connection of standard input and output came to its end",
+        "the relay was stopped, or the connection of standard input and output ended",
     ),
     (
         "1",
-        "it cannot listen, or the one connection was refused or broke; it says why",
+        "cannot listen, or the connection of standard input and output was refused or broke; the \
+         message says why",
     ),
     ("2", "invalid command line"),
     (
         "130",
-        "a second signal has ended connections that were still there",
+        "a second signal ended connections that were still open",
     ),
 ];
 

@@ -21,10 +21,10 @@ pub(crate) const COMMAND: &str = "COMMAND";
 pub(crate) fn command() -> Command {
     Command::new("longhaul")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Copies files over SSH as fast as the path allows")
+        .about("Copy files over SSH as fast as the path allows")
         .long_about(
-            "Copies files over SSH as fast as the path and the machines allow, to and from \
-             servers that nobody changed.",
+            "Copy files over SSH as fast as the path and the machines allow, to and from \
+             unmodified servers.",
         )
         .after_long_help(exit::help())
         .subcommand_required(true)
@@ -42,20 +42,23 @@ pub(crate) fn command() -> Command {
         .subcommand(wrap())
         .subcommand(
             Command::new("completions")
-                .about("Prints completions for a shell")
+                .about("Print completions for a shell")
                 .disable_version_flag(true)
                 .arg(
                     Arg::new("SHELL")
-                        .help("Which shell")
+                        .help("The shell")
                         .required(true)
                         .value_parser(clap::value_parser!(clap_complete::Shell)),
                 ),
         )
         .subcommand(
             Command::new("man")
-                .about("Prints a man page")
+                .about("Print a man page")
                 .disable_version_flag(true)
-                .arg(Arg::new("COMMAND").help("Of which subcommand; longhaul's own without it"))
+                .arg(Arg::new("COMMAND").help(
+                    "The subcommand to document; without it, longhaul \
+                                               itself",
+                ))
                 .arg(
                     Arg::new("write")
                         .long("write")
@@ -69,17 +72,19 @@ pub(crate) fn command() -> Command {
 
 fn cp() -> Command {
     let command = Command::new("cp")
-        .about("Copies files and directories to, from and between hosts, as scp does")
+        .about("Copy files and directories to, from and between hosts, as scp does")
         .long_about(
-            "Copies files and directories between this machine and hosts with an SSH server, or \
+            "Copy files and directories between this machine and hosts with an SSH server, or \
              between two such hosts through this machine.\n\n\
              SRC and DST are local paths, [user@]host:path, [user@][address]:path for an IPv6 \
              address, or URIs: scp://[user@]host[:port][/path], sftp://... A path is local if it \
-             has a slash before the first colon. With several sources, DST is a directory, and \
-             sources that would get one name in it are refused; DIR/. stands for what is in DIR. \
-             Patterns (* ? [...]) in a remote source are matched on the server.\n\n\
-             A file appears under its final name only when it is whole: it is written to a \
-             temporary file beside it and renamed. One file that fails does not stop the rest.\n\n\
+             has a slash before the first colon. With several sources, DST must be a directory, \
+             and sources that would get the same name in it are refused. DIR/. stands for the \
+             contents of DIR. Patterns (* ? [...]) in a remote source are expanded on the \
+             server.\n\n\
+             A file appears under its final name only when it is complete: it is written to a \
+             temporary file next to it and then renamed. A file that fails does not stop the \
+             others.\n\n\
              Sizes and rates are decimal: 1 MB is 1,000,000 bytes.",
         )
         .override_usage("longhaul cp [flags] SRC... DST")
@@ -101,12 +106,12 @@ fn cp() -> Command {
 
 fn bootstrap() -> Command {
     let command = Command::new("bootstrap")
-        .about("Sends this program to a host, so that copies use it there")
+        .about("Install this program on a host, so that copies use it there")
         .long_about(
-            "Sends this program to a host of the same platform, into a folder of the account's own \
-             (~/.cache/longhaul/bin, mode 0700), so that copies from this machine use it there in \
-             place of the server's SFTP server. Its sum is made again each time before it is \
-             started. --remove takes it away.",
+            "Install this program on a host of the same platform, in a private folder of the \
+             account (~/.cache/longhaul/bin, mode 0700), so that copies from this machine use it \
+             there instead of the host's SFTP server. Its checksum is verified each time before it \
+             is started. --remove removes it.",
         )
         .override_usage("longhaul bootstrap [flags] HOST\n       longhaul bootstrap --remove HOST")
         .disable_version_flag(true)
@@ -115,7 +120,7 @@ fn bootstrap() -> Command {
             Arg::new(REMOVE)
                 .long("remove")
                 .action(ArgAction::SetTrue)
-                .help("Remove what was sent there"),
+                .help("Remove the installed program from the host"),
         )
         .arg(
             Arg::new(OPERANDS)
@@ -130,13 +135,13 @@ fn bootstrap() -> Command {
 
 fn lab() -> Command {
     let command = Command::new("lab")
-        .about("Runs a command on an emulated long path on this machine")
+        .about("Run a command on an emulated long path on this machine")
         .long_about(
-            "Makes two hosts on this machine, near and far, with an emulated path between them, and \
-             runs a command on the near one, where the name far (or far4, far6 for IPv4 and IPv6 \
-             alone) means the other. Everything is gone when the command ends.\n\n\
-             The hosts are network namespaces; an ordinary user gets them by a user namespace. \
-             Files are those of this machine on both.\n\n\
+            "Create two hosts on this machine, near and far, with an emulated path between them, \
+             and run a command on the near one. There the name far (or far4 and far6 for IPv4 and \
+             IPv6 only) refers to the other host. Everything is removed when the command ends.\n\n\
+             The hosts are network namespaces; an ordinary user gets them through a user \
+             namespace. Both hosts see the files of this machine.\n\n\
              Rates and sizes are decimal, and rates count IP packets with their headers.",
         )
         .override_usage("longhaul lab [flags] [--] COMMAND...")
@@ -158,18 +163,20 @@ fn lab() -> Command {
 
 fn serve() -> Command {
     let command = Command::new("serve")
-        .about("Serves files to SFTP clients, as an SSH server or in place of sftp-server")
+        .about("Serve files to SFTP clients, as an SSH server or in place of sftp-server")
         .long_about(
-            "Serves files to any SFTP client, as an SSH server of its own or behind an sshd in \
-             place of sftp-server: all that the account may, or what lies beneath a directory, and \
-             there all, nothing but reading, or nothing but putting new files. Version 3 of SFTP \
-             with all extensions of OpenSSH 9.1. The server lets in the user it runs as, and as \
-             root every account of the machine, with the keys of authorized_keys; there is no \
-             shell, and no command is run but those of --allow; scp's old protocol (scp -O, and \
-             scp before OpenSSH 9.0) is served without one. What a client sends before it is logged in is read by \
-             a confined process, what it sends then, as root, by one of its account. SIGHUP has \
-             configuration and host keys read again, for those who come from then on. SIGTERM \
-             ends listening, and what is being transferred is served to the end.",
+            "Serve files to any SFTP client, as a separate SSH server or behind an sshd in place \
+             of sftp-server. Clients may reach all files of the account or only those below a \
+             directory, with full access, read-only access or a drop box. The protocol is SFTP \
+             version 3 with all extensions of OpenSSH 9.1.\n\n\
+             The server admits the user it runs as or, as root, every account of the machine, with \
+             the keys in authorized_keys. It offers no shell, and runs no command except the \
+             programs of --allow. It serves the old scp protocol (scp -O, and scp before OpenSSH \
+             9.0) itself.\n\n\
+             A sandboxed process handles all input until the login is complete. After that, if the \
+             server runs as root, a process of the client's account handles it.\n\n\
+             On SIGHUP the server reads its configuration and host keys again, for new \
+             connections. On SIGTERM it stops listening and finishes running transfers.",
         )
         .override_usage(
             "longhaul serve --stdio [flags]\n       longhaul serve --once [flags]\n       \
@@ -184,7 +191,7 @@ fn serve() -> Command {
             Arg::new(OPERANDS)
                 .value_names(["check FILE"])
                 .num_args(0..)
-                .help("Check a configuration file, and serve nothing")
+                .help("Check a configuration file instead of serving")
                 .value_hint(clap::ValueHint::FilePath)
                 .value_parser(ValueParser::os_string()),
         );
@@ -193,38 +200,41 @@ fn serve() -> Command {
 
 fn relay() -> Command {
     let command = Command::new("relay")
-        .about("Relays TCP connections that other programs make")
+        .about("Relay TCP connections of other programs")
         .long_about(
-            "Takes TCP connections in at LISTEN and relays each to the first TARGET that answers. \
-             A new connection on each side has its own windows, losses and marks: where a path \
-             punishes what a program has set on its socket, or a program's buffers are too small \
-             for it, the relay's are not.\n\n\
+            "Accept TCP connections at LISTEN and relay each to the first TARGET that answers. The \
+             connection on each side has its own windows, loss recovery and packet marks. This \
+             helps if a path handles the socket settings of a program badly, or if a program's \
+             buffers are too small for the path.\n\n\
              LISTEN is a port of this machine alone (9022), HOST:PORT, *:PORT for all addresses, \
              unix:PATH, or - for standard input and output. TARGET is HOST:PORT, a port of this \
              machine, or unix:PATH. Names are resolved again for each connection, addresses of \
-             both families are tried a quarter of a second apart, and targets in turn.\n\n\
-             Two relays face each other where one has a TARGET far:7000/pair and the other, at \
-             far, the LISTEN *:7000/pair: between them each connection is spread over several of \
-             TCP, encrypted, and compressed where that pays. Each half has a key, and says its \
-             fingerprint as it starts; the other is given that with --pair-allow. With a TARGET \
-             ssh://far/localhost:22, or --via far, the other half is started at far over ssh, and \
-             needs no keys of its own: a longhaul has to be there (longhaul bootstrap far). It ends \
-             with this one, or when the ssh connection does. Where its port cannot be reached, data \
-             go over the ssh connection, which is said.\n\n\
-             An end of file is passed on as an end of file, after the last byte, and the other \
-             direction goes on. A connection that breaks is reset on the other side too, and so \
-             are all when the relay is killed: what is cut off never looks complete. SIGTERM ends \
-             listening, and who is connected is served to the end; a second one ends that. SIGHUP \
-             has the configuration, keys and certificates read again; those that change are read \
-             again without it too. Each connection is one line on standard error when it has \
-             ended.\n\n\
-             LISTEN/socks5 and LISTEN/http let clients say where they go; with LISTEN/redirect and \
-             LISTEN/tproxy (Linux) rules of nftables lead connections here that were on their way \
-             elsewhere, and on they go there, if --to lets them. longhaul relay rules print shows \
-             those rules for a LISTEN and its flags, add puts them in place, and remove takes \
-             them away; a relay that runs needs them, and is not begun by it.\n\n\
-             longhaul relay check tells what is wrong with a configuration file. longhaul relay \
-             top shows in a terminal what goes on in a relay that runs with --status.",
+             both families are tried a quarter of a second apart, and targets are tried in \
+             order.\n\n\
+             Two relays form a pair if one has a TARGET such as far:7000/pair and the other, on \
+             host far, the LISTEN *:7000/pair. Between them each connection is spread over several \
+             TCP connections, encrypted, and compressed if that pays. Each relay has a key and \
+             reports its fingerprint at the start; pass it to the other one with --pair-allow. \
+             With a TARGET such as ssh://far/localhost:22, or with --via far, the other relay is \
+             started on host far over ssh and needs no key of its own, but longhaul must be \
+             installed there (longhaul bootstrap far). It ends with this relay, or with the ssh \
+             connection. If its port cannot be reached, data goes over the ssh connection, and a \
+             message says so.\n\n\
+             An end of file is passed on after the last byte, and the other direction continues. \
+             If a connection breaks, the other side is reset as well, and if the relay is killed, \
+             all connections are reset: truncated data never looks complete. On SIGTERM the relay \
+             stops listening and finishes the existing connections; a second SIGTERM ends them. On \
+             SIGHUP it reads the configuration, keys and certificates again; changed keys and \
+             certificates are also noticed without it. Each connection is logged as one line on \
+             standard error when it ends.\n\n\
+             LISTEN/socks5 and LISTEN/http let clients choose their target. With LISTEN/redirect \
+             and LISTEN/tproxy (Linux), nftables rules redirect connections that were on their way \
+             to other hosts to this relay, which connects them to their original destination if \
+             --to allows it. longhaul relay rules print shows those rules for a LISTEN and its \
+             flags, add installs them, and remove deletes them. A running relay needs the rules, \
+             but does not install them itself.\n\n\
+             longhaul relay check reports errors in a configuration file. longhaul relay top shows \
+             in a terminal the status of a relay that runs with --status.",
         )
         .override_usage(
             "longhaul relay [flags] LISTEN TARGET...\n       \
@@ -240,7 +250,7 @@ fn relay() -> Command {
             Arg::new(OPERANDS)
                 .value_names(["LISTEN"])
                 .num_args(0..)
-                .help("Where connections come in, then where they go")
+                .help("The address to listen on, then the targets")
                 .value_hint(clap::ValueHint::Hostname)
                 .value_parser(ValueParser::os_string()),
         );
@@ -249,19 +259,18 @@ fn relay() -> Command {
 
 fn bench() -> Command {
     let command = Command::new("bench")
-        .about(
-            "Measures which cipher, and whether compression pays, between this machine and a host",
-        )
+        .about("Measure which cipher to use with a host, and whether compression pays")
         .long_about(
-            "Copies between this machine and HOST with every cipher and MAC that both know, with \
-             and without compression, for data of several kinds, over several connections and \
-             channels, from memory to memory and from disk to disk, and says what to use for \
-             which data, with lines for ssh_config. Ciphers that only the host has are named. What \
-             was found is kept for copies to and from HOST.\n\n\
-             Runs take turns, so that what slows the machine for a while slows all settings; a \
-             figure is a median with the interval in which it lies, whatever the distribution. A \
-             machine that is busy, throttled or noisy is named.\n\n\
-             bench --local measures this processor alone; bench compare A B sets two results of \
+            "Copy between this machine and HOST with every cipher and MAC that both support, with \
+             and without compression, for several kinds of data, over several connections and \
+             channels, from memory to memory and from disk to disk. The result says what to use \
+             for which data, with lines for ssh_config, and lists the ciphers that only the host \
+             supports. It is remembered for copies to and from HOST.\n\n\
+             The settings run in turn, so that a temporary slowdown of the machine affects all of \
+             them. Each figure is a median with its confidence interval, which assumes no \
+             particular distribution. The output says if a machine was busy, throttled or \
+             noisy.\n\n\
+             bench --local measures only this processor. bench compare A B compares two results of \
              --json side by side.",
         )
         .override_usage(
@@ -287,57 +296,63 @@ fn serve_after_help() -> String {
 
 fn dial() -> Command {
     let command = Command::new("dial")
-        .about("Connects for ssh and hands it a tuned socket: ProxyCommand longhaul dial %h %p")
+        .about("Connect for ssh and pass it a tuned socket: ProxyCommand longhaul dial %h %p")
         .long_about(
-            "Connects to HOST and sets on the socket what helps on a long path: no mark on the \
-             packets, a congestion control that bears losses where the kernel permits it and the \
-             host is far, little unsent data in the kernel, pacing. With ProxyUseFdpass ssh gets \
-             the socket itself and this program is gone: nothing is carried, and it works for \
-             every program that uses ssh, since nothing is put into it. Without ProxyUseFdpass \
-             the bytes are carried.\n\n\
-             longhaul ssh-config prints the lines for ssh_config. With ProxyJump there is no \
-             place for a ProxyCommand.",
+            "Connect to HOST and set the socket options that help on a long path: no DSCP, a \
+             congestion control that tolerates loss (if the kernel permits it and the host is far \
+             away), little unsent data in the kernel, and pacing. With ProxyUseFdpass, ssh \
+             receives the socket itself and this program exits. Nothing is relayed then, and \
+             nothing is loaded into ssh, so this works for every program that uses ssh. Without \
+             ProxyUseFdpass the bytes are relayed.\n\n\
+             longhaul ssh-config prints the lines for ssh_config. ProxyCommand cannot be combined \
+             with ProxyJump.",
         )
         .override_usage("longhaul dial [flags] HOST PORT")
         .after_help("More: longhaul dial --help, or man longhaul-dial")
         .after_long_help(codes("Exit codes:\n", exit::DIAL))
         .disable_version_flag(true)
         .args_override_self(true)
-        .arg(operands("HOST PORT", "Where to", clap::ValueHint::Hostname));
+        .arg(operands(
+            "HOST PORT",
+            "The host and port to connect to",
+            clap::ValueHint::Hostname,
+        ));
     dial_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn ssh_config() -> Command {
     let command = Command::new("ssh-config")
-        .about("Prints what has ssh reach hosts by longhaul dial, or writes it")
+        .about("Print or write the ssh_config lines that make ssh use longhaul dial")
         .long_about(
-            "Prints the lines of ssh_config that have ssh, scp, sftp, rsync, git and whatever \
-             else uses ssh reach the hosts by longhaul dial, or appends them to ~/.ssh/config \
-             after asking. HOST is a pattern of ssh_config; without one it is every host. IPQoS \
-             none is among them, since ssh would mark packets again.",
+            "Print the ssh_config lines that make ssh, scp, sftp, rsync, git and everything else \
+             that uses ssh connect through longhaul dial, or append them to ~/.ssh/config after \
+             asking. HOST is a host pattern of ssh_config; the default is every host. The lines \
+             include IPQoS none, because ssh would otherwise mark the packets again.",
         )
         .override_usage("longhaul ssh-config [flags] [HOST...]")
         .after_help("More: longhaul ssh-config --help, or man longhaul-ssh-config")
         .after_long_help(codes("Exit codes:\n", exit::SSH_CONFIG))
         .disable_version_flag(true)
         .args_override_self(true)
-        .arg(operands("HOST", "Which hosts", clap::ValueHint::Hostname));
+        .arg(operands("HOST", "Host patterns", clap::ValueHint::Hostname));
     ssh_config_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn wrap() -> Command {
     let command = Command::new("wrap")
-        .about("Runs a program as it is, with its far TCP connections sped up")
+        .about("Run an unmodified program with its long-distance TCP connections tuned")
         .long_about(
-            "Runs PROGRAM with a small library before it (LD_PRELOAD), which sees where it \
-             connects to and sets on the sockets what helps on a long path. Connections of this \
-             machine and its network are left alone; elsewhere packets are not marked, whatever the \
-             program asks for (OpenSSH marks them since 7.8, and some networks hold such packets to \
-             a trickle), and once 4 MiB are written, congestion control and the amount of unsent \
-             data are chosen for bulk. Programs that it starts have the same.\n\n\
-             A program that is static, setuid or made by Go takes no library: it is not run, and the \
-             message says what to use. ssh, and all that use it, need none: longhaul dial.\n\n\
-             LONGHAUL_OFF=1 switches it off. LD_PRELOAD=$(longhaul wrap --library) with the rules in \
+            "Run PROGRAM with a small preloaded library (LD_PRELOAD) that sees where the program \
+             connects to and sets the socket options that help on a long path. Connections within \
+             this machine and its network are left alone. On other connections packets are not \
+             marked, whatever the program requests (OpenSSH has marked them since 7.8, and some \
+             networks slow such packets down to a trickle), and after 4 MiB have been written, \
+             congestion control and the amount of unsent data are set for bulk transfer. The same \
+             applies to programs that PROGRAM starts.\n\n\
+             Programs that are static, setuid or written in Go cannot load the library: they are \
+             not run, and the message says what to use instead. ssh, and every program that uses \
+             it, does not need the library: use longhaul dial.\n\n\
+             LONGHAUL_OFF=1 turns it off. LD_PRELOAD=$(longhaul wrap --library) with the rules in \
              LONGHAUL_WRAP does the same without this command (docs/design/0015-wrap.md).",
         )
         .override_usage(
@@ -384,7 +399,7 @@ fn lab_after_help() -> String {
 
 /// The table of named paths.
 pub(crate) fn named_paths() -> String {
-    let mut text = String::from("Paths for --path, and the flags that each stands for:\n");
+    let mut text = String::from("Paths for --path, and the flags that each one stands for:\n");
     for path in lab::path::NAMED {
         text.push_str(&format!(
             "  {:<16} {}\n  {:<16}   {}\n",

@@ -157,7 +157,7 @@ fn scp_section(roff: &mut Roff) {
     for flag in rows() {
         let note = match flag.scp {
             Scp::Differs(note) => format!("{note}."),
-            Scp::NoEffect(reason) => format!("Changes nothing: {reason}."),
+            Scp::NoEffect(reason) => format!("Has no effect: {reason}."),
             Scp::Refused(reason) => format!("Refused: {reason}."),
             Scp::Same | Scp::Ours => continue,
         };
@@ -166,12 +166,12 @@ fn scp_section(roff: &mut Roff) {
     item(
         roff,
         "flags after operands",
-        "Are flags; scp stops at the first operand. -- ends flags.",
+        "Are flags; scp stops at the first operand. -- ends the flags.",
     );
     item(
         roff,
         "temporary files",
-        "A file appears under its final name only when it is whole.",
+        "A file appears under its final name only when it is complete.",
     );
 }
 
@@ -180,7 +180,10 @@ type Examples = &'static [(&'static str, &'static str)];
 
 const CP_EXAMPLES: Examples = &[
     ("longhaul cp big.iso host:/srv/", "Upload a file."),
-    ("longhaul cp -a host:results .", "Download a tree as it is."),
+    (
+        "longhaul cp -a host:results .",
+        "Download a tree unchanged.",
+    ),
     (
         "longhaul cp --json -q a b host: | jq .",
         "Upload two files and read the events.",
@@ -190,60 +193,60 @@ const CP_EXAMPLES: Examples = &[
 const LAB_EXAMPLES: Examples = &[
     (
         "longhaul lab --path transatlantic --sshd -- scp big far:/tmp/",
-        "How long scp takes across the Atlantic.",
+        "Show how long scp takes across the Atlantic.",
     ),
     (
         "longhaul lab --rtt 80ms --rate 200Mbit --far 'iperf3 -s -1' -- iperf3 -c far",
-        "What TCP makes of a path.",
+        "Measure TCP on an emulated path.",
     ),
     (
         "longhaul lab --path policed-uplink --sshd --shell",
-        "Try things by hand.",
+        "Try commands by hand.",
     ),
 ];
 
 const SERVE_EXAMPLES: Examples = &[
     (
         "longhaul serve --listen :2222",
-        "An SSH server for your own files, with your authorized_keys.",
+        "Run an SSH server for your own files, with your authorized_keys.",
     ),
     (
         "longhaul serve --listen :2222 --authorized-keys friends --root ~/public --read-only",
-        "Whoever has one of these keys may fetch what is in ~/public.",
+        "Let the holders of these keys download the files in ~/public.",
     ),
     (
         "Subsystem sftp /usr/local/bin/longhaul serve --stdio",
-        "In sshd_config: in place of sftp-server.",
+        "In sshd_config: replace sftp-server.",
     ),
     (
         "command=\"longhaul serve --stdio --root drop --write-only\",restrict ssh-ed25519 AAAA...",
-        "In authorized_keys: whoever has this key may put new files into drop, and nothing else.",
+        "In authorized_keys: let this key add new files to drop, and do nothing else.",
     ),
     (
         "sftp -D \"longhaul serve --stdio --root /srv --read-only\"",
-        "Look at it without a network.",
+        "Try the server without a network.",
     ),
 ];
 
 const DIAL_EXAMPLES: Examples = &[
     (
         "scp -o ProxyUseFdpass=yes -o ProxyCommand='longhaul dial %h %p' -o IPQoS=none big host:",
-        "Upload with a socket that is tuned for the path.",
+        "Upload through a socket that is tuned for the path.",
     ),
     (
         "ssh -o ProxyCommand='longhaul dial --congestion bbr %h %p' host",
-        "Without ProxyUseFdpass the bytes are carried.",
+        "Without ProxyUseFdpass the bytes are relayed.",
     ),
     (
         "scp -o ProxyCommand='longhaul dial --via gate %h %p' big host:",
-        "Through facing relays, of which one is started at gate over ssh.",
+        "Go through a pair of relays, one of which is started on gate over ssh.",
     ),
 ];
 
 const SSH_CONFIG_EXAMPLES: Examples = &[
     (
         "longhaul ssh-config 'hpc*' backup",
-        "The lines for these hosts, to look at.",
+        "Print the lines for these hosts.",
     ),
     (
         "longhaul ssh-config --write backup",
@@ -254,67 +257,67 @@ const SSH_CONFIG_EXAMPLES: Examples = &[
 const BENCH_EXAMPLES: Examples = &[
     (
         "longhaul bench backup",
-        "Three minutes, and what to use for which data.",
+        "Measure for three minutes, and show what to use for which data.",
     ),
     (
         "longhaul bench --time 20m --file dump.sql --html bench.html backup",
-        "More of it, with data of one's own and a page of plots.",
+        "Measure for longer, with your own data, and write a page of plots.",
     ),
     (
         "longhaul bench --local --json >before.json",
-        "This processor, to be compared with another one, or with itself after an update.",
+        "Measure this processor, to compare it with another one, or before and after an update.",
     ),
 ];
 
 const WRAP_EXAMPLES: Examples = &[
     (
         "longhaul wrap scp big host:",
-        "Upload without the mark that scp puts on its packets.",
+        "Upload without the DSCP that scp sets on its packets.",
     ),
     (
         "longhaul wrap --report rsync -a data rsync://host/module",
-        "With a word on each connection at the end.",
+        "Report on each connection at the end.",
     ),
     (
         "longhaul wrap --route host:80=localhost:9080 curl -T big http://host/",
-        "By a relay: longhaul relay 9080 host:80, or a pair of relays.",
+        "Go through a relay: longhaul relay 9080 host:80, or a pair of relays.",
     ),
     (
         "longhaul wrap --check /usr/local/bin/some-program",
-        "Whether it takes the library, and what to use where it does not.",
+        "Check whether a program can load the library, and see what to use if it cannot.",
     ),
 ];
 
 const RELAY_EXAMPLES: Examples = &[
     (
         "longhaul relay 9022 host:22",
-        "Port 9022 of this machine is port 22 of host: scp -P 9022 file localhost:",
+        "Make port 9022 of this machine lead to port 22 of host: scp -P 9022 file localhost:",
     ),
     (
         "ProxyCommand longhaul relay - %h:%p",
-        "In ssh_config: every connection of ssh, scp, rsync and git, with host keys under their \
-         right names.",
+        "In ssh_config: relay every connection of ssh, scp, rsync and git, with host keys under \
+         their right names.",
     ),
     (
         "longhaul relay *:9022 host:22 other:22 --allow 192.0.2.0/24",
-        "For a network, with a second target for when the first does not answer.",
+        "Accept clients from a network, with a second target if the first does not answer.",
     ),
     (
         "longhaul relay --config /etc/longhaul/relay.toml --status 127.0.0.1:9090",
-        "The relays of a file, and a page of what goes on in them.",
+        "Run the relays in a file, with a status page.",
     ),
     (
         "longhaul relay 9022 host:22 --sockopt buffsize:1024kic+1024kos",
-        "With buffers as DeleGate's tcprelay was given them.",
+        "Set buffers as for DeleGate's tcprelay.",
     ),
     (
         "longhaul relay 9022 ssh://far/localhost:22",
-        "Over several connections to a facing relay that is started at far over ssh, to the port 22 \
-         there.",
+        "Use several connections to a second relay, which is started on far over ssh, and from \
+         there port 22 of far.",
     ),
     (
         "longhaul relay 9022 jp1:22 --via tokyo,osaka",
-        "Through two hosts in the middle, each with a half that is started over ssh.",
+        "Go through two hosts in the middle, each with a relay that is started over ssh.",
     ),
 ];
 
@@ -331,25 +334,26 @@ const CERTIFICATES: Examples = &[
     (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 365 -subj \
          /CN=relay.example -addext subjectAltName=DNS:relay.example -keyout relay.key -out relay.pem",
-        "One certificate that vouches for itself, for a relay at relay.example. That relay is given \
-         --cert relay.pem --key relay.key; whoever connects to it is given relay.pem as --ca.",
+        "Create a self-signed certificate for a relay at relay.example. Start that relay with \
+         --cert relay.pem --key relay.key, and pass relay.pem as --ca to relays that connect to it.",
     ),
     (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj \
          /CN=relays -keyout ca.key -out ca.pem",
-        "An authority for several relays. ca.pem is given as --ca to relays that connect, and as \
-         --client-ca to those that ask clients for a certificate; ca.key stays where it is.",
+        "Create a certificate authority for several relays. Pass ca.pem as --ca to relays that \
+         connect, and as --client-ca to those that require client certificates. Do not distribute \
+         ca.key.",
     ),
     (
         "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=relay.example \
          -addext subjectAltName=DNS:relay.example -keyout host.key -out host.csr",
-        "A key for a relay or a client, and a request for its certificate. The name has to be in \
-         subjectAltName, as DNS:NAME or IP:ADDRESS; CN does not count.",
+        "Create a key for a relay or a client, and a request for its certificate. The name must be \
+         in subjectAltName, as DNS:NAME or IP:ADDRESS; CN is ignored.",
     ),
     (
         "openssl x509 -req -in host.csr -CA ca.pem -CAkey ca.key -CAcreateserial -copy_extensions \
          copy -days 365 -out host.pem",
-        "The certificate, signed by the authority. -copy_extensions needs OpenSSL 3.",
+        "Sign the certificate with the authority. -copy_extensions needs OpenSSL 3.",
     ),
 ];
 
@@ -377,23 +381,23 @@ fn codes_section(roff: &mut Roff, codes: &[(&str, &str)]) {
 
 fn lab_environment_section(roff: &mut Roff) {
     roff.control("SH", ["ENVIRONMENT"]);
-    item(roff, "SHELL", "What --shell runs.");
+    item(roff, "SHELL", "The shell that --shell runs.");
     item(
         roff,
         "TMPDIR",
-        "Where the lab keeps its keys and generated files.",
+        "Folder in which the lab stores its keys and generated files.",
     );
     item(
         roff,
         "LONGHAUL_LAB",
-        "Set to near for the command, so that it can tell that it runs in a lab.",
+        "Set to near for the command, so that it can detect the lab.",
     );
     item(
         roff,
         "LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, LONGHAUL_LAB_PORT, \
          LONGHAUL_LAB_CONFIG",
         "Set for the command with --sshd: the private key, the known_hosts file, the user, the \
-         port, and an ssh_config file with all of these.",
+         port, and an ssh_config file that contains all of these.",
     );
 }
 
@@ -407,19 +411,24 @@ fn wrap_environment_section(roff: &mut Roff) {
     item(
         roff,
         "LONGHAUL_WRAP",
-        "The rules, which this command sets for the program: words with commas between them, of \
-         always, no-tune, dscp=N, congestion=NAME, route=DEST=VIA with addresses, and at the end \
-         report=FILE. With them and LD_PRELOAD the library works without this command, but for --filter \
-         and routes by way of a proxy: this command carries out those itself, and stays for it. Rules \
-         with a filter and without this command are refused, and the program runs as it is.",
+        "The rules, which this command sets for the program: words separated by commas, from \
+         always, no-tune, dscp=N, congestion=NAME, route=DEST=VIA with addresses, and, as the last \
+         one, report=FILE. With these and LD_PRELOAD the library works without this command, \
+         except for --filter and routes through a proxy: longhaul wrap does those itself and stays \
+         for them. Rules with a filter are refused without this command, and the program then runs \
+         unchanged.",
     );
     item(
         roff,
         "LONGHAUL_WRAP_LIB",
-        "The library, in place of the one that this program holds and keeps below \
+        "The library to use, instead of the built-in one that this program stores below \
          XDG_CACHE_HOME or ~/.cache.",
     );
-    item(roff, "LD_PRELOAD", "What is there already is kept.");
+    item(
+        roff,
+        "LD_PRELOAD",
+        "If it is set, existing words in it are kept.",
+    );
 }
 
 fn exit_section(roff: &mut Roff) {
@@ -435,11 +444,11 @@ fn exit_section(roff: &mut Roff) {
 
 fn environment_section(roff: &mut Roff) {
     roff.control("SH", ["ENVIRONMENT"]);
-    item(roff, "SSH_AUTH_SOCK", "The agent's socket.");
+    item(roff, "SSH_AUTH_SOCK", "The socket of the SSH agent.");
     item(
         roff,
         "SSH_ASKPASS, SSH_ASKPASS_REQUIRE, DISPLAY",
-        "The program that asks for secrets where there is no terminal, as ssh(1) uses it.",
+        "The program that asks for secrets if there is no terminal, as in ssh(1).",
     );
     item(
         roff,
@@ -449,19 +458,20 @@ fn environment_section(roff: &mut Roff) {
     item(
         roff,
         "XDG_CACHE_HOME",
-        "Where longhaul/ remembers what each host preferred, ~/.cache without it. No secrets are \
-         kept there.",
+        "Folder in which longhaul/ holds what is remembered of each host; ~/.cache by default. No \
+         secrets are stored there.",
     );
     item(
         roff,
         "XDG_STATE_HOME",
-        "Where longhaul/ has the journals of interrupted copies and keys, ~/.local/state without \
-         it. Only this user may be able to write there.",
+        "Folder in which longhaul/ holds keys and the journals of interrupted copies; \
+         ~/.local/state by default. Only this user may have write access.",
     );
     item(
         roff,
         "HOME",
-        "Where ~/.cache and ~/.local/state are; the home in the password file if it is not set.",
+        "Folder that holds ~/.cache and ~/.local/state. The default is the home in the password \
+         file.",
     );
 }
 
@@ -495,8 +505,7 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 pub(crate) fn flags_markdown() -> String {
     let mut text = String::from(
         "# Flags of `longhaul cp`\n\n\
-         Made from the tables in crates/cli/src/flags/table; do not edit. `make man` writes it \
-         anew.\n",
+         Generated from the tables in crates/cli/src/flags/table by `make man`; do not edit.\n",
     );
     for group in Group::ALL {
         if !rows().any(|flag| flag.group == group && flag.refused().is_none()) {
@@ -520,7 +529,10 @@ pub(crate) fn flags_markdown() -> String {
             ));
         }
     }
-    text.push_str("\n## scp's flags that are refused\n\n| Flag | Why |\n|---|---|\n");
+    text.push_str(
+        "\n## Flags of scp that are refused\n\n\
+                   | Flag | Reason |\n|---|---|\n",
+    );
     for flag in rows() {
         if let Some(reason) = flag.refused() {
             text.push_str(&format!("| {} | {reason} |\n", cell(flag)));
@@ -544,8 +556,8 @@ pub(crate) fn flags_markdown() -> String {
     groups_markdown(&mut text, relay_rows);
     codes_markdown(&mut text, exit::RELAY);
     text.push_str(
-        "\n# Flags of `longhaul bench`\n\nBeside these, of those of `longhaul cp`: -F, -i, -J, -o, -P, \
-         -4, -6, -B, -q and -v.\n",
+        "\n# Flags of `longhaul bench`\n\n\
+         Also accepted, as in `longhaul cp`: -F, -i, -J, -o, -P, -4, -6, -B, -q and -v.\n",
     );
     groups_markdown(&mut text, bench_rows);
     codes_markdown(&mut text, exit::BENCH);

@@ -92,7 +92,7 @@ pub(crate) enum Group {
     Measuring,
     /// Running a wrapped program.
     Wrapping,
-    /// Facing relays.
+    /// Relay pairs.
     Pair,
     /// Operating relays: settings of the whole process.
     Operating,
@@ -222,7 +222,7 @@ impl Group {
             Self::Tls => "TLS",
             Self::Measuring => "Measuring",
             Self::Wrapping => "Wrapping",
-            Self::Pair => "Facing relays",
+            Self::Pair => "Relay pairs",
             Self::Operating => "Operating",
             Self::Output => "Output",
         }

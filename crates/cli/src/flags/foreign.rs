@@ -11,13 +11,13 @@ const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreig
 }
 
 const CHOOSE: &str =
-    "longhaul cp copies all that is in a directory: name the files, or use a pattern";
+    "longhaul cp copies everything in a directory: name the files, or use a pattern";
 const NO_DELETE: &str =
     "longhaul cp never removes files at the target that the source does not have";
 const ALWAYS_RESUMES: &str =
-    "an interrupted copy is kept and continued by the same command; --no-resume starts again";
-const NOT_SKIPPED: &str = "longhaul cp copies every file that is named; of one that is there already \
-                           it sends what differs (--delta)";
+    "an interrupted copy is kept and resumed by the same command; --no-resume starts over";
+const NOT_SKIPPED: &str = "longhaul cp copies every named file; of a file that already exists it \
+                           sends only the changes (--delta)";
 const SYMLINKS: &str = "-r follows symlinks, -a keeps them";
 const PROCESSES: &str = "use --connections and --channels";
 
@@ -87,7 +87,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["-n", "--dry-run", "--list-only", "--no-clobber"],
-        "longhaul cp has no trial run, and replaces files that are there",
+        "longhaul cp has no dry run, and replaces existing files",
     ),
     row(
         &[
@@ -160,7 +160,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["--relative", "--no-relative"],
-        "each source goes to the target under its last name alone",
+        "each source is copied under the last component of its path",
     ),
     row(
         &["--mkpath"],
@@ -168,11 +168,11 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["-b", "--backup", "--backup-dir", "--suffix"],
-        "longhaul cp keeps no copy of the files that it replaces",
+        "longhaul cp keeps no backup of the files that it replaces",
     ),
     row(
         &["--temp-dir"],
-        "a file is written to a temporary beside it; --inplace writes it in place",
+        "a file is written to a temporary next to it; --inplace writes directly to the file",
     ),
     row(
         &["--timeout", "--contimeout"],
@@ -190,7 +190,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["--preallocate", "--fuzzy", "-y", "--inc-recursive"],
-        "longhaul cp has nothing like it: leave it out",
+        "longhaul cp has no equivalent: leave it out",
     ),
     row(&["--immutable", "--metadata"], "use -a to keep metadata"),
     row(
@@ -214,7 +214,7 @@ const COMMANDS: &[Foreign] = &[
         &["move", "mv"],
         "longhaul cp never removes sources: use longhaul cp and then rm",
     ),
-    row(&["mount"], "longhaul mounts nothing: use sshfs"),
+    row(&["mount"], "longhaul does not mount: use sshfs"),
     row(
         &["benchmark", "test", "speedtest"],
         "use: longhaul bench HOST",

@@ -39,86 +39,92 @@ options! {
     /// The content of a configuration file.
     Options {
         listen("listen"): String = "\"PORT\", \"HOST:PORT\" or \":PORT\"",
-            "Where to listen, as --listen, which goes before it.";
+            "The address to listen on, as in --listen, which takes precedence.";
         host_keys("host-keys"): Vec<PathBuf> = "list of files",
-            "Private keys of this host, absolute paths, the preferred first; of several of a type clients are shown the \
-             first, and are told of all once they are logged in, as with --host-key. Without it the keys \
-             of /etc/ssh where they can be read (without old-clients not those of ECDSA, or of RSA with \
-             fewer than 3072 bits, where there is a better one), else one that is made.";
+            "Absolute paths of the private host keys, in order of preference. Of several keys of \
+             one type, clients see the first during the key exchange, and learn all keys after the \
+             login, as with --host-key. By default the server uses the keys in /etc/ssh if it can \
+             read them, otherwise a key that it creates. Without old-clients, ECDSA keys and RSA \
+             keys below 3072 bits in /etc/ssh are left out if there is a better one.";
         authorized_keys("authorized-keys"): PathBuf = "file",
-            "Where an account's keys are: %h stands for its home, %u for its name, %% for %; what \
-             is not absolute is at home. Without it .ssh/authorized_keys.";
+            "The file that lists the keys of an account: %h stands for its home, %u for its name, \
+             %% for %; a relative path starts at the home. The default is .ssh/authorized_keys.";
         trusted_user_ca_keys("trusted-user-ca-keys"): PathBuf = "file",
-            "Public keys, one on each line, whose certificates let into every account that is \
-             among their principals, whatever its authorized_keys says. It is read at each login, \
-             with the rights of the account, and must be writable by nobody but its owner: root or \
-             the account. Without it there are the authorities of authorized_keys alone \
-             (cert-authority).";
+            "A file of public keys, one per line, that act as certificate authorities. A \
+             certificate that one of them has signed is accepted for every account among its \
+             principals, whatever that account's authorized_keys says. The file is read at each \
+             login, with the rights of the account, and must be writable only by its owner, who \
+             must be root or the account. By default the only authorities are those in \
+             authorized_keys (cert-authority).";
         root("root"): PathBuf = "directory",
-            "Serve what lies beneath this directory, which clients see as /. %h and %u stand for \
-             home and name of the account, %% for %.";
+            "Serve only this directory, which clients see as /. %h and %u stand for the home and \
+             the name of the account, %% for %.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
-            "What clients may do: all that the account may, nothing that changes something, or \
-             nothing but putting new files (a drop box).";
+            "The rights of clients: full (all that the account may do), read-only, or write-only \
+             (a drop box: only add new files).";
         allow("allow"): Vec<String> = "list of programs",
-            "Programs to run for clients that ask for them, as --allow. Without it none is run.";
+            "Programs to run for clients that ask for them, as with --allow. The default is none.";
         users("users"): Vec<String> = "list of names",
-            "Accounts that may log in. Without it all that may by themselves; of no use where the \
-             server is not root's.";
+            "Accounts that may log in. The default is every account that may log in otherwise. Has \
+             no effect if the server does not run as root.";
         nologin_shells("nologin-shells"): bool = "true or false",
-            "Let in accounts whose shell is nologin or false: accounts for transfers alone. \
-             Without it they are refused.";
+            "Admit accounts whose shell is nologin or false, which serve for transfers only. The \
+             default is to refuse them.";
         old_clients("old-clients"): bool = "true or false",
-            "DANGER: with true, also offer what is weaker, for clients that have nothing better, as \
-             --old-clients: whoever records what they copy can open it once there is a quantum \
-             computer. Without it false.";
+            "DANGER: true also offers weaker algorithms, for clients without better ones, as \
+             --old-clients does: an attacker who records such a connection can decrypt it once \
+             there is a quantum computer. The default is false.";
         key_exchange("key-exchange"): Vec<String> = "list of names",
-            "Key exchange methods to offer, the preferred first, whatever old-clients says. Without \
-             it those that no quantum computer of later on opens: mlkem768x25519-sha256, \
+            "Key exchange methods to offer, in order of preference, regardless of old-clients. The \
+             default is those that resist quantum computers: mlkem768x25519-sha256, \
              sntrup761x25519-sha512 and sntrup761x25519-sha512@openssh.com; with old-clients also \
              curve25519-sha256, curve25519-sha256@libssh.org and ecdh-sha2-nistp256, -nistp384 and \
              -nistp521.";
         ciphers("ciphers"): Vec<String> = "list of names",
-            "Ciphers to offer. Without it all there are: AES-GCM, chacha20-poly1305 and AES-CTR.";
+            "Ciphers to offer. The default is all: AES-GCM, chacha20-poly1305 and AES-CTR.";
         macs("macs"): Vec<String> = "list of names",
-            "MACs to offer, for ciphers without one of their own, whatever old-clients says. Without \
-             it those of what is encrypted: hmac-sha2-256-etm@openssh.com and \
-             hmac-sha2-512-etm@openssh.com; with old-clients also hmac-sha2-256 and hmac-sha2-512.";
+            "MACs to offer, for ciphers without built-in authentication, regardless of \
+             old-clients. The default is the encrypt-then-MAC ones: hmac-sha2-256-etm@openssh.com \
+             and hmac-sha2-512-etm@openssh.com; with old-clients also hmac-sha2-256 and \
+             hmac-sha2-512.";
         connections("connections"): usize = "number",
-            "Connections at once. Without it 1024. A quarter of them, or as many as strangers says if \
-             that is less, is kept for those that have not logged in, and for root.";
+            "Maximum number of connections at once. The default is 1024. A quarter of them, or as \
+             many as strangers allows if that is less, is reserved for connections that have not \
+             logged in, and for root.";
         strangers("strangers"): usize = "number",
-            "Connections at once that have not logged in. Without it 100. For one more the oldest of the source \
-             with most of them makes room.";
+            "Maximum number of connections at once that have not logged in. The default is 100. A \
+             further one replaces the oldest connection of the source that has most of them.";
         strangers_per_source("strangers-per-source"): usize = "number",
-            "Of those, from one source. Without it 20. Whoever leaves without having logged in counts \
-             for two seconds more.";
+            "Maximum number of connections from one source that have not logged in. The default is \
+             20. A connection that closes before logging in counts for two more seconds.";
         source_block("source-block"): String = "\"BITS:BITS\"",
-            "Count addresses with the same first bits as one source: bits of IPv4, and of IPv6, as \
-             PerSourceNetBlockSize of sshd. Without it \"32:56\".";
+            "Count addresses that share the first bits as one source: bits of IPv4, and of IPv6, \
+             as PerSourceNetBlockSize of sshd does. The default is \"32:56\".";
         connections_per_user("connections-per-user"): usize = "number",
-            "Connections at once of one account. Without it a share: four times as many as are left \
-             for other accounts, which is four fifths for one account alone. root and the account of \
-             a server that has no other are not bound by the share.";
+            "Maximum number of connections at once of one account. The default is a share: four \
+             times as many as remain for other accounts, which is four fifths for a single \
+             account. The share does not apply to root, nor to a server that has only one account.";
         connections_per_second("connections-per-second"): usize = "number",
-            "New connections in a second; those beyond are turned away. Without it as many as come.";
+            "Maximum number of new connections per second; further ones are refused. The default \
+             is no limit.";
         login_time("login-time"): u64 = "seconds",
-            "Time to log in. Without it 60.";
+            "Seconds that a client has to log in. The default is 60.";
         idle_time("idle-time"): u64 = "seconds",
-            "A connection on which nothing was asked or moved for so long ends, whatever is open. Without \
-             it none does.";
+            "Seconds after which an idle connection, one without requests or data, is closed even \
+             if it has open files. The default is no limit.";
         slow_time("slow-time"): u64 = "seconds",
-            "A client that takes nothing of what waits for it for so long is given up. Without it \
-             300.";
+            "Seconds after which a client that does not read its waiting data is disconnected. The \
+             default is 300.";
         log_files("log-files"): u64 = "number of bytes",
-            "Files of which at least so much was sent or received have a line of their own in the \
-             log when they are closed, or left open by a client that went: path, sent, received. \
-             Without it 1048576, with 0 all have one. Smaller ones are in the line of their \
-             session alone, which tells how many files it has opened and all bytes, and with -v.";
+            "Log a line for each file of which at least this many bytes were sent or received, \
+             when it is closed or its client disconnects: path, bytes sent, bytes received. The \
+             default is 1048576; 0 logs all files. Smaller files appear only in the line of their \
+             session, which has the number of opened files and all bytes, and with -v.";
         metrics("metrics"): String = "\"ADDRESS:PORT\" or \"/path\"",
-            "Tell figures to Prometheus at this loopback address or UNIX socket. Without it nowhere.";
+            "Serve metrics for Prometheus at this loopback address or UNIX socket. The default is \
+             none.";
         key("key"): Vec<KeyOptions> = "[[key]] tables",
-            "What is different for a key, see KEYS.";
+            "Settings that differ for one key, see KEYS.";
     }
 }
 
@@ -126,12 +132,15 @@ options! {
     /// The settings of one key, which override the general ones.
     KeyOptions {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
-            "Of which key, as ssh-keygen -l tells it. There must be one. That of an authority counts \
-             for the certificates it has signed, unless there is one for the key in a certificate.";
+            "The fingerprint of the key, as ssh-keygen -l prints it. Required. The fingerprint of \
+             an authority applies to the certificates that it has signed, unless there is an entry \
+             for the key in the certificate.";
         root("root"): PathBuf = "directory",
-            "As above, for this key; beneath that of --root, if it is given.";
+            "Serve only this directory to clients with this key. If --root is given, the directory must \
+             be below that one.";
         access("access"): Access = "\"full\", \"read-only\" or \"write-only\"",
-            "As above, for this key; the same as --read-only or --write-only, if one is given.";
+            "The rights of clients with this key. If --read-only or --write-only is given, this must be \
+             the same.";
     }
 }
 

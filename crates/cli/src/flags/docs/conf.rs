@@ -14,25 +14,25 @@ use crate::serving::options::{KeyOptions, OptionDoc, Options};
 pub(super) fn serve() -> Vec<u8> {
     let mut roff = begun(
         "LONGHAUL-SERVE.CONF",
-        "longhaul-serve.conf - what longhaul serve --config is told",
+        "longhaul-serve.conf - configuration file of longhaul serve",
     );
     section(
         &mut roff,
         "DESCRIPTION",
-        "A file in TOML. longhaul serve check FILE tells what is wrong with it, with the line; what \
-         is not in this page is refused. SIGHUP has the server read it again: who comes from then \
-         on meets what it says now, who is there keeps what was. A file that makes no sense \
-         changes nothing. listen and metrics are read at the start alone. A new version of longhaul takes a \
-         restart: with the units of the package systemd lets what is being transferred go on for 90 \
-         seconds, cuts off what takes longer, and whoever comes meanwhile waits in the socket.",
+        "The file is in TOML. longhaul serve check FILE reports errors in it, with line numbers. \
+         Options that are not on this page are refused. On SIGHUP the server reads the file again: \
+         new connections get the new settings, existing ones keep the old. A file with errors \
+         changes nothing. listen and metrics are read only at the start. A new version of longhaul \
+         needs a restart. With the units of the package, systemd then gives running transfers 90 \
+         seconds and cuts off those that take longer; new connections wait in the socket meanwhile.",
     );
     roff.control("SH", ["OPTIONS"]);
     rows(&mut roff, Options::ROWS);
     section(
         &mut roff,
         "KEYS",
-        "Each [[key]] says what is different for whoever has logged in with one key. What it does \
-         not say is as for everybody.",
+        "Each [[key]] holds the settings that differ for clients that log in with that key. All \
+         other settings apply unchanged.",
     );
     rows(&mut roff, KeyOptions::ROWS);
     example(
@@ -47,24 +47,24 @@ pub(super) fn serve() -> Vec<u8> {
 pub(super) fn relay() -> Vec<u8> {
     let mut roff = begun(
         "LONGHAUL-RELAY.CONF",
-        "longhaul-relay.conf - what longhaul relay --config is told",
+        "longhaul-relay.conf - configuration file of longhaul relay",
     );
     section(
         &mut roff,
         "DESCRIPTION",
-        "A file in TOML, with a [[relay]] for each relay. longhaul relay check FILE tells what is \
-         wrong with it, with the line; what is not in this page is refused. SIGHUP has it read \
-         again: relays that are new are begun, those that are gone let nobody in any more, and \
-         who comes to the others meets what it says now; who is connected stays so, with what was \
-         said before. A file that makes no sense, or an entrance that cannot be listened at, \
-         changes nothing. Of what is said of all relays, SIGHUP changes nothing. Paths that are not \
-         absolute are those of the folder that the relay was started in.",
+        "The file is in TOML, with a [[relay]] table for each relay. longhaul relay check FILE \
+         reports errors in it, with line numbers. Options that are not on this page are refused. \
+         On SIGHUP the file is read again: new relays are started, removed relays accept no more \
+         connections, and new connections to the others get the new settings. Existing connections \
+         keep the old settings. A file with errors, or with a LISTEN address that cannot be \
+         opened, changes nothing. SIGHUP does not change the settings that concern all relays. \
+         Relative paths start in the folder in which the relay was started.",
     );
     section(
         &mut roff,
         "RELAYS",
-        "Each [[relay]] has these. But for listen and targets, what stands above the first \
-         [[relay]] counts for all that do not say otherwise.",
+        "Each [[relay]] has these options. Options above the first [[relay]], other than listen \
+         and targets, are the defaults for all relays.",
     );
     for (name, takes, doc) in OPERANDS {
         item(&mut roff, &format!("{name} = {takes}"), doc);
@@ -73,7 +73,7 @@ pub(super) fn relay() -> Vec<u8> {
     section(
         &mut roff,
         "ALL",
-        "These stand above the first [[relay]]; flags go before them.",
+        "These options stand above the first [[relay]]; flags take precedence.",
     );
     flags(&mut roff, true);
     example(

@@ -14,9 +14,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("local", ValueKind::Nothing),
-        "Measure this processor alone: ciphers, compression, sums",
-        "Measure the primitives on this processor, on one core and on all: each cipher with each \
-         MAC as packets of 32 KiB, zlib, zstd, BLAKE3 and SHA-256. No host is needed.",
+        "Measure only this machine's processor: ciphers, compression, checksums",
+        "Measure this machine's processor, on one core and on all cores: each cipher with each MAC \
+         in packets of 32 KiB, zlib, zstd, BLAKE3 and SHA-256. No host is needed.",
         |args, _| {
             args.local = true;
             Ok(())
@@ -25,10 +25,11 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("time", ValueKind::Value("TIME")),
-        "Take about so long: 90s, 5m, ... (3m; 30s with --local)",
-        "Take about so long, such as 90s or 5m: three minutes without it, half a minute with \
-         --local. The most useful settings come first, and each cipher runs once whatever the \
-         time; what is left goes to more runs, in turns, until each figure is known within 2 %.",
+        "Stop after about TIME, such as 90s or 5m (default 3m; 30s with --local)",
+        "Stop after about TIME, such as 90s or 5m. The default is three minutes, and 30 seconds \
+         with --local. The most useful settings run first, and each cipher runs at least once, \
+         whatever the time. The remaining time goes to further runs, in turn, until each figure is \
+         known within 2 %.",
         |args, given| {
             args.time = Some(time(&given.text()?)?);
             Ok(())
@@ -37,9 +38,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("data", ValueKind::Value("KINDS")),
-        "Send these: random, text, gzipped (all three)",
-        "Send these kinds of data, separated by commas: random, which nothing makes smaller, text, \
-         and gzipped, which is text that was compressed before. All three without it.",
+        "Send these kinds of data: random, text, gzipped (default: all three)",
+        "Send these kinds of data, separated by commas: random (does not compress), text, and \
+         gzipped (text that is already compressed). The default is all three.",
         |args, given| {
             args.data = given
                 .text()?
@@ -52,9 +53,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("file", ValueKind::Value("FILE")),
-        "Send this file too: its beginning, as often as it takes",
-        "Send this file too: its first 4 MiB, as often as it takes. The recommendation for it is \
-         the one that counts for such data.",
+        "Also send data from this file",
+        "Also send data from this file: its first 4 MiB, repeated as often as needed. For data \
+         like it, use the recommendation that the result gives for this file.",
         |args, given| {
             args.file = Some(PathBuf::from(given.os()));
             Ok(())
@@ -65,8 +66,8 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         ..Flag::ours(
             Group::Measuring,
             ("cipher", ValueKind::Value("CIPHERS")),
-            "Measure these ciphers alone",
-            "Measure these ciphers alone, separated by commas, of those that both ends have.",
+            "Measure only these ciphers",
+            "Measure only these ciphers, separated by commas, if both ends support them.",
             |args, given| {
                 let names = given.text()?;
                 let known = |name: &str| match ssh::cipher::cipher(name) {
@@ -81,9 +82,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("lanes", ValueKind::Value("LANES")),
-        "Connections x channels to try: 1x1,1x2,2x1,4x1",
-        "Connections, and channels on each, to try: 1x1,1x2,2x1,4x1 without it. The first of them \
-         is used where lanes are not in question.",
+        "Try these numbers of connections x channels (default 1x1,1x2,2x1,4x1)",
+        "Try these numbers of connections, and of channels on each connection. The default is \
+         1x1,1x2,2x1,4x1. Runs that do not compare them use the first one.",
         |args, given| {
             args.lanes = given
                 .text()?
@@ -100,8 +101,8 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
             ValueKind::Choice("WHERE", &["both", "memory", "disk"]),
         ),
         "Copy from memory to memory, from disk to disk, or both",
-        "Copy from memory to memory, from disk to disk, or both, which is what happens without it. \
-         Memory is /dev/shm where an end has it.",
+        "Copy from memory to memory, from disk to disk, or both (the default). Memory is /dev/shm \
+         on an end that has it.",
         |args, given| {
             args.places = match given.text()?.as_str() {
                 "memory" => Places::Memory,
@@ -114,10 +115,11 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("insecure-too", ValueKind::Nothing),
-        "Measure what only the host has too: WEAK ciphers, by OpenSSH's ssh",
-        "Measure the ciphers and MACs too that the host offers and longhaul does not have, because \
-         they are old, broken or both: random data are sent to the host under them. OpenSSH's ssh \
-         carries them, as far as it knows them. They are marked and never recommended.",
+        "Also measure WEAK ciphers that only the host supports, with OpenSSH's ssh",
+        "Also measure the ciphers and MACs that the host offers and longhaul does not support \
+         because they are old or broken. Only random data is sent to the host under them. \
+         OpenSSH's ssh makes these connections, as far as it supports the algorithms. The results \
+         are marked and never recommended.",
         |args, _| {
             args.insecure_too = true;
             Ok(())
@@ -126,9 +128,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("dir", ValueKind::Value("PATH")),
-        "Where files lie on this end's disk (a folder in ~/.cache)",
-        "Where files lie on this end's disk; in a folder of longhaul's below ~/.cache without it. \
-         They are removed at the end.",
+        "Put files on this machine's disk in PATH (default: a folder in ~/.cache)",
+        "Put the files of disk runs on this machine in PATH. The default is longhaul's folder \
+         below ~/.cache. The files are removed at the end.",
         |args, given| {
             args.folder = Some(PathBuf::from(given.os()));
             Ok(())
@@ -137,9 +139,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Measuring,
         ("far-dir", ValueKind::Value("DIR")),
-        "Where files lie on the host's disk (the login folder)",
-        "Where files lie on the host's disk; in the folder that one logs in to without it. They \
-         are removed at the end.",
+        "Put files on the host's disk in DIR (default: the login folder)",
+        "Put the files of disk runs on the host in DIR. The default is the folder in which a login \
+         starts. The files are removed at the end.",
         |args, given| {
             args.far_folder = Some(given.text()?);
             Ok(())
@@ -149,8 +151,8 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         Group::Output,
         ("json", ValueKind::Nothing),
         "Write the result as JSON on standard output",
-        "Write the result as JSON on standard output, in place of the table. longhaul bench \
-         compare takes two of them.",
+        "Write the result as JSON on standard output instead of the table. longhaul bench compare \
+         reads two such results.",
         |args, _| {
             args.json = true;
             Ok(())
@@ -160,7 +162,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
         Group::Output,
         ("csv", ValueKind::Nothing),
         "Write every run as CSV on standard output",
-        "Write every run as a line of CSV on standard output, in place of the table.",
+        "Write every run as a line of CSV on standard output instead of the table.",
         |args, _| {
             args.csv = true;
             Ok(())
@@ -169,9 +171,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     Flag::ours(
         Group::Output,
         ("html", ValueKind::Value("FILE")),
-        "Write a page with plots into this file too",
-        "Write the result into this file too, as an HTML page with plots that needs nothing else \
-         and prints well.",
+        "Also write an HTML page with plots to this file",
+        "Also write the result to this file, as an HTML page with plots. The page needs no other \
+         files and can be printed.",
         |args, given| {
             args.html = Some(PathBuf::from(given.os()));
             Ok(())

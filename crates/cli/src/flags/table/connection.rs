@@ -45,7 +45,7 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Value("PORT"),
         help: "Connect to this port",
         doc: "Connect to this port of the remote host. A port in an scp:// or sftp:// address \
-              goes before it.",
+              takes precedence.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -76,8 +76,8 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("jump"),
         takes: ValueKind::Value("HOSTS"),
         help: "Reach the host through these jump hosts, separated by commas",
-        doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, \
-              in the order in which they are passed. The same as -o ProxyJump=HOSTS.",
+        doc: "Reach the host through these jump hosts, [user@]host[:port], separated by commas, in \
+              the order from this machine to the host. Equivalent to -o ProxyJump=HOSTS.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -90,9 +90,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('F'),
         long: Some("config"),
         takes: ValueKind::Value("FILE"),
-        help: "Read this instead of ~/.ssh/config",
-        doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads \
-              none.",
+        help: "Read this file instead of ~/.ssh/config",
+        doc: "Read this ssh_config file instead of the user's and the system's. \"none\" reads no \
+              file.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -105,11 +105,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('o'),
         long: Some("option"),
         takes: ValueKind::Values("OPTION"),
-        help: "An option as in ssh_config(5); may be repeated",
-        doc: "An option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
-              repeated; the first value of an option counts. An option that longhaul does not \
-              support and that would weaken or change the connection is named in a warning.",
-        scp: Scp::Differs("IPQoS is not taken from here or from ssh_config; see --dscp"),
+        help: "Set an option of ssh_config(5); may be repeated",
+        doc: "Set an option in the format of ssh_config(5), such as -o ConnectTimeout=10. May be \
+              repeated; the first value of an option counts. A warning names each option that \
+              longhaul does not support and that would weaken or change the connection.",
+        scp: Scp::Differs("IPQoS is ignored, both here and in ssh_config; use --dscp"),
         group: Group::Connection,
         overrides: &[],
         set: |args, given| {
@@ -121,9 +121,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('c'),
         long: Some("cipher"),
         takes: ValueKind::Value("CIPHERS"),
-        help: "Use these ciphers, the first that the server has",
-        doc: "Use these ciphers, separated by commas: the first that the server has too. The same \
-              as -o Ciphers=CIPHERS.",
+        help: "Use the first of these ciphers that the server supports",
+        doc: "Use the first of these ciphers, separated by commas, that the server supports. \
+              Equivalent to -o Ciphers=CIPHERS.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -136,17 +136,17 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('C'),
         long: Some("compress"),
         takes: ValueKind::OptionalChoice("WHEN", COMPRESS),
-        help: "Compress on the wire: always (-C), auto or never",
-        doc: "Compress on the wire. always, or no value, does so with zlib. It helps on slow links \
-              and with data that compress well; on fast links it slows the copy down. Where the far \
-              end is longhaul, data are packed with zstd, block by block and only where they become \
-              smaller, and that takes zlib's place on a host that is known to be longhaul. auto, \
-              the default, does so where it pays: zstd over long paths, and where trying shows \
-              that more gets through; zlib for the upload of a file to a host to which the path was \
-              seen to be slow, where a quick look at the file says that it becomes small enough. \
-              With the flag it does so for several files too, whose lengths on the wire then tell \
-              of one what another holds, and whatever Compression in ssh_config says. never does \
-              neither.",
+        help: "Compress data on the connection: always (-C), auto (default) or never",
+        doc: "Compress data on the connection. always, or the flag without a value, uses zlib. \
+              Compression helps on slow links with data that compresses well, and slows the copy \
+              down on fast links. If the far end is longhaul, data is compressed with zstd \
+              instead, block by block, and only blocks that become smaller; zlib is then not used \
+              on a host that is known to run longhaul. auto, the default, compresses where it \
+              pays: zstd over long paths, if a trial shows that the rate rises; zlib for the \
+              upload of a single file to a host whose path was slow before, if a sample of the \
+              file compresses well. With the flag given, auto also compresses copies of several \
+              files, whose lengths on the wire can then reveal something about each other's \
+              contents, and it overrides Compression in ssh_config. never uses neither.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -159,9 +159,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('l'),
         long: None,
         takes: ValueKind::Value("KBIT"),
-        help: "Hold the rate to this many kbit/s, as scp does; see --limit",
-        doc: "Hold the rate of file data to this many kbit/s. A kbit is 1024 bits here, as scp \
-              counts it. --limit takes other units.",
+        help: "Limit the rate to this many kbit/s, as scp does; see also --limit",
+        doc: "Limit the rate of file data to this many kbit/s. A kbit is 1024 bits, as in scp. \
+              --limit takes other units.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -177,11 +177,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("limit"),
         takes: ValueKind::Value("RATE"),
-        help: "Hold the rate to this: 10MB, 10MiB, 80Mbit, ... a second",
-        doc: "Hold the rate of all connections together to this many bytes or bits a second: \
-              10MB, 9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000, Ki, Mi and Gi of \
-              1024; a bare number is bytes. Between two remote hosts it holds for each of the two \
-              ways, in and out of this machine. Not together with -l.",
+        help: "Limit the rate per second, such as 10MB, 10MiB or 80Mbit",
+        doc: "Limit the total rate of all connections to this many bytes or bits per second: 10MB, \
+              9.5MiB, 500kB, 80Mbit, 1Gbit. k, M and G are powers of 1000; Ki, Mi and Gi are \
+              powers of 1024; a bare number is in bytes. In a copy between two remote hosts the \
+              limit applies separately to each direction, into and out of this machine. Cannot be \
+              combined with -l.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -195,13 +196,13 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("background"),
         takes: ValueKind::Nothing,
         help: "Yield to all other traffic, and to other programs on this machine",
-        doc: "Yield to all other traffic: take what it leaves of the path, by keeping the delay \
-              that queues on the way add to 25 ms (as LEDBAT does, RFC 6817), on one connection, \
-              and at the lowest priority for this machine's processors and disks. It goes by \
-              TCP's round trips, which hold the queues of both directions, whoever fills them; \
-              on a path that others keep full all the time it moves 16 kB/s. --dscp LE marks the \
-              packets as well, for networks that know what it means (RFC 8622). Not with -S or \
-              -D.",
+        doc: "Yield to all other traffic: use only the capacity that it leaves. The copy uses one \
+              connection, holds the queueing delay that it adds to the path to 25 ms (as LEDBAT \
+              does, RFC 6817), and runs at the lowest processor and disk priority on this machine. \
+              The delay is taken from TCP's round-trip time, which includes the queues of both \
+              directions, whatever traffic fills them. On a path that other traffic keeps full all \
+              the time, the copy moves 16 kB/s. Add --dscp LE to mark the packets for networks \
+              that support that class (RFC 8622). Cannot be combined with -S or -D.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -214,11 +215,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("connections"),
         takes: ValueKind::Value("N"),
-        help: "Use this many TCP connections, 1 to 64, not as many as pay",
-        doc: "Use this many TCP connections to each host, 1 to 64. Without it a copy begins with \
-              one, adds more while they bring something, gives back what brings nothing, and \
-              remembers for the next time what paid. Each is a login of its own; where a login \
-              takes a password, a code or a touch there is one connection only.",
+        help: "Use this many TCP connections, 1 to 64 (default: as many as pay)",
+        doc: "Use this many TCP connections to each host, 1 to 64. By default a copy starts with \
+              one, adds connections while they raise the rate, closes those that do not, and \
+              remembers the number for the next copy. Each connection is a separate login; if a \
+              login needs a password, a code or a touch, only one connection is used.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -231,11 +232,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("channels"),
         takes: ValueKind::Value("N"),
-        help: "Use this many channels on each connection, 1 to 10",
-        doc: "Use this many SFTP channels on each connection, 1 to 10, which is the most that an \
-              sshd allows unless its MaxSessions was changed. Each has its own window and its own \
-              sftp-server. Without it there are as many as pay. A server that allows fewer gets \
-              fewer.",
+        help: "Use this many channels on each connection, 1 to 10 (default: as many as pay)",
+        doc: "Use this many SFTP channels on each connection, 1 to 10. An sshd allows 10 unless \
+              its MaxSessions was changed. Each channel has its own window and its own sftp-server \
+              process. The default is as many as pay. If the server allows fewer, fewer are used.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -248,11 +248,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('X'),
         long: None,
         takes: ValueKind::Value("OPTION"),
-        help: "Bound SFTP requests: nrequests=N in flight, buffer=BYTES each",
-        doc: "Bound SFTP requests. nrequests=N: at most N requests in flight on a channel. \
+        help: "Limit SFTP requests: nrequests=N in flight, buffer=BYTES each",
+        doc: "Limit SFTP requests. nrequests=N: at most N requests in flight on a channel. \
               buffer=BYTES: at most that many bytes in a READ or WRITE; k, m and g multiply by \
-              1024, 1024^2 and 1024^3. Without it both follow the path and the limits of the \
-              server. Use it for a server that drops requests beyond a queue of its own.",
+              1024, 1024^2 and 1024^3. By default both follow the path and the limits of the \
+              server. Use this for a server that drops requests when its queue is full.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -271,7 +271,7 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("ipv4"),
         takes: ValueKind::Nothing,
         help: "Use IPv4 addresses only",
-        doc: "Use IPv4 addresses only. Of -4 and -6 the last one given counts.",
+        doc: "Use IPv4 addresses only. If both -4 and -6 are given, the last one counts.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &["ipv6"],
@@ -285,7 +285,7 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("ipv6"),
         takes: ValueKind::Nothing,
         help: "Use IPv6 addresses only",
-        doc: "Use IPv6 addresses only. Of -4 and -6 the last one given counts.",
+        doc: "Use IPv6 addresses only. If both -4 and -6 are given, the last one counts.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &["ipv4"],
@@ -298,9 +298,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('B'),
         long: Some("batch"),
         takes: ValueKind::Nothing,
-        help: "Never ask for a password, a passphrase or a host key",
-        doc: "Never ask for a password, a passphrase or whether a host key is right: what would \
-              need an answer fails. The same as -o BatchMode=yes.",
+        help: "Never ask for a password or passphrase, or to confirm a host key",
+        doc: "Never ask for a password, for a passphrase or to confirm a host key: anything that \
+              needs an answer fails. Equivalent to -o BatchMode=yes.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -313,9 +313,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('A'),
         long: Some("forward-agent"),
         takes: ValueKind::Nothing,
-        help: "Allow agent forwarding by the program of -S",
-        doc: "Allow agent forwarding by the program of -S. Without -S it changes nothing: no \
-              program that could use an agent runs on the remote host.",
+        help: "Let the program of -S forward the SSH agent",
+        doc: "Let the program of -S forward the SSH agent. Without -S the flag has no effect, \
+              since longhaul runs no program on the remote host that could use the agent.",
         scp: Scp::Differs("only with -S"),
         group: Group::Connection,
         overrides: &[],
@@ -328,10 +328,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('S'),
         long: Some("program"),
         takes: ValueKind::Value("PROGRAM"),
-        help: "Run this program as the connection; it must take ssh's arguments",
-        doc: "Run this program as the connection instead of longhaul's own SSH. It must take the \
-              arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart cards and \
-              whatever else longhaul lacks.",
+        help: "Use this program as the connection; it must accept ssh's arguments",
+        doc: "Use this program as the connection instead of longhaul's own SSH client. It must \
+              accept the arguments of ssh(1). -S ssh uses the system's ssh: for Kerberos, smart \
+              cards and anything else that longhaul does not support.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -345,8 +345,8 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("sftp-server"),
         takes: ValueKind::Value("PATH"),
         help: "Run this local SFTP server instead of connecting to a host",
-        doc: "Run this local SFTP server program instead of connecting to a host, whose name then \
-              means nothing. For tests.",
+        doc: "Run this local SFTP server program instead of connecting to a host. The host name is \
+              then ignored. For tests.",
         scp: Scp::Same,
         group: Group::Connection,
         overrides: &[],
@@ -359,8 +359,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('s'),
         long: None,
         takes: ValueKind::Nothing,
-        help: "Use the SFTP protocol (always so)",
-        doc: "Use the SFTP protocol. It is the only one, so the flag changes nothing.",
+        help: "Use the SFTP protocol (always on)",
+        doc: "Use the SFTP protocol. It is the only protocol that longhaul uses, so the flag has \
+              no effect.",
         scp: Scp::NoEffect("SFTP is the only protocol"),
         group: Group::Connection,
         overrides: &[],
@@ -370,10 +371,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('T'),
         long: None,
         takes: ValueKind::Nothing,
-        help: "Understood for scp's sake; names from a server are always checked",
-        doc: "In scp, switches the check of file names from the server off. Understood, but it \
-              changes nothing: names from a server are always checked. scp over SFTP has no use \
-              for it either.",
+        help: "Accept scp's flag without effect: names from a server are always checked",
+        doc: "Accepted for compatibility and without effect. In scp the flag turns off the check \
+              of file names that the server sends. longhaul always checks them. scp \
+              itself has no use for the flag over SFTP.",
         scp: Scp::NoEffect("names from a server are always checked"),
         group: Group::Connection,
         overrides: &[],
@@ -385,8 +386,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Value("VALUE"),
         help: "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         doc: "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or \
-              a number from 0 to 63. Without it packets are not marked, since some networks hold \
-              the classes that OpenSSH uses to a trickle.",
+              a number from 0 to 63. By default packets are not marked, because some networks slow \
+              the classes that OpenSSH uses down to a trickle.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -399,13 +400,13 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("congestion"),
         takes: ValueKind::Value("NAME"),
-        help: "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
-        doc: "Use this congestion control of the kernel's for TCP, and no other, whatever happens \
-              on the way: one of those that `sysctl net.ipv4.tcp_allowed_congestion_control` \
-              lists, or for root any that the kernel has. It decides how this end sends, so it \
-              counts for uploads; of a ProxyCommand's connection it decides nothing. Without it \
-              the system's own is used, and BBR where packets are lost on the way up and the \
-              kernel permits it.",
+        help: "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
+        doc: "Use this TCP congestion control algorithm of the kernel for the whole copy: one of \
+              those that `sysctl net.ipv4.tcp_allowed_congestion_control` lists, or, for root, any \
+              that the kernel has. It controls how this machine sends, so it matters for uploads; \
+              it has no effect on the connection of a ProxyCommand. By default the system's own \
+              algorithm is used, and BBR if packets are lost during an upload and the kernel \
+              permits it.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -418,17 +419,18 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("far-end"),
         takes: ValueKind::Choice("WHICH", &["auto", "stock", "exec", "direct"]),
-        help: "What serves at the far end: its own SFTP server, or a longhaul there",
-        doc: "What serves at the far end. auto, which is what happens without it: a longhaul on the \
-              PATH of the account there is found and used by itself, started by a command through \
-              the SSH server in place of its SFTP server; where there is none, the server's own is \
-              used, and it is asked again after a day. stock: the server's own SFTP server, \
-              and nothing is asked. exec: as auto, but it is asked however little is copied and \
-              whatever was remembered, nothing else is begun with where all paths there are \
-              absolute, and it is said at the end why it was not used. direct: a \
-              longhaul there waits at a port of its own for data connections, each of which takes \
-              no login, and all data wait until it is known whether it can be reached; where it \
-              cannot, it is as with exec. The closing line says when one was used.",
+        help: "Choose the server program on the host: its SFTP server or longhaul",
+        doc: "Choose the server at the far end. auto, the default: if longhaul is on the PATH of \
+              the remote account, it is started by a command through the SSH server and used \
+              instead of the host's SFTP server; if it is not, the host's SFTP server is used and \
+              longhaul is looked for again after a day. stock: use the host's SFTP server and do \
+              not look for longhaul. exec: like auto, but always look, however small the copy and \
+              whatever is remembered; if all remote paths are absolute, wait for the result before \
+              starting; if longhaul could not be used, report the reason at the end. direct: \
+              longhaul at the far end also opens a port for data connections, each of which needs \
+              no login, and all data waits until it is known whether that port can be reached; if \
+              it cannot, behave like exec. The closing line says when longhaul was used at the far \
+              end.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -446,11 +448,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("bootstrap"),
         takes: ValueKind::Nothing,
-        help: "Send this program ahead to hosts that have none, and use it there",
-        doc: "Send this program ahead to hosts of the same platform that have none of it yet, as \
-              longhaul bootstrap does, and use it there. Where it cannot be sent or started \
-              (another platform, a home that is full, read-only or noexec), a warning says so, and \
-              the server's own SFTP server is used. Nothing is ever sent without this flag.",
+        help: "Install this program on hosts that lack it, and use it there",
+        doc: "Install this program on hosts of the same platform that do not have it yet, as \
+              longhaul bootstrap does, and use it there. If it cannot be installed or started \
+              (another platform, or a home that is full, read-only or noexec), a warning says so \
+              and the host's SFTP server is used. Without this flag nothing is ever installed.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -463,10 +465,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("no-window-poll"),
         takes: ValueKind::Nothing,
-        help: "Leave the windows of channels as they begin, whatever the path is like",
-        doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
-              windows of channels follow otherwise: they stay as they begin, at 2 MiB, but for \
-              what is asked for at once.",
+        help: "Keep the initial size of channel windows, whatever the path",
+        doc: "Keep channel windows at their initial size of 2 MiB, except for data that was \
+              requested and is still to come. By default they follow the round-trip time and the \
+              window of the socket, which longhaul asks the kernel for.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -479,12 +481,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("insecure-none-cipher"),
         takes: ValueKind::Nothing,
-        help: "DANGER: send data without encryption, to a server that was told the same",
-        doc: "DANGER: do not encrypt data once the login is done, where the server was told the same \
-              (longhaul serve --insecure-none-cipher, or HPN-SSH's NoneEnabled): whoever is on \
-              the path can read all that is copied. The login itself is encrypted, and what is \
-              sent is still authenticated. It is said on standard error each time, as is that a \
-              server does not agree, with which encryption stays.",
+        help: "DANGER: send data unencrypted, if the server also allows that",
+        doc: "DANGER: do not encrypt data after the login, if the server allows that as well \
+              (longhaul serve --insecure-none-cipher, or HPN-SSH's NoneEnabled). Anyone on the \
+              path can read everything that is copied. The login is still encrypted, and data is \
+              still authenticated. A message on standard error says so each time; it also says if \
+              the server does not agree, in which case data stays encrypted.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],
@@ -497,10 +499,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("insecure-none-mac"),
         takes: ValueKind::Nothing,
-        help: "DANGER: like --insecure-none-cipher, and without authentication of data",
-        doc: "DANGER: --insecure-none-cipher, and no authentication of data either, where the server was \
-              told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
-              all that is copied, and give requests in your name.",
+        help: "DANGER: like --insecure-none-cipher, and do not authenticate data either",
+        doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, if the \
+              server allows that as well (HPN-SSH's NoneMacEnabled). Anyone on the path can also \
+              change everything that is copied, and issue requests in your name.",
         scp: Scp::Ours,
         group: Group::Connection,
         overrides: &[],

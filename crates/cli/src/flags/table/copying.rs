@@ -11,9 +11,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('r'),
         long: Some("recursive"),
         takes: ValueKind::Nothing,
-        help: "Copy directories with all they contain",
-        doc: "Copy directories with all they contain. Symbolic links are followed, as scp does; \
-              --archive keeps them as links.",
+        help: "Copy directories with everything in them",
+        doc: "Copy directories with everything in them. Symbolic links are followed, as scp does; \
+              --archive copies them as links.",
         scp: Scp::Same,
         group: Group::Copying,
         overrides: &[],
@@ -26,12 +26,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('p'),
         long: Some("preserve"),
         takes: ValueKind::Nothing,
-        help: "Keep modification and access times and modes",
-        doc: "Keep modification times, access times and permissions of files and directories, as \
-              scp does: without the setuid, setgid and sticky bits of files, which --archive \
-              keeps. SFTP carries times in whole seconds; where the far end is longhaul they have \
-              nanoseconds. Without it a new file has the mode of its source less the umask, and the \
-              time of the copy.",
+        help: "Keep modification times, access times and permissions",
+        doc: "Keep the modification times, access times and permissions of files and directories, \
+              as scp does. The setuid, setgid and sticky bits of files are not kept; see \
+              --archive. SFTP carries times in whole seconds; if the far end is longhaul, times \
+              have nanoseconds. By default a new file has the mode of its source minus the umask, \
+              and the time of the copy.",
         scp: Scp::Same,
         group: Group::Copying,
         overrides: &[],
@@ -44,14 +44,13 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('a'),
         long: Some("archive"),
         takes: ValueKind::Nothing,
-        help: "Copy trees as they are: -r and -p, and symbolic links stay links",
-        doc: "Copy trees as they are: --recursive and --preserve, symbolic links are copied as \
-              links, and whatever else SFTP can carry is kept: all mode bits (those of a server's \
-              files without setuid, setgid and sticky, unless --preserve-setuid is given), owners \
-              where permitted. Where this is root, or logs in as root, owners are who has the same name at \
-              the other end, as far as both ends can tell names, and else the same number; \
-              --numeric-ids makes it the number always. --hard-links, --xattrs, --acls and --sparse \
-              keep more.",
+        help: "Copy trees unchanged: -r, -p, and keep symbolic links as links",
+        doc: "Copy trees unchanged: --recursive and --preserve, symbolic links as links, and all \
+              other metadata that SFTP can carry. That is all mode bits (files from a server lose \
+              setuid, setgid and sticky unless --preserve-setuid is given), and owners if \
+              permitted. If longhaul runs as root or logs in as root, owners are mapped by name if \
+              both ends can resolve it, otherwise by numeric ID; --numeric-ids always uses the ID. \
+              --hard-links, --xattrs, --acls and --sparse keep more.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -64,10 +63,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("inplace"),
         takes: ValueKind::Nothing,
-        help: "Write under the final name at once",
-        doc: "Write under the final name at once, without a temporary file and a rename. An \
-              existing file keeps its inode and its hard links. A copy that is interrupted leaves \
-              a file that is partly old and partly new.",
+        help: "Write directly to the final file, without a temporary",
+        doc: "Write directly to the final file, without a temporary file and a rename. An existing \
+              file keeps its inode and its hard links. An interrupted copy leaves a file that is \
+              partly old and partly new.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -80,14 +79,13 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("fsync"),
         takes: ValueKind::Nothing,
-        help: "Make each file durable before it gets its final name",
-        doc: "Make each file durable before it gets its final name: the receiving side is told to \
-              flush it to its disk, and has answered. Its name is durable as well where this \
-              machine receives, or a longhaul at the far end; that one makes directories, \
-              symlinks and hard links durable too. A stock SFTP server can be asked for the \
-              contents alone. Without it the closing line says \"written \
-              and renamed\": a crash of the receiving machine may still lose what its disk had \
-              not saved.",
+        help: "Flush each file to disk before it gets its final name",
+        doc: "Flush each file to disk before it gets its final name: the receiving end is asked to \
+              do so, and the copy waits for its answer. The name is durable as well if this \
+              machine receives, or if the far end is longhaul, which also makes directories, \
+              symbolic links and hard links durable. A stock SFTP server can flush only the \
+              contents. Without this flag the closing line says \"written and renamed\": a crash \
+              of the receiving machine may then lose data that its disk had not stored yet.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -100,15 +98,15 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("delta"),
         takes: ValueKind::Nothing,
-        help: "Copy only what changed of files that are there, whatever the path",
-        doc: "Copy only what changed of files that stand at the receiving end, whatever the path. Where \
-              the far end is longhaul and there is a file of that name of 1 MiB or more, the far end \
-              makes sums of its file's blocks, what is the same is copied into the new file at the \
-              receiving end, and the rest is sent; where it is not longhaul, that is said, and files \
-              are sent whole. Without the \
-              flag that is done where it takes less time: over a path of 10 ms or more, or one \
-              that moves less than 300 MB/s. What was rebuilt is compared with the source, block \
-              by block, before it gets its name.",
+        help: "Always send only the changed parts of files that already exist",
+        doc: "Always send only the changed parts of files that already exist at the receiving end, \
+              whatever the path. This needs longhaul at the far end and an existing file of that \
+              name of at least 1 MiB. The existing file's blocks are compared by checksum; \
+              matching blocks are copied locally into the new file, and the rest is sent. If the \
+              far end is not longhaul, a message says so and files are sent whole. Without this \
+              flag delta is used where it saves time: on paths with a round trip of 10 ms or more, \
+              or slower than 300 MB/s. The result is compared with the source, block by block, \
+              before it gets its final name.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &["no-delta"],
@@ -121,8 +119,8 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("no-delta"),
         takes: ValueKind::Nothing,
-        help: "Copy files whole, whatever is there",
-        doc: "Copy files whole, whatever the receiving end has of them.",
+        help: "Send files whole, even if older versions exist",
+        doc: "Send files whole, even if the receiving end has older versions of them.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &["delta"],
@@ -135,11 +133,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("no-resume"),
         takes: ValueKind::Nothing,
-        help: "Start afresh where the same copy was interrupted",
-        doc: "Start afresh where the same copy was interrupted. Without it a copy goes on where it \
-              was: from 16 MiB or 256 files on it keeps a journal in $XDG_STATE_HOME/longhaul \
-              (~/.local/state/longhaul), and removes it when the copy is whole. With it nothing is taken over, and the \
-              temporaries that the interrupted copy left are removed.",
+        help: "Start over instead of resuming an interrupted copy",
+        doc: "Start over instead of resuming an interrupted copy. By default the same command \
+              resumes it: a copy of at least 16 MiB or 256 files keeps a journal in \
+              $XDG_STATE_HOME/longhaul (~/.local/state/longhaul) and removes it when it completes. \
+              With this flag nothing is reused, and the temporary files of the interrupted copy \
+              are removed.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -152,14 +151,14 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("verify"),
         takes: ValueKind::Nothing,
-        help: "Compare each file with its source when it is there",
-        doc: "Compare each file with its source when it is there. What passes is summed here, \
-              without a second read, and the file at the far end is summed there, by the first of \
-              xxhsum, b3sum, openssl, sha256sum, sha256, gsha256sum, shasum and digest that the \
-              far end has; where no such command may be run, the file is read back over SFTP. A \
-              file that differs is named with the bytes that do, copied again up to two times, \
-              and is a failure if that does not help. What is read again may come from memory and \
-              not from a disk, which the closing line says.",
+        help: "Compare each file with its source after the transfer",
+        doc: "Compare each file with its source after the transfer. This machine computes its \
+              checksum from the data as it passes, without a second read. The far end computes its \
+              own, with the first of xxhsum, b3sum, openssl, sha256sum, sha256, gsha256sum, shasum \
+              and digest that it has; if no such command may be run, the file is read back over \
+              SFTP. A file that differs is reported with the byte ranges that differ, copied again \
+              up to two times, and counted as failed if that does not help. Data that is read \
+              again may come from the page cache instead of the disk; the closing line says so.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -172,11 +171,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("manifest"),
         takes: ValueKind::Value("FILE"),
-        help: "Write the sum of each file to FILE, for b3sum -c",
-        doc: "Write the sum of each file that was copied to FILE on this machine, under its name at \
-              the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The sums are those \
-              of what passed; with --verify only files that were found right are in it. FILE gets \
-              its name at the end of the copy.",
+        help: "Write the checksum of each file to FILE, for b3sum -c",
+        doc: "Write the checksum of each copied file to FILE on this machine, under the file's \
+              name at the destination, for b3sum -c or, with --hash=sha256, sha256sum -c. The \
+              checksums are those of the transferred data; with --verify only verified files are \
+              listed. FILE appears under its name at the end of the copy.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -189,10 +188,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("hash"),
         takes: ValueKind::Choice("HASH", HASHES),
-        help: "How the sums of --manifest are made: blake3 or sha256",
-        doc: "How the sums of --manifest are made: blake3, the default, or sha256. SHA-256 takes a \
-              file in order, so a file whose parts went side by side is read again on this machine \
-              for it.",
+        help: "Choose the checksum of --manifest: blake3 or sha256",
+        doc: "Choose the checksum of --manifest: blake3 (the default) or sha256. SHA-256 is \
+              sequential: a file that was transferred in parallel parts is read again locally.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -208,9 +206,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('3'),
         long: Some("through"),
         takes: ValueKind::Nothing,
-        help: "Copy between two remote hosts through this machine (always so)",
-        doc: "Copy between two remote hosts through this machine. It is the only way in which \
-              longhaul copies between two hosts, so the flag changes nothing.",
+        help: "Copy between two remote hosts through this machine (always on)",
+        doc: "Copy between two remote hosts through this machine. longhaul has no other way to \
+              copy between two hosts, so the flag has no effect.",
         scp: Scp::NoEffect("copies between two hosts always go through this machine"),
         group: Group::Copying,
         overrides: &[],

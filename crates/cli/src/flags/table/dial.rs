@@ -13,9 +13,10 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
             "fdpass",
             ValueKind::Choice("WHEN", &["auto", "always", "never"]),
         ),
-        "Hand the socket over: auto, always or never",
-        "Hand the socket to whoever is at the other end of standard output, as ProxyUseFdpass has \
-         it: auto, when ssh has started this program so; always; or never, and carry the bytes.",
+        "Pass the socket to ssh instead of relaying: auto, always or never",
+        "Pass the connected socket over standard output, as ssh's ProxyUseFdpass expects it. auto, \
+         the default, does so if ssh started this program for that; always does so in any case; \
+         never relays the bytes instead.",
         |args, given| {
             args.fdpass = When::of(&given.text()?);
             Ok(())
@@ -52,8 +53,8 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("bind", ValueKind::Value("ADDR")),
-        "Connect from this address of the machine",
-        "Connect from this address of the machine.",
+        "Connect from this local address",
+        "Connect from this local address.",
         |args, given| {
             let address = given.text()?.parse();
             args.bind = Some(address.map_err(|_| "is no address".to_owned())?);
@@ -63,9 +64,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("connect-timeout", ValueKind::Value("SECONDS")),
-        "Give up after so many seconds (20)",
-        "Give up after so many seconds, 20 without it. Addresses of a host are tried a quarter of \
-         a second apart, and the first that answers counts.",
+        "Give up after this many seconds (default 20)",
+        "Give up after this many seconds, 20 by default. The addresses of a host are tried a \
+         quarter of a second apart, and the first that answers is used.",
         |args, given| {
             let seconds: u32 = number(&given)?;
             args.timeout = Duration::from_secs(seconds.into());
@@ -75,8 +76,9 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("attempts", ValueKind::Value("N")),
-        "Try so often, a second apart (1)",
-        "Try so often, a second apart, within the same time; once without it.",
+        "Try this many times, one second apart (default 1)",
+        "Try this many times, one second apart, within the time of --connect-timeout. The default \
+         is once.",
         |args, given| {
             args.attempts = number(&given)?;
             Ok(())
@@ -87,8 +89,8 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         ("dscp", ValueKind::Value("VALUE")),
         "Mark packets with this DSCP: a name (CS1, AF21, EF, LE, ...) or 0 to 63",
         "Mark packets with this DSCP: a name (CS0 to CS7, AF11 to AF43, VA, EF, LE, none) or a \
-         number from 0 to 63. Without it packets are not marked. ssh marks them again later \
-         unless it is told IPQoS none.",
+         number from 0 to 63. By default packets are not marked. ssh sets its own mark later \
+         unless it has IPQoS none.",
         |args, given| {
             args.dscp = given.text()?.parse::<Dscp>()?;
             Ok(())
@@ -97,11 +99,11 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("congestion", ValueKind::Value("NAME")),
-        "Use this TCP congestion control: cubic, bbr, ... as the kernel permits",
-        "Use this congestion control of the kernel's for TCP: one of those that `sysctl \
-         net.ipv4.tcp_allowed_congestion_control` lists, or for root any that the kernel has. \
-         Without it BBR is used where the round trip is 4 ms or more and the kernel permits it, \
-         else the system's own.",
+        "Use this TCP congestion control (cubic, bbr, ...) if the kernel permits it",
+        "Use this TCP congestion control algorithm of the kernel: one of those that `sysctl \
+         net.ipv4.tcp_allowed_congestion_control` lists, or, for root, any that the kernel has. By \
+         default BBR is used if the round trip is 4 ms or more and the kernel permits it, \
+         otherwise the system's own.",
         |args, given| {
             args.congestion = Some(given.text()?);
             Ok(())
@@ -110,11 +112,11 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("via", ValueKind::Value("HOSTS")),
-        "Go through a half of a pair at each of these hosts, started over ssh",
-        "Go to HOST through these hosts, [user@]host[:port], separated by commas: at each a half of \
-         a pair of relays is started over ssh, and the last connects to HOST. The same as longhaul \
-         relay --via HOSTS - HOST:PORT. Bytes are carried then, so that ssh is told ProxyUseFdpass \
-         no.",
+        "Go through relays on these hosts, started over ssh",
+        "Go to HOST through these hosts, [user@]host[:port], separated by commas. A relay is \
+         started on each over ssh, each two neighbours form a pair, and the last one connects to \
+         HOST. Equivalent to longhaul relay --via HOSTS - HOST:PORT. The bytes are relayed, so ssh \
+         needs ProxyUseFdpass no.",
         |args, given| {
             args.via = Some(given.text()?);
             Ok(())
@@ -123,11 +125,12 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair", ValueKind::Value("RELAY")),
-        "Go through the facing relay at RELAY (host:port), wherever that leads",
-        "Go through the facing relay at RELAY, host:port. Where that leads its own TARGET says, \
-         which should be HOST's: ssh finds out by the host key. Keys are those of longhaul relay: \
-         $XDG_STATE_HOME/longhaul/pair_key is ours, $XDG_CONFIG_HOME/longhaul/known_pairs has the \
-         relay's. Bytes are carried then, so that ssh is told ProxyUseFdpass no.",
+        "Go through the pair with the relay at RELAY (host:port)",
+        "Form a pair with the relay at RELAY, host:port. The TARGET of that relay decides where \
+         the connection ends; it should lead to HOST, which ssh checks by the host key. The keys \
+         are those of longhaul relay: our own key in $XDG_STATE_HOME/longhaul/pair_key, and the \
+         relay's in $XDG_CONFIG_HOME/longhaul/known_pairs. The bytes are relayed, so ssh needs \
+         ProxyUseFdpass no.",
         |args, given| {
             args.pair = Some(given.text()?);
             Ok(())
@@ -138,7 +141,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         ..Flag::ours(
             Group::Pair,
             ("ssh-config", ValueKind::Value("FILE")),
-            "With --via: read this instead of ~/.ssh/config",
+            "With --via: read this file instead of ~/.ssh/config",
             "With --via: read this ssh_config file instead of the user's and the system's.",
             |args, given| {
                 args.ssh_config = Some(given.os().into());
@@ -154,8 +157,8 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
         Group::Connection,
         ("write", ValueKind::Nothing),
         "Append the lines to ~/.ssh/config, after asking",
-        "Append the lines to ~/.ssh/config, after asking. What stands there before counts more, \
-         as ssh reads it, and nothing of it is changed.",
+        "Append the lines to ~/.ssh/config, after asking. Existing lines are not changed, and take \
+         precedence over the new ones, because ssh uses the first value that it finds.",
         |args, _| {
             args.write = true;
             Ok(())
@@ -164,8 +167,8 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("yes", ValueKind::Nothing),
-        "Do not ask",
-        "With --write, do not ask.",
+        "Do not ask for confirmation",
+        "With --write, do not ask for confirmation.",
         |args, _| {
             args.yes = true;
             Ok(())
@@ -174,8 +177,8 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     Flag::ours(
         Group::Connection,
         ("file", ValueKind::Value("FILE")),
-        "Write to FILE rather than to ~/.ssh/config",
-        "Write to FILE rather than to ~/.ssh/config.",
+        "Write to FILE instead of ~/.ssh/config",
+        "Write to FILE instead of ~/.ssh/config.",
         |args, given| {
             args.file = Some(given.os().into());
             Ok(())

@@ -7,12 +7,13 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("hard-links"),
         takes: ValueKind::Nothing,
-        help: "Files with several names stay one file",
-        doc: "Files with several names stay one file, as rsync's -H has it: the first name is copied, \
-              and the others are made links to it. Of names that are not among what is copied \
-              nothing is known. Uploads need a server that makes hard links, as OpenSSH's does; \
-              for downloads the far end has to be longhaul, since SFTP does not tell which names \
-              are of one file. What cannot be a link is a copy, and the end of the output says so.",
+        help: "Keep hard links between the copied files",
+        doc: "Keep hard links between the copied files, as rsync's -H does: the file is copied \
+              under its first name, and its other names become hard links to it. Names outside the \
+              copy are not considered. Uploads need a server that can make hard links, such as \
+              OpenSSH's; downloads need longhaul at the far end, because SFTP does not show which \
+              names belong to one file. If a link cannot be made, the file is copied, and the end \
+              of the output says so.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -26,10 +27,10 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("xattrs"),
         takes: ValueKind::Nothing,
         help: "Keep extended attributes",
-        doc: "Keep extended attributes of files and directories, as rsync's -X does: those whose names \
-              begin with `user.`, and as root also those that begin with `trusted.`, and \
-              security.capability. Others of these kinds that are at the target are removed. The far \
-              end has to be longhaul; what cannot be kept is told at the end.",
+        doc: "Keep extended attributes of files and directories, as rsync's -X does: those in the \
+              `user.` namespace and, for root, also those in `trusted.` and security.capability. \
+              Other attributes of these kinds are removed from the target. The far end must be \
+              longhaul. The end of the output lists what could not be kept.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -43,9 +44,10 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("acls"),
         takes: ValueKind::Nothing,
         help: "Keep access control lists; implies -p",
-        doc: "Keep the POSIX access control lists of files and directories, and with them times and \
-              permissions (-p), which they are a part of. Users and groups in them are numbers. The \
-              far end has to be longhaul; what cannot be kept is told at the end.",
+        doc: "Keep the POSIX access control lists of files and directories, together with times \
+              and permissions (-p), which belong to them. Users and groups in the lists are copied \
+              as numbers. The far end must be longhaul. The end of the output lists what could not \
+              be kept.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -58,11 +60,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("sparse"),
         takes: ValueKind::Nothing,
-        help: "Holes stay holes, and are neither read nor sent",
-        doc: "Holes of files stay holes, and are neither read nor sent. Downloads from a server that \
-              tells of none make holes of blocks of zeros, 4 KiB each. A file with holes is sent \
-              whole and not as a difference to an older form; files below 128 KiB are sent with their \
-              zeros.",
+        help: "Keep holes in sparse files, without reading or sending them",
+        doc: "Keep holes in sparse files, without reading or sending them. If a server does not \
+              report holes, downloads make a hole of each block of 4 KiB that is all zeros. A file \
+              with holes is always sent whole, not as a delta; files below 128 KiB are sent with \
+              their zeros.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -75,9 +77,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("numeric-ids"),
         takes: ValueKind::Nothing,
-        help: "Keep the numbers of owners, whatever they are called",
-        doc: "Keep the numbers of users and groups where --archive keeps owners, and do not look for \
-              those that have the same names at the other end.",
+        help: "Keep numeric user and group IDs instead of mapping names",
+        doc: "With --archive, keep the numeric IDs of users and groups, instead of looking for \
+              users and groups of the same name at the other end.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -90,12 +92,13 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("keep-dirlinks"),
         takes: ValueKind::Nothing,
-        help: "Go through symlinks to directories at the target",
-        doc: "Go through symlinks to directories that stand below the target on this machine, as rsync's \
-              --keep-dirlinks does. Without it a directory that meets a symlink there is an error, \
-              since the symlink may be another user's or an earlier copy's; a file always replaces a \
-              symlink. The target that is named on the command line may be a symlink in any case. \
-              Symlinks that the same copy has made are not gone through.",
+        help: "Follow symbolic links to directories at the target",
+        doc: "Follow symbolic links to directories below the target on this machine, as rsync's \
+              --keep-dirlinks does. Without this flag it is an error if a directory is to be \
+              copied where the target has a symbolic link, since the link may come from another \
+              user or an earlier copy; a file always replaces a symbolic link. The target named on \
+              the command line may always be a symbolic link. Links that the same copy has made \
+              are never followed.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -108,11 +111,11 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("safe-links"),
         takes: ValueKind::Nothing,
-        help: "Do not make symlinks that lead out of the copy",
-        doc: "Do not make symlinks that are absolute or lead out of what is copied, as rsync's --safe-links \
-              does: those with more `..` than they lie deep below the target, and those with a `..` \
-              behind a name. They are left out, and a warning at the end says how many. Without \
-              --archive no symlinks are made.",
+        help: "Skip symbolic links that lead out of the copy",
+        doc: "Skip symbolic links that are absolute or lead out of the copied tree, as rsync's \
+              --safe-links does: those with more `..` than their depth below the target, and those \
+              with a `..` after a name. A warning at the end says how many were skipped. Without \
+              --archive no symbolic links are made.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],
@@ -125,12 +128,12 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("preserve-setuid"),
         takes: ValueKind::Nothing,
-        help: "Keep setuid, setgid and sticky bits of a server's files",
-        doc: "With -p or --archive keep the setuid, setgid and sticky bits that a server tells of its files \
-              and directories, and with --xattrs their file capabilities. Without it they are cleared \
-              in downloads and in copies between two hosts, and a warning at the end says so; a \
-              directory keeps its sticky bit as with scp. Uploads with --archive keep them in any \
-              case.",
+        help: "Keep setuid, setgid and sticky bits of files from a server",
+        doc: "With -p or --archive, keep the setuid, setgid and sticky bits of files and \
+              directories that come from a server, and with --xattrs their file capabilities. \
+              Without this flag they are cleared in downloads and in copies between two hosts, and \
+              a warning at the end says so; directories keep their sticky bit, as with scp. \
+              Uploads with --archive always keep them.",
         scp: Scp::Ours,
         group: Group::Copying,
         overrides: &[],

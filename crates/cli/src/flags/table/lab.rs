@@ -45,9 +45,9 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("path"),
         takes: ValueKind::Value("NAME"),
-        help: "Begin with this named path, which other flags change; --list has all",
-        doc: "Begin with this named path, which other flags change. --list and the end of this \
-              help have all of them.",
+        help: "Start from this named path, which other flags adjust; see --list",
+        doc: "Start from this named path, which other flags adjust. --list and the end of this \
+              help list all of them.",
         scp: Scp::Ours,
         group: Group::Path,
         overrides: &[],
@@ -61,7 +61,7 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
         long: Some("list"),
         takes: ValueKind::Nothing,
         help: "List the named paths",
-        doc: "List the named paths and do nothing else.",
+        doc: "List the named paths and exit.",
         scp: Scp::Ours,
         group: Group::Path,
         overrides: &[],
@@ -78,11 +78,11 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("sshd"),
         takes: ValueKind::Nothing,
-        help: "Start an OpenSSH server on the far side, which ssh and scp just reach",
-        doc: "Start a throwaway OpenSSH server on the far side, on port 22, with fresh keys. For ssh \
-              and all that use its configuration, `far` just works. Other programs find what they \
-              need in LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, \
-              LONGHAUL_LAB_PORT and LONGHAUL_LAB_CONFIG (an ssh_config).",
+        help: "Start an OpenSSH server on the far side, for ssh and scp to far",
+        doc: "Start a throwaway OpenSSH server with new keys on port 22 of the far side. ssh, and \
+              every program that uses its configuration, reaches it as `far`. For other programs, \
+              LONGHAUL_LAB_KEY, LONGHAUL_LAB_KNOWN_HOSTS, LONGHAUL_LAB_USER, LONGHAUL_LAB_PORT and \
+              LONGHAUL_LAB_CONFIG (an ssh_config) hold what they need.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -95,9 +95,9 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("sshd-option"),
         takes: ValueKind::Values("KEY=VALUE"),
-        help: "A setting of sshd_config for that server; may be repeated",
-        doc: "A setting of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May be \
-              repeated.",
+        help: "Set an option of sshd_config for that server; may be repeated",
+        doc: "Set an option of sshd_config(5) for the server of --sshd, such as MaxSessions=1. May \
+              be repeated.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -119,9 +119,9 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         long: Some("far"),
         takes: ValueKind::Value("COMMAND"),
         help: "Run this shell command on the far side, as a server",
-        doc: "Run this command on the far side, with sh -c, as a server; it is ended with the lab. \
-              Its output goes to standard error. The near command starts when it listens, or after \
-              a second.",
+        doc: "Run this command on the far side with sh -c, as a server, and stop it when the lab \
+              ends. Its output goes to standard error. The near command starts when the server \
+              listens, or after one second.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -135,8 +135,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         long: Some("far-port"),
         takes: ValueKind::Value("PORT"),
         help: "Wait until the command of --far listens on this port",
-        doc: "Wait until the command of --far listens on this port, for ten seconds; then the lab \
-              fails.",
+        doc: "Wait until the command of --far listens on this port, for up to ten seconds; after \
+              that the lab fails.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -152,10 +152,10 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("allow-cc"),
         takes: ValueKind::Values("NAME"),
-        help: "Let programs choose this congestion control themselves; may be repeated",
-        doc: "Let programs in the lab choose this congestion control for their own connections \
-              (TCP_CONGESTION), also where the machine restricts it to root. They may then \
-              administer the lab's network. May be repeated.",
+        help: "Allow programs to select this congestion control; may be repeated",
+        doc: "Allow programs in the lab to select this congestion control for their connections \
+              (TCP_CONGESTION), even if the machine restricts it to root. The programs can then \
+              also administer the lab's network. May be repeated.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -168,8 +168,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("shell"),
         takes: ValueKind::Nothing,
-        help: "Run a shell on the near side, $SHELL",
-        doc: "Run a shell on the near side instead of a command: that of the environment's SHELL.",
+        help: "Run a shell ($SHELL) on the near side",
+        doc: "Run the shell named by the SHELL variable on the near side, instead of a command.",
         scp: Scp::Ours,
         group: Group::Sides,
         overrides: &[],
@@ -182,8 +182,8 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: Some('q'),
         long: Some("quiet"),
         takes: ValueKind::Nothing,
-        help: "Do not print the figures of the path at the end",
-        doc: "Do not print the figures of the path on standard error at the end.",
+        help: "Do not print the path's statistics at the end",
+        doc: "Do not print the path's statistics on standard error at the end.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
@@ -196,10 +196,10 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         short: None,
         long: Some("figures"),
         takes: ValueKind::Value("FILE"),
-        help: "Write the figures of the path to this file, as JSON",
-        doc: "Write the figures of the path to this file, as one JSON object of numbers: packets \
-              and bytes of each direction, drops by cause, the peak of the queue, bytes by DSCP, and \
-              the emulator's processor time.",
+        help: "Write the path's statistics to this file, as JSON",
+        doc: "Write the path's statistics to this file, as one JSON object of numbers: packets and \
+              bytes of each direction, drops by cause, the longest queue, bytes by DSCP, and the \
+              processor time of the emulator.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],

@@ -8,10 +8,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("config", ValueKind::Value("FILE")),
-        "Run the relays of this file, in place of LISTEN and TARGET",
-        "Run the relays of this file (longhaul-relay.conf(5)), in place of LISTEN and TARGET. \
-              SIGHUP has it read again: relays that are new there are begun, others are changed or \
-              ended, and who is connected stays so.",
+        "Run the relays in this file, instead of LISTEN and TARGET",
+        "Run the relays in this file (longhaul-relay.conf(5)), instead of LISTEN and TARGET. On \
+         SIGHUP the file is read again: new relays are started, others are changed or ended. \
+         Existing connections are not affected.",
         |args, given| {
             args.config = Some(given.os().into());
             Ok(())
@@ -20,10 +20,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("status", ValueKind::Value("ADDRESS:PORT")),
-        "Show a page of what goes on at this address of this machine",
-        "Show what goes on at this loopback address: a page for browsers at /, /status.json, which \
-              longhaul relay top shows in a terminal, and /metrics for Prometheus. Whoever is on \
-              this machine may see it.",
+        "Serve a status page at this loopback address",
+        "Serve status at this loopback address: a page for browsers at /, /status.json, which \
+         longhaul relay top shows in a terminal, and /metrics for Prometheus. Every user of this \
+         machine can read it.",
         |args, given| {
             args.status = Some(given.text()?);
             Ok(())
@@ -32,8 +32,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("metrics", ValueKind::Value("ADDRESS:PORT|PATH")),
-        "Tell figures to Prometheus at this address of this machine",
-        "Tell figures to Prometheus at /metrics of this loopback address or UNIX socket.",
+        "Serve metrics for Prometheus at this loopback address or socket",
+        "Serve metrics for Prometheus at /metrics of this loopback address or UNIX socket.",
         |args, given| {
             args.metrics = Some(given.text()?);
             Ok(())
@@ -42,11 +42,11 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("handover", ValueKind::Value("PATH")),
-        "Take the listening sockets over from who runs with the same PATH",
-        "Take the listening sockets over from a relay of the same user that runs with the same \
-              PATH, a UNIX socket, and hand them over to the next one. Whoever hands them over lets \
-              nobody in from then on, serves who is connected to the end, and ends. Nobody who \
-              comes meanwhile is turned away.",
+        "Take over the listening sockets from the relay that uses the same PATH",
+        "Take over the listening sockets from a running relay of the same user with the same PATH, \
+         a UNIX socket, and hand them over to the next one. A relay that has handed them over \
+         accepts no new connections, finishes the existing ones, and exits. No client is refused \
+         during the change.",
         |args, given| {
             args.handover = Some(given.os().into());
             Ok(())
@@ -55,9 +55,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("drain-timeout", ValueKind::Value("TIME")),
-        "When it is to end, reset who is still connected after TIME",
-        "When the relay is to end, or has a successor, reset who is still connected after TIME. \
-              Without it everybody is served to the end.",
+        "On shutdown, reset connections that are still open after TIME",
+        "On shutdown, or once another relay has taken over, reset connections that are still open \
+         after TIME. By default all of them may finish.",
         |args, given| {
             args.drain_timeout = Some(time(&given.text()?)?);
             Ok(())
@@ -66,8 +66,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Operating,
         ("threads", ValueKind::Value("N")),
-        "Move bytes on N threads (one for each processor)",
-        "Move bytes on N threads, one for each processor if it is not given.",
+        "Move bytes on N threads (default: one for each processor)",
+        "Move bytes on N threads. The default is one for each processor.",
         |args, given| {
             args.threads = Some(count(&given.text()?)?);
             Ok(())

@@ -11,8 +11,8 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('q'),
         long: Some("quiet"),
         takes: ValueKind::Nothing,
-        help: "Show nothing but errors",
-        doc: "Show nothing but errors: no progress, no closing line, no warnings.",
+        help: "Print only errors",
+        doc: "Print only errors: no progress, no closing line and no warnings.",
         scp: Scp::Same,
         group: Group::Output,
         overrides: &[],
@@ -25,10 +25,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: Some('v'),
         long: Some("verbose"),
         takes: ValueKind::Repeats,
-        help: "Name each file as it is copied; -vv adds what the engine does",
-        doc: "Name each file on standard error as it is copied, as SOURCE -> TARGET, and say what else \
-              is worth knowing. -vv adds what the engine does, -vvv its measurements. Secrets are never \
-              shown.",
+        help: "List each file as it is copied; -vv also shows decisions of the engine",
+        doc: "List each file on standard error as it is copied, as SOURCE -> TARGET, along with \
+              other useful information. -vv adds the decisions of the engine, -vvv its \
+              measurements. Secrets are never shown.",
         scp: Scp::Same,
         group: Group::Output,
         overrides: &[],
@@ -41,10 +41,10 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("progress"),
         takes: ValueKind::OptionalChoice("WHEN", PROGRESS),
-        help: "Show progress: auto, always (a line a second in a log) or never",
-        doc: "Show progress. auto, the default, shows a bar when standard error is a terminal and \
-              the copy takes longer than a second. always, or no value, also writes a line a \
-              second when it is not a terminal. never shows none.",
+        help: "Show progress: auto, always (in a log, a line per second) or never",
+        doc: "Show progress. auto, the default, shows a progress bar if standard error is a \
+              terminal and the copy takes longer than a second. always, or the flag without a \
+              value, also writes a line per second if it is not a terminal. never shows none.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
@@ -57,9 +57,9 @@ pub(super) const ROWS: &[Flag] = &[
         short: None,
         long: Some("json"),
         takes: ValueKind::Nothing,
-        help: "Write events as JSON, one a line, on standard output",
-        doc: "Write events as JSON, one a line, on standard output, for programs. docs/json.md \
-              lists them. Progress and closing line are then not shown as text.",
+        help: "Write events as JSON, one per line, on standard output",
+        doc: "Write events as JSON, one per line, on standard output, for programs. docs/json.md \
+              lists them. The progress and the closing line are then not shown as text.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
@@ -71,13 +71,12 @@ pub(super) const ROWS: &[Flag] = &[
     Flag::ours(
         Group::Output,
         ("explain", ValueKind::Nothing),
-        "Say at the end what was chosen, and why",
-        "Say at the end what was chosen and why, a line each on standard error: cipher, key \
-         exchange, compression, what served at the far end, connections and channels, marks on \
-         packets, congestion control, how files were cut or gathered, delta, how files were \
-         verified. Each line says what it rests on and where it came from: a flag, ssh_config, \
-         what is remembered of the host and for how long, what was seen in this run. With --json \
-         they are events.",
+        "Explain at the end what was chosen, and why",
+        "Explain at the end what was chosen and why, one line each on standard error: cipher, key \
+         exchange, compression, the server at the far end, connections and channels, DSCP, \
+         congestion control, how files were split or batched, delta, and how files were verified. \
+         Each line gives the reason and its source: a flag, ssh_config, the host memory and how \
+         long it is kept, or an observation in this run. With --json these are events.",
         |args, _| {
             args.explain = true;
             Ok(())
@@ -88,8 +87,8 @@ pub(super) const ROWS: &[Flag] = &[
         long: Some("color"),
         takes: ValueKind::Choice("WHEN", COLOR),
         help: "Use colours: auto, always or never",
-        doc: "Use colours: auto, the default, does on a terminal unless the environment has \
-              NO_COLOR or TERM is dumb.",
+        doc: "Use colours: auto, always or never. auto, the default, uses them on a terminal \
+              unless NO_COLOR is set or TERM is dumb.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],

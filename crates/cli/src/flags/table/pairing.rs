@@ -5,18 +5,18 @@ use super::serve::ports;
 use crate::flags::flag::{Flag, Group, ValueKind};
 use crate::flags::low::RelayArgs;
 
-/// Most connections that one relayed connection may be spread over (`relay::facing`).
+/// Most stripes of one relayed connection.
 const MOST: usize = 16;
 
-/// The flags of `longhaul relay` about facing relays.
+/// The flags of `longhaul relay` about pairs.
 pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-key", ValueKind::Value("FILE")),
-        "For pair: our key (PEM), made at the first start",
-        "For pair: the key of this half (PEM, PKCS#8), $XDG_STATE_HOME/longhaul/pair_key if it is \
-              not given. A file that is missing is made at the first start. The fingerprint of the \
-              key is said at each start.",
+        "For pair: our private key (PEM), created on the first start",
+        "For pair: the private key of this relay (PEM, PKCS#8). The default is \
+         $XDG_STATE_HOME/longhaul/pair_key. A missing file is created on the first start. The \
+         relay reports the fingerprint of its key on each start.",
         |args, given| {
             args.pair.key = Some(given.os().into());
             Ok(())
@@ -25,11 +25,11 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-allow", ValueKind::Values("KEY")),
-        "For pair: let in this fingerprint, or those in this file; may be repeated",
-        "For pair: let in the half whose key has this fingerprint (SHA256:...), or one of those in \
-              this file, one in front of each line; may be repeated. Those in \
-              $XDG_CONFIG_HOME/longhaul/known_pairs are let in too. Both halves check each other, \
-              and nobody else is let in.",
+        "For pair: accept this fingerprint, or those in this file; may be repeated",
+        "For pair: accept the peer whose key has this fingerprint (SHA256:...), or one of the \
+         fingerprints in this file, one at the start of each line; may be repeated. The \
+         fingerprints in $XDG_CONFIG_HOME/longhaul/known_pairs are accepted too. Both relays check \
+         each other, and no other peer is accepted.",
         |args, given| {
             args.pair.allow = given.texts()?;
             Ok(())
@@ -38,10 +38,11 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-accept-new", ValueKind::Nothing),
-        "For pair: let in a target's first key, if none is known, and remember it",
-        "For pair: let in the first key that a target shows if no key is known at all, and write \
-              it to $XDG_CONFIG_HOME/longhaul/known_pairs. Whoever is on the path at that time can \
-              be in the middle for ever. It is about targets alone: who comes in has to be known.",
+        "For pair: accept and remember a target's key if none is known yet",
+        "For pair: accept the first key that a target shows if no key is known at all, and write \
+         it to $XDG_CONFIG_HOME/longhaul/known_pairs. An attacker on the path at that moment can \
+         stay in the middle from then on. This applies to targets only: incoming peers must be \
+         known already.",
         |args, _| {
             args.pair.accept_new = true;
             Ok(())
@@ -50,10 +51,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("stripes", ValueKind::Value("N")),
-        "For pair: spread a connection over N (1, and more while that pays, to 8)",
-        "For pair: spread each connection over N of TCP, 1 to 16. Without it there is one, and \
-              twice as many as long as that carries 15 % more, up to 8. The half that connects \
-              decides.",
+        "For pair: use N stripes per connection (default 1, up to 8 while it pays)",
+        "For pair: spread each connection over N stripes (TCP connections), 1 to 16. By default it \
+         starts with one, and the number doubles, up to 8, as long as that carries 15 % more. The \
+         relay that connects decides.",
         |args, given| {
             let text = given.text()?;
             let stripes = text.parse().ok().filter(|n| (1..=MOST).contains(n));
@@ -64,11 +65,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("explain", ValueKind::Nothing),
-        "For pair: say what each connection begins with and finds, and why",
-        "For pair: say in the log how many connections of TCP each connection begins with, what \
-              that rests on, and what it finds: so many carried so much, and others so much. What \
-              was found of a target is kept for a month and used while the path is as long as then \
-              ($XDG_CACHE_HOME/longhaul/hosts).",
+        "For pair: log the choice of stripes for each connection, and the reason",
+        "For pair: log how many stripes each connection starts with, the reason, and the rates \
+         measured with different numbers. The result for a target is kept for a month in \
+         $XDG_CACHE_HOME/longhaul/hosts and used as long as the round trip to it is the same.",
         |args, _| {
             args.pair.explain = true;
             Ok(())
@@ -77,12 +77,12 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-buffer", ValueKind::Value("SIZE")),
-        "For pair: hold SIZE of each direction of a connection at most (64MiB)",
-        "For pair: hold SIZE of each direction of a connection at most, in each half, 64KiB at \
-              least and 64MiB if it is not given: what has come and was not read yet, and what was \
-              sent and may have to be sent again. A path carries no more than this in a round trip \
-              and the time that a loss takes to be repaired. It begins with 4MiB and grows as the \
-              other end keeps up, so that a slow reader makes nobody hold all of it.",
+        "For pair: buffer at most SIZE per direction of a connection (default 64MiB)",
+        "For pair: buffer at most SIZE per direction of a connection in each relay, at least \
+         64KiB; the default is 64MiB. This covers data that arrived and was not read yet, and data \
+         that was sent and may have to be sent again. A path carries no more than this in one \
+         round trip plus the time that a loss takes to be repaired. The buffer starts at 4MiB and \
+         grows while the reader keeps up, so a slow reader never fills all of it.",
         |args, given| {
             let size = size(&given.text()?)?;
             match size >= 64 << 10 {
@@ -95,10 +95,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("pair-zstd", ValueKind::Choice("WHEN", &["auto", "never"])),
-        "For pair: compress what waits for the path: auto or never (auto)",
-        "For pair: compress with zstd what waits for the path. auto measures whether it pays, and \
-              leaves alone what does not compress and what the path carries faster than the \
-              processor compresses; never does not try.",
+        "For pair: compress data that waits for the path: auto or never",
+        "For pair: compress data that waits for the path, with zstd. auto, the default, measures \
+         whether it pays, and skips data that does not compress or that the path carries faster \
+         than the processor compresses. never turns it off.",
         |args, given| {
             args.pair.plain = given.text()? == "never";
             Ok(())
@@ -107,13 +107,13 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("via", ValueKind::Value("HOSTS")),
-        "Go through a half of a pair at each of these hosts, started over ssh",
-        "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order in \
-              which they are passed: at each a half of a pair is started over ssh, and the last \
-              connects to TARGET. `ssh://HOST/TARGET` is the same as TARGET with --via HOST. There \
-              has to be a longhaul at each (see longhaul bootstrap). Data go to a TCP port of their \
-              own, or over the ssh connection where that cannot be reached. docs/design/0018 says \
-              when a host in the middle helps.",
+        "Go through relays on these hosts, started over ssh",
+        "Go to TARGET through these hosts, [user@]host[:port], separated by commas, in the order \
+         from this machine to TARGET. A relay is started on each over ssh, each two neighbours \
+         form a pair, and the last one connects to TARGET. `ssh://HOST/TARGET` is equivalent to \
+         TARGET with --via HOST. Each host needs longhaul (see longhaul bootstrap). Data goes to a \
+         separate TCP port, or over the ssh connection if that port cannot be reached. \
+         docs/design/0018 explains when a host in the middle helps.",
         |args, given| {
             args.pair.via = Some(given.text()?);
             Ok(())
@@ -122,10 +122,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Pair,
         ("port-range", ValueKind::Value("A-B")),
-        "For hosts reached over ssh: take data at one of the ports A to B there",
-        "For hosts reached over ssh (--via, ssh://): the half there takes data at one of the ports \
-              A to B, which a firewall lets through, and not at one that the system chooses. Where \
-              none of them is free, data go over the ssh connection.",
+        "With --via and ssh://: listen for data on a port from A to B there",
+        "With --via and ssh://: let the relays on those hosts listen for data on one of the ports \
+         A to B, such as those that a firewall lets through, instead of a port that the system \
+         chooses. If none of them is free, data goes over the ssh connection.",
         |args, given| {
             args.pair.ports = Some(ports(&given.text()?)?);
             Ok(())
@@ -136,9 +136,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         ..Flag::ours(
             Group::Pair,
             ("ssh-config", ValueKind::Value("FILE")),
-            "For hosts reached over ssh: read this instead of ~/.ssh/config",
-            "For hosts reached over ssh (--via, ssh://): read this ssh_config file instead of the \
-              user's and the system's. \"none\" reads none.",
+            "With --via and ssh://: read this file instead of ~/.ssh/config",
+            "With --via and ssh://: read this ssh_config file instead of the user's and the \
+             system's. \"none\" reads no file.",
             |args, given| {
                 args.pair.ssh_config = Some(given.os().into());
                 Ok(())
@@ -150,9 +150,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         ..Flag::ours(
             Group::Pair,
             ("ssh-option", ValueKind::Values("OPTION")),
-            "For hosts reached over ssh: an option of ssh_config(5); may be repeated",
-            "For hosts reached over ssh (--via, ssh://): an option in the format of ssh_config(5), \
-              such as -o ConnectTimeout=10. May be repeated; the first value of an option counts.",
+            "With --via and ssh://: set an option of ssh_config(5); may be repeated",
+            "With --via and ssh://: set an option in the format of ssh_config(5), such as -o \
+             ConnectTimeout=10. May be repeated; the first value of an option counts.",
             |args, given| {
                 args.pair.ssh_options = given.texts()?;
                 Ok(())
@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     },
 ];
 
-/// The arguments of facing relays.
+/// The arguments about pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PairArgs {
     pub(crate) key: Option<PathBuf>,
@@ -173,9 +173,9 @@ pub(crate) struct PairArgs {
     pub(crate) plain: bool,
     /// Log the decisions.
     pub(crate) explain: bool,
-    /// Hosts on the way, on which halves are started.
+    /// Hosts on the way, on which relays are started over ssh.
     pub(crate) via: Option<String>,
-    /// The ports that halves started over ssh may listen on.
+    /// The ports that relays started over ssh may listen on.
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) ssh_config: Option<PathBuf>,
     pub(crate) ssh_options: Vec<String>,

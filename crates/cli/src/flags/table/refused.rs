@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Flag] = &[
         'R',
         ValueKind::Nothing,
         "longhaul does not log in from one remote host to the other, nor does it keep paths as \
-         rsync's -R does; leave -R out and the data go through this machine",
+         rsync's -R does; leave -R out to copy through this machine",
     ),
     refused(
         '1',
@@ -34,13 +34,13 @@ pub(super) const ROWS: &[Flag] = &[
     refused(
         't',
         ValueKind::Nothing,
-        "it starts the far end of the old scp protocol, which is not supported; to keep times, as \
-         rsync's -t does, use -p",
+        "it starts the remote side of the old scp protocol, which is not supported; to keep times, \
+         as rsync's -t does, use -p",
     ),
 ];
 
 const SERVER_SIDE: &str =
-    "it belongs to the far end of the old scp protocol, which is not supported";
+    "it belongs to the remote side of the old scp protocol, which is not supported";
 
 const fn refused(short: char, takes: ValueKind, reason: &'static str) -> Flag {
     Flag {

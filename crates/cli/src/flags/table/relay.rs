@@ -8,10 +8,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("allow", ValueKind::Values("CIDR")),
-        "Let in whoever comes from this network; may be repeated",
-        "Let in whoever comes from this network, as 192.0.2.0/24 or 2001:db8::/32, and nobody \
-              else; may be repeated. Who comes from elsewhere is reset. An entrance that others \
-              than this machine can come to is not opened without it.",
+        "Accept clients from this network only; may be repeated",
+        "Accept clients from this network, such as 192.0.2.0/24 or 2001:db8::/32, and from no \
+         other; may be repeated. Other clients are reset. A LISTEN address that other machines can \
+         reach is refused without this flag.",
         |args, given| {
             args.allow = given.texts()?;
             Ok(())
@@ -20,10 +20,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("buffer", ValueKind::Value("SIZE")),
-        "Hold SIZE of each direction of a connection at most (256KiB)",
-        "Hold SIZE of each direction of a connection at most, 256KiB if it is not given: what \
-              a slow reader has not taken stays with the sender beyond that, and with the kernel. \
-              Sizes are bytes, or have k, M, KiB or MiB.",
+        "Buffer at most SIZE per direction of a connection (default 256KiB)",
+        "Buffer at most SIZE per direction of a connection; the default is 256KiB. Data beyond \
+         that which a slow reader has not taken stays in the kernel and with the sender. Sizes are \
+         in bytes, or end in k, M, KiB or MiB.",
         |args, given| {
             args.buffer = Some(size(&given.text()?)?);
             Ok(())
@@ -32,9 +32,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("connect-timeout", ValueKind::Value("TIME")),
-        "Give a target up after TIME, names included (10s)",
-        "Give a target up after TIME, the look-up of its name included, and try the next; 10s \
-              if it is not given. Times have ms, s, m or h.",
+        "Give up on a target after TIME, including its name lookup (default 10s)",
+        "Give up on a target after TIME, including its name lookup, and try the next one. The \
+         default is 10s. Times end in ms, s, m or h.",
         |args, given| {
             args.connect_timeout = Some(time(&given.text()?)?);
             Ok(())
@@ -44,9 +44,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         Group::Relaying,
         ("idle-timeout", ValueKind::Value("TIME")),
         "Reset a connection on which nothing has moved for TIME",
-        "Reset a connection on which nothing has moved for TIME, in either direction, neither \
-              here nor in the kernel. Without it a connection may be idle for ever, as long as the \
-              other ends answer (see --keepalive).",
+        "Reset a connection on which nothing has moved for TIME in either direction, in the relay \
+         or in the kernel. By default a connection may be idle for ever, as long as both peers \
+         answer (see --keepalive).",
         |args, given| {
             args.idle_timeout = Some(time(&given.text()?)?);
             Ok(())
@@ -55,9 +55,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("half-timeout", ValueKind::Value("TIME")),
-        "The same for connections of which one end has finished (15m)",
-        "Reset a connection of which one end has finished and on which nothing has moved for \
-              TIME since, 15m if it is not given.",
+        "Reset an idle connection that one end has finished (default 15m)",
+        "Reset a connection that one end has finished and on which nothing has moved for TIME \
+         since. The default is 15m.",
         |args, given| {
             args.half_timeout = Some(time(&given.text()?)?);
             Ok(())
@@ -66,8 +66,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("max-connections", ValueKind::Value("N")),
-        "Let in N at once at most (16384)",
-        "Let in N connections at once at most, 16384 if it is not given; more are reset.",
+        "Accept at most N connections at once (default 16384)",
+        "Accept at most N connections at once; the default is 16384. Further ones are reset.",
         |args, given| {
             args.max_connections = Some(count(&given.text()?)?);
             Ok(())
@@ -76,9 +76,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("max-per-source", ValueKind::Value("N")),
-        "Let in N from one address at once at most",
-        "Let in N connections from one address at once at most; the addresses of a /56 of \
-              IPv6 count as one, unless --source-block says otherwise.",
+        "Accept at most N connections at once from one address",
+        "Accept at most N connections at once from one address. All IPv6 addresses of a /56 count \
+         as one, unless --source-block says otherwise.",
         |args, given| {
             args.max_per_source = Some(count(&given.text()?)?);
             Ok(())
@@ -87,9 +87,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("source-block", ValueKind::Value("BITS:BITS")),
-        "Count addresses with the same first BITS as one, of IPv4 and of IPv6",
-        "For --max-per-source, count addresses with the same first BITS as one: of IPv4, and of IPv6. \
-              Without it 32:56. As PerSourceNetBlockSize of sshd_config(5).",
+        "Count addresses that share the first BITS as one, for IPv4 and IPv6",
+        "For --max-per-source, count addresses that share the first BITS as one, for IPv4 and for \
+         IPv6. The default is 32:56. Like PerSourceNetBlockSize in sshd_config(5).",
         |args, given| {
             args.source_block = Some(given.text()?.parse()?);
             Ok(())
@@ -98,8 +98,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("rate", ValueKind::Value("RATE")),
-        "Move RATE at most in each direction of a connection",
-        "Move RATE at most in each direction of a connection, as 10MB or 80Mbit, a second.",
+        "Limit each direction of a connection to RATE",
+        "Limit each direction of a connection to RATE per second, such as 10MB or 80Mbit.",
         |args, given| {
             args.rate = Some(given.text()?.parse()?);
             Ok(())
@@ -108,8 +108,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("rate-all", ValueKind::Value("RATE")),
-        "Move RATE at most in each direction of all together",
-        "Move RATE at most in each direction of all connections together.",
+        "Limit each direction of all connections together to RATE",
+        "Limit each direction of all connections together to RATE per second.",
         |args, given| {
             args.rate_all = Some(given.text()?.parse()?);
             Ok(())
@@ -118,10 +118,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("health", ValueKind::Value("TIME")),
-        "Look after targets each TIME, whether anybody comes or not",
-        "Connect to each target each TIME and go again, so that one that is dead is known before \
-              somebody comes, and one that answers again is used at once. Without it a target that \
-              has not answered is tried last for 10 s.",
+        "Check targets every TIME, even without clients",
+        "Connect to each target every TIME and close the connection again. A dead target is then \
+         noticed before a client needs it, and one that answers again is used at once. By default \
+         a target that has not answered is tried last for 10 s.",
         |args, given| {
             args.health = Some(time(&given.text()?)?);
             Ok(())
@@ -130,14 +130,15 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("sockopt", ValueKind::Values("OPTS")),
-        "Buffers of the kernel, as DeleGate has them: buffsize:1024kic+1024kos",
-        "Socket options as DeleGate has them, joined by + or repeated: \
-              buffsize:SIZE[kiosc][:MAP], of SIZE bytes (k: KiB), to receive (i) or to send (o), \
-              of the leg to the server (s) or to the client (c), both where neither is said, for \
-              connections that PROTOCOL:DESTINATION:SOURCE fits, lists with names, .domain, \
-              networks, * and !; keepalive, nokeepalive, share (others may listen at the port). \
-              Without it the kernel tunes buffers by itself, which is better almost everywhere; a \
-              warning tells where it would be or where the system cuts what is asked for.",
+        "Set socket buffers in DeleGate's format: buffsize:1024kic+1024kos",
+        "Set socket options in DeleGate's format, joined by + or repeated. \
+         buffsize:SIZE[kiosc][:MAP] sets a buffer of SIZE bytes (k: KiB) for receiving (i) or \
+         sending (o) on the leg to the server (s) or to the client (c); if a choice is left out, \
+         both are set. MAP limits it to connections that match PROTOCOL:DESTINATION:SOURCE, lists \
+         of names, .domain, networks, * and !. The other options are keepalive, nokeepalive and \
+         share (other processes may listen on the port). By default the kernel sizes buffers \
+         itself, which is almost always better; a warning says when it would be, and when the \
+         system reduces the requested size.",
         |args, given| {
             for text in given.texts()? {
                 args.sockopts.add(&text)?;
@@ -148,9 +149,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("dscp", ValueKind::Value("NAME")),
-        "Mark packets of both legs so (CS0: none)",
-        "Mark packets of both legs so, by name (CS1, AF11, EF) or number. Without it they \
-              have no mark, whatever the client has set: some networks hold marked traffic down.",
+        "Mark packets of both legs with this DSCP (default CS0: none)",
+        "Mark packets of both legs with this DSCP, a name (CS1, AF11, EF) or a number. By default \
+         packets are not marked, whatever the client has set, because some networks slow marked \
+         traffic down.",
         |args, given| {
             args.dscp = given.text()?.parse()?;
             Ok(())
@@ -159,9 +161,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("congestion", ValueKind::Value("NAME")),
-        "Use this congestion control on both legs",
-        "Use this congestion control on both legs, of those that the system lets us have \
-              (sysctl net.ipv4.tcp_allowed_congestion_control).",
+        "Use this TCP congestion control on both legs",
+        "Use this TCP congestion control algorithm on both legs, one that the system permits \
+         (sysctl net.ipv4.tcp_allowed_congestion_control).",
         |args, given| {
             args.congestion = Some(given.text()?);
             Ok(())
@@ -170,9 +172,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("notsent-lowat", ValueKind::Value("SIZE")),
-        "Let the kernel hold SIZE that is not sent yet (1MiB)",
-        "Let the kernel hold SIZE that it has not sent yet, 1MiB if it is not given \
-              (TCP_NOTSENT_LOWAT).",
+        "Let the kernel hold at most SIZE of unsent data (default 1MiB)",
+        "Let the kernel hold at most SIZE of unsent data (TCP_NOTSENT_LOWAT). The default is 1MiB.",
         |args, given| {
             let size = size(&given.text()?)?;
             args.notsent_lowat = Some(u32::try_from(size).map_err(|_| "is too large".to_owned())?);
@@ -182,10 +183,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("keepalive", ValueKind::Value("TIMES")),
-        "Probe idle connections: IDLE[/INTERVAL/COUNT] (60s/10s/6), or off",
-        "Probe connections that are idle for IDLE, each INTERVAL, and end those that COUNT \
-              probes have brought no answer from; 60s/10s/6 if it is not given. off leaves dead \
-              peers undetected.",
+        "Probe idle connections: IDLE[/INTERVAL/COUNT], or off (default 60s/10s/6)",
+        "Probe connections that were idle for IDLE, every INTERVAL, and end those that do not \
+         answer COUNT probes. The default is 60s/10s/6. off leaves dead peers undetected.",
         |args, given| {
             args.keepalive = Some(given.text()?);
             Ok(())
@@ -194,9 +194,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("mptcp", ValueKind::Nothing),
-        "Use Multipath TCP with whoever can",
-        "Use Multipath TCP (RFC 8684) with whoever can, on both legs. Its bytes are copied, \
-              not spliced, where the kernel cannot.",
+        "Use Multipath TCP with peers that support it",
+        "Use Multipath TCP (RFC 8684) on both legs, with peers that support it. Where the kernel \
+         cannot splice such connections, their bytes are copied instead.",
         |args, _| {
             args.mptcp = true;
             Ok(())
@@ -205,9 +205,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("fastopen", ValueKind::Nothing),
-        "Send the first data with the SYN, where both ends can",
-        "Send the first data with the SYN, where both ends can (RFC 7413) and where the \
-              client speaks first. Data in a SYN may arrive twice.",
+        "Use TCP Fast Open: send the first data with the SYN",
+        "Use TCP Fast Open (RFC 7413): send the first data with the SYN, if both ends support it \
+         and the client speaks first. Data in a SYN may arrive twice.",
         |args, _| {
             args.fastopen = true;
             Ok(())
@@ -216,11 +216,12 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("bind", ValueKind::Values("ADDRESS")),
-        "Connect from this address of this machine; may be repeated",
-        "Connect from this address of this machine, to targets of its family; may be repeated. Of \
-              several, each connection of TCP has the next, and another where one cannot be had: \
-              those of a pair leave by all of them at once, and carry what each of them takes. \
-              Which way packets from an address leave by is the system's to know (ip-rule(8)).",
+        "Connect to targets from this local address; may be repeated",
+        "Connect to targets of this address's family from this local address; may be repeated. \
+         With several addresses, each TCP connection uses the next one, and another if a \
+         connection from it fails. The stripes of a pair thus leave from all addresses at once, \
+         and each carries what its path can take. The system's routing rules decide which \
+         interface an address uses (ip-rule(8)).",
         |args, given| {
             let texts = given.texts()?.into_iter();
             let parsed = texts.map(|text| match text.parse() {
@@ -237,9 +238,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("interface", ValueKind::Values("NAME")),
-        "Connect by this interface; may be repeated",
-        "Connect by this network interface (SO_BINDTODEVICE); may be repeated: several are used as \
-              those of --bind are. With as many of --bind, the first goes with the first, and so on.",
+        "Connect to targets through this network interface; may be repeated",
+        "Connect to targets through this network interface (SO_BINDTODEVICE); may be repeated. \
+         Several interfaces are used in turn, like the addresses of --bind. With as many of \
+         --bind, the first address goes with the first interface, and so on.",
         |args, given| {
             args.interface = given.texts()?;
             Ok(())
@@ -248,10 +250,10 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Sockets,
         ("keep-address", ValueKind::Nothing),
-        "Connect from the client's own address, as whoever may (Linux)",
-        "Connect to targets from the client's own address, with a port of the kernel's choice \
-              (IP_TRANSPARENT): it takes CAP_NET_ADMIN, answers that come back through this \
-              machine, and rules that keep them here (longhaul relay rules).",
+        "Connect to targets from the client's own address (Linux, privileged)",
+        "Connect to targets from the client's own address, with a port that the kernel chooses \
+         (IP_TRANSPARENT). This needs CAP_NET_ADMIN, replies that return through this machine, and \
+         firewall rules that keep them here (longhaul relay rules).",
         |args, _| {
             args.keep_address = true;
             Ok(())
@@ -260,12 +262,12 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("to", ValueKind::Values("HOST:PORT")),
-        "Let clients that name their target themselves go there; may be repeated",
-        "Let clients of an entrance with socks5, http, redirect or tproxy go there, and nowhere \
-              else; may be repeated. HOST is a name, *.example.com, a network or *, PORT a number \
-              or *. Addresses of this machine and its links are let in only by a HOST that is the address, a \
-              network of it, localhost or the name of this machine; a * and a network of all addresses \
-              lead to other machines.",
+        "Allow this target for socks5, http, redirect and tproxy; may be repeated",
+        "Allow clients of a LISTEN with socks5, http, redirect or tproxy to go to HOST:PORT and to \
+         no other target; may be repeated. HOST is a name, *.example.com, a network or *; PORT is \
+         a number or *. This machine's own addresses and link-local addresses are allowed only if \
+         HOST is that address, a network of it, localhost or the name of this machine; * and \
+         networks that hold all addresses cover other machines only.",
         |args, given| {
             args.permits = given.texts()?;
             Ok(())
@@ -274,9 +276,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Relaying,
         ("entry-timeout", ValueKind::Value("TIME")),
-        "Reset who has not said what comes before its bytes in TIME (10s)",
-        "Reset a client that has not said what comes before its bytes (a PROXY header, a TLS \
-              handshake, a request) in TIME, 10s if it is not given.",
+        "Reset clients that do not finish their header within TIME (default 10s)",
+        "Reset clients that do not finish what precedes their data (a PROXY header, a TLS \
+         handshake, a request) within TIME. The default is 10s.",
         |args, given| {
             args.entry_timeout = Some(time(&given.text()?)?);
             Ok(())
@@ -285,9 +287,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("cert", ValueKind::Value("FILE")),
-        "For tls: our certificates (PEM), ours first",
-        "For tls: our certificates (PEM), ours first. An entrance needs them; targets are \
-              shown them if they ask.",
+        "For tls: our certificate chain (PEM), our own certificate first",
+        "For tls: our certificate chain (PEM), our own certificate first. A LISTEN with tls needs \
+         it; targets receive it if they ask for one.",
         |args, given| {
             args.tls.cert = Some(given.os().into());
             Ok(())
@@ -306,9 +308,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("ca", ValueKind::Value("FILE")),
-        "For tls: who vouches for targets (PEM; whoever the system trusts)",
-        "For tls: who vouches for the certificates of targets (PEM); whoever the system \
-              trusts, if it is not given. A target always has to prove its name.",
+        "For tls: trust these authorities for targets (PEM; default: the system's)",
+        "For tls: trust these authorities for the certificates of targets (PEM). The default is \
+         those that the system trusts. A target must always prove its name.",
         |args, given| {
             args.tls.ca = Some(given.os().into());
             Ok(())
@@ -317,9 +319,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("client-ca", ValueKind::Value("FILE")),
-        "For tls: who vouches for clients, which need a certificate then",
-        "For tls: who vouches for the certificates of clients (PEM). Without it clients need \
-              none.",
+        "For tls: require client certificates signed by these authorities",
+        "For tls: require client certificates that are signed by these authorities (PEM). By \
+         default clients need no certificate.",
         |args, given| {
             args.tls.client_ca = Some(given.os().into());
             Ok(())
@@ -328,9 +330,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("client-name", ValueKind::Values("NAME")),
-        "For tls: let in clients whose certificate has NAME; may be repeated",
-        "For tls: let in clients whose certificate has NAME, a DNS name or an address among \
-              its alternative names, and no others; may be repeated.",
+        "For tls: accept only clients whose certificate has NAME; may be repeated",
+        "For tls: accept only clients whose certificate has NAME, a DNS name or an address, among \
+         its subject alternative names; may be repeated.",
         |args, given| {
             args.tls.client_names = given.texts()?;
             Ok(())
@@ -339,9 +341,9 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("server-name", ValueKind::Value("NAME")),
-        "For tls: the name that a target has to have (that of TARGET)",
-        "For tls: the name that a target is asked for and has to prove, that of TARGET if it \
-              is not given.",
+        "For tls: expect this name from the target (default: that of TARGET)",
+        "For tls: ask the target for this name, which it must prove. The default is the name in \
+         TARGET.",
         |args, given| {
             args.tls.server_name = Some(given.text()?);
             Ok(())
@@ -350,8 +352,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("alpn", ValueKind::Values("NAME")),
-        "For tls: agree upon this protocol; may be repeated",
-        "For tls: agree upon this protocol (ALPN); may be repeated, the preferred first.",
+        "For tls: negotiate this protocol (ALPN); may be repeated",
+        "For tls: negotiate this protocol (ALPN); may be repeated, in order of preference.",
         |args, given| {
             args.tls.alpn = given.texts()?;
             Ok(())
@@ -360,8 +362,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     Flag::ours(
         Group::Tls,
         ("tls-min", ValueKind::Choice("VERSION", &["1.2", "1.3"])),
-        "For tls: nothing older than VERSION: 1.2 or 1.3 (1.2)",
-        "For tls: speak nothing older than VERSION, 1.2 or 1.3; 1.2 if it is not given.",
+        "For tls: accept no version older than this: 1.2 or 1.3 (default 1.2)",
+        "For tls: accept no version older than VERSION, 1.2 or 1.3. The default is 1.2.",
         |args, given| {
             args.tls.newest_only = given.text()? == "1.3";
             Ok(())
@@ -371,8 +373,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('q'),
         long: Some("quiet"),
         takes: ValueKind::Nothing,
-        help: "Say nothing of connections that end",
-        doc: "Say nothing of connections that end; what goes wrong is said.",
+        help: "Do not log each connection when it ends",
+        doc: "Do not log each connection when it ends; errors are still logged.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
@@ -385,8 +387,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         short: Some('v'),
         long: Some("verbose"),
         takes: ValueKind::Repeats,
-        help: "Say more on standard error",
-        doc: "Say more on standard error.",
+        help: "Log more details on standard error",
+        doc: "Log more details on standard error.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],

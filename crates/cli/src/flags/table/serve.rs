@@ -10,9 +10,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("stdio"),
         takes: ValueKind::Nothing,
-        help: "Serve one client over standard input and output, as sftp-server does",
-        doc: "Serve one client over standard input and output, as sftp-server does: for \
-              Subsystem or ForceCommand of sshd_config, or a command= of authorized_keys.",
+        help: "Serve one client over standard input and output, like sftp-server",
+        doc: "Serve one client over standard input and output, like sftp-server: for Subsystem or \
+              ForceCommand in sshd_config, or command= in authorized_keys.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -25,10 +25,10 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("marker"),
         takes: ValueKind::Value("N"),
-        help: "Say first that this is longhaul; for longhaul cp, which starts it so",
-        doc: "With --stdio: write a line that says that this is longhaul before anything else, for a \
-              longhaul cp that speaks version N of what comes then, which it asks for by itself. \
-              For Subsystem and ForceCommand it is of no use.",
+        help: "Announce longhaul first; longhaul cp sets this when it starts the server",
+        doc: "With --stdio: first write a line that identifies longhaul, for a longhaul cp that \
+              speaks version N of the protocol that follows. longhaul cp sets this flag itself; it \
+              is of no use for Subsystem and ForceCommand.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -42,10 +42,10 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("sum"),
         takes: ValueKind::Value("SHA256"),
-        help: "Serve only if this program has that sum; for longhaul cp, which asks so",
-        doc: "With --stdio: end at once unless this program's own file has that SHA-256, in \
-              hexadecimal digits. A longhaul cp that has sent it asks so where there is no \
-              sha256sum.",
+        help: "Serve only if this program has that SHA-256; longhaul cp sets this",
+        doc: "With --stdio: exit at once unless this program's own file has that SHA-256, in \
+              hexadecimal digits. A longhaul cp that has sent the program sets this flag if the \
+              host has no sha256sum.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -58,13 +58,14 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("once"),
         takes: ValueKind::Nothing,
-        help: "Wait for more connections of the longhaul cp that has started it",
-        doc: "Wait at a port of its own for further connections of the client that has started it \
-              through an sshd, and end with that login: longhaul cp does so by itself, and tells by \
-              standard input which keys are let in. Each lets in one connection within 30 seconds; \
-              the host key is made for this and told by standard output. Nothing but files is \
-              served, with the rights of that login, and less with --root, --read-only or \
-              --write-only. It listens at the address at which sshd was reached.",
+        help: "Accept further connections of the longhaul cp that started this server",
+        doc: "Accept further connections on a separate port from the client that started this \
+              server through an sshd, and exit when that login ends. longhaul cp sets this flag \
+              itself. It sends the accepted client keys on standard input and receives the host \
+              key, made for this purpose, on standard output. Each key admits one connection, \
+              within 30 seconds. The server serves only files, with the rights of that login, or \
+              fewer with --root, --read-only or --write-only. It listens on the address at which \
+              sshd was reached.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -77,9 +78,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("port-range"),
         takes: ValueKind::Value("A-B"),
-        help: "With --once: wait at one of the ports A to B",
-        doc: "With --once: wait at one of the ports A to B, which a firewall lets through, and not \
-              at one that the system chooses.",
+        help: "With --once: listen on a port from A to B",
+        doc: "With --once: listen on one of the ports A to B, such as those that a firewall lets \
+              through, instead of a port that the system chooses.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -92,12 +93,13 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("listen"),
         takes: ValueKind::Value("ADDR"),
-        help: "Be an SSH server at ADDR (PORT, HOST:PORT or :PORT)",
-        doc: "Be an SSH server at ADDR: PORT for this machine alone, HOST:PORT, or :PORT for all \
-              addresses of this machine. Port 0 lets the system choose; the first line on standard output tells where it listens. \
-              Paths that are not absolute begin at home. \
-              Nobody but the user it runs as is let in, or, as root, every account; nothing but \
-              files is served, unless --allow says so. Logins, and what sessions have moved, are told on standard error.",
+        help: "Run an SSH server at ADDR (PORT, HOST:PORT or :PORT)",
+        doc: "Run an SSH server at ADDR: PORT for this machine alone, HOST:PORT, or :PORT for all \
+              addresses of this machine. Port 0 lets the system choose; the first line on standard \
+              output gives the address. Relative paths start at the account's home. The server \
+              admits only the user it runs as or, as root, every account. It serves only files, \
+              unless --allow adds programs. It logs logins and the traffic of each session on \
+              standard error.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -111,11 +113,11 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("config"),
         takes: ValueKind::Value("FILE"),
-        help: "Be an SSH server as FILE says; flags go before it",
-        doc: "Be an SSH server as FILE says, see longhaul-serve.conf(5); flags go before it. What \
-              a [[key]] may is bounded by --root, --read-only and --write-only: with one that would be \
-              given more, the file is refused. longhaul serve check FILE tells what is wrong with one, \
-              for a server with the flags that are given beside it.",
+        help: "Run an SSH server as configured in FILE; flags take precedence",
+        doc: "Run an SSH server as configured in FILE, see longhaul-serve.conf(5); flags take \
+              precedence. --root, --read-only and --write-only also limit each [[key]]: a file \
+              that would give a key more is refused. longhaul serve check FILE reports errors in a \
+              file, for a server with the same flags.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -128,16 +130,16 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("authorized-keys"),
         takes: ValueKind::Value("FILE"),
-        help: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys",
-        doc: "Let in the keys of FILE rather than of ~/.ssh/authorized_keys; %h stands for the \
-              home of the account, %u for its name. It is read at each login, with the rights of \
-              the account, and must be writable by nobody else. Of its options from=, expiry-time=, \
-              cert-authority, principals=, verify-required and no-touch-required are honoured, and \
-              those that forbid what is not to be had here anyway (restrict, no-pty and the like); \
-              a key with any other option is refused. Certificates that a key with cert-authority \
-              has signed are let in where the account, or one of principals=, is among their \
-              principals; of their critical options source-address and verify-required are honoured, \
-              and a certificate with any other is refused.",
+        help: "Accept the keys in FILE instead of ~/.ssh/authorized_keys",
+        doc: "Accept the keys in FILE instead of ~/.ssh/authorized_keys; %h stands for the home of \
+              the account, %u for its name. The file is read at each login, with the rights of the \
+              account, and must be writable by no other user. The server honours the key options \
+              from=, expiry-time=, cert-authority, principals=, verify-required and \
+              no-touch-required, and those that forbid what it does not offer anyway (restrict, \
+              no-pty and the like); a key with any other option is refused. A certificate signed \
+              by a key with cert-authority is accepted if the account, or a name in principals=, \
+              is among its principals. Its critical options source-address and verify-required are \
+              honoured; a certificate with any other critical option is refused.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -150,17 +152,17 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("host-key"),
         takes: ValueKind::Values("FILE"),
-        help: "Be the host whose private key is in FILE; may be repeated",
-        doc: "Be the host whose private key is in FILE; may be repeated. Of several of a type clients \
-              are shown the first, and are told of all once they are logged in. OpenSSH's take down \
-              those that they did not know, and forget those that are gone (UpdateHostKeys): to replace \
-              a key, name the new one behind it for a while. Without it the keys of /etc/ssh are used \
-              where they can be read, else one that \
-              is made at the first start and kept in $XDG_STATE_HOME/longhaul/host_key. Of the keys of \
-              /etc/ssh those of ECDSA, and of RSA with fewer than 3072 bits, are left out where there \
-              is a better one, unless --old-clients is given. OpenSSH takes that for a changed host key \
-              where it knows this host by such a key alone, as what it has learned before 8.5: it warns \
-              and refuses. A key that is named here is not left out.",
+        help: "Use the private host key in FILE; may be repeated",
+        doc: "Use the private host key in FILE; may be repeated. Of several keys of one type, \
+              clients see the first during the key exchange, and learn all keys after the login. \
+              OpenSSH clients then record the new keys and forget removed ones (UpdateHostKeys): \
+              to replace a key, list the new one after the old one for a while. By default the \
+              server uses the keys in /etc/ssh if it can read them, otherwise a key that it \
+              creates on the first start in $XDG_STATE_HOME/longhaul/host_key. Of the keys in \
+              /etc/ssh, ECDSA keys and RSA keys below 3072 bits are left out if there is a better \
+              one, unless --old-clients is given. OpenSSH clients whose known_hosts has only such \
+              a key of this host, such as one recorded before OpenSSH 8.5, then report a changed \
+              host key and refuse to connect. Pass that key with --host-key to keep offering it.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -173,17 +175,17 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("old-clients"),
         takes: ValueKind::Nothing,
-        help: "DANGER: also offer what is weaker, to clients that have nothing better",
-        doc: "DANGER: also offer key exchanges that hold until there is a quantum computer \
-              (Curve25519, and NIST's curves, which some mistrust as they are), MACs of what is not \
-              encrypted, and all host keys of /etc/ssh. Whoever records what is copied with such a \
-              key exchange can open it one day. It is for clients that have none like \
-              mlkem768x25519-sha256 or sntrup761x25519-sha512: OpenSSH before 8.9 (8.5 to 8.8 come in \
-              without this flag by -o KexAlgorithms=+sntrup761x25519-sha512@openssh.com) and as it is \
-              for Windows to 9.8, PuTTY before 0.78, paramiko before 5.1, programs in Go from before \
-              1.24, JSch 0.1, libssh2 (curl, PHP), ssh2 of Node.js and others. A client that has one \
-              uses it as ever, if it prefers it. The log tells of each login what protects it, and \
-              of each client that was turned away for want of this flag what it has.",
+        help: "DANGER: also offer weaker algorithms, for clients without better ones",
+        doc: "DANGER: also offer key exchanges that a quantum computer could break (Curve25519, \
+              and NIST's curves, whose design some distrust), MACs that are not encrypt-then-MAC, \
+              and all host keys in /etc/ssh. An attacker who records such a connection may be able \
+              to decrypt it one day. This is for clients without mlkem768x25519-sha256 or \
+              sntrup761x25519-sha512: OpenSSH before 8.9 (8.5 to 8.8 can connect without this flag \
+              with -o KexAlgorithms=+sntrup761x25519-sha512@openssh.com), OpenSSH for Windows up \
+              to 9.8, PuTTY before 0.78, paramiko before 5.1, Go programs built with Go before \
+              1.24, JSch 0.1, libssh2 (curl, PHP), ssh2 of Node.js and others. A client that has a \
+              better algorithm still uses it, if it prefers it. The log shows the algorithms of \
+              each login, and those of each client that was refused for lack of this flag.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -196,11 +198,11 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("root"),
         takes: ValueKind::Value("DIR"),
-        help: "Serve what lies beneath DIR, which clients see as /",
-        doc: "Serve what lies beneath DIR, which clients see as /. With --listen, %h and %u stand for home \
-              and name of the account, %% for %. The kernel resolves their paths \
-              there (openat2(2), Linux 5.6), so that neither .. nor a symlink leads out; no root \
-              is needed for that.",
+        help: "Serve only DIR, which clients see as /",
+        doc: "Serve only DIR, which clients see as /. With --listen, %h and %u stand for the home \
+              and the name of the account, %% for %. The kernel resolves all paths below DIR \
+              (openat2(2), Linux 5.6), so neither .. nor a symbolic link leads out of it. This \
+              does not need root.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -213,8 +215,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("read-only"),
         takes: ValueKind::Nothing,
-        help: "Let nothing be changed",
-        doc: "Let nothing be changed.",
+        help: "Refuse all changes",
+        doc: "Refuse all changes: clients can only list and read.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &["write-only"],
@@ -227,10 +229,10 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("write-only"),
         takes: ValueKind::Nothing,
-        help: "Be a drop box: new files may come, nothing may be read or replaced",
-        doc: "Be a drop box: new files and directories may be put there; what was there before is \
-              neither listed, read, changed nor replaced. What a client has put there itself it \
-              may rename and remove as long as it stays connected.",
+        help: "Run a drop box: accept new files, allow no reading or replacing",
+        doc: "Run a drop box: clients may add new files and directories. They cannot list, read, \
+              change or replace anything that already exists. A client may rename and remove what \
+              it has added itself until it disconnects.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &["read-only"],
@@ -243,15 +245,18 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("allow"),
         takes: ValueKind::Values("PROGRAM"),
-        help: "Run PROGRAM for clients that ask for it, such as rsync; may be repeated",
-        doc: "Run PROGRAM, a name that is looked for along PATH or an absolute path, for clients that ask \
-              for a command which begins with exactly that, such as rsync for rsync's users; may be \
-              repeated. It runs as the account, without a shell: the command is split into words, and \
-              one that a shell would have to read (with wildcards, variables, redirections) is \
-              refused. rsync is run as another rsync's server only, and not with --secluded-args; any other program with whatever words \
-              the client says, so that one which runs others gives as much as a shell. It ends with its channel: what came before the client closed that it is still given, \
-              and two seconds to make something of it. What it sees is all that the account sees, so that \
-              there is none with --root, --read-only, --write-only or a [[key]] that has one of these.",
+        help: "Run PROGRAM, such as rsync, for clients that ask for it; may be repeated",
+        doc: "Run PROGRAM for clients that ask for a command that starts with exactly that word, \
+              such as rsync; may be repeated. PROGRAM is an absolute path, or a name that is \
+              looked up along PATH. It runs as the account, without a shell: the command is split \
+              into words, and one that needs a shell (wildcards, variables, redirections) is \
+              refused. rsync runs only as the server of another rsync, and not with \
+              --secluded-args. Any other program receives all arguments that the client sends, so \
+              a program that can start others gives as much access as a shell. The program ends \
+              with its channel: it still receives the data that arrived before the client closed \
+              the channel, and has two seconds to process it. It sees all that the account can \
+              see, so it cannot be combined with --root, --read-only, --write-only or a [[key]] \
+              with one of these.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -266,9 +271,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("no-window-poll"),
         takes: ValueKind::Nothing,
-        help: "Leave the windows of channels as they begin, whatever the path is like",
-        doc: "Do not ask the kernel for the round trip and the window of the socket, which the \
-              windows of channels follow otherwise: they stay as they begin, at 2 MiB.",
+        help: "Keep the initial size of channel windows, whatever the path",
+        doc: "Keep channel windows at their initial size of 2 MiB. By default they follow the \
+              round-trip time and the window of the socket, which the server asks the kernel for.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -281,11 +286,11 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("insecure-none-cipher"),
         takes: ValueKind::Nothing,
-        help: "DANGER: let clients that were told the same do without encryption",
-        doc: "DANGER: do not encrypt what is said after the login with clients that were told the same \
-              (longhaul cp --insecure-none-cipher, or HPN-SSH's NoneSwitch): whoever is on the \
-              path can read all that is copied. Logins are encrypted, and what is sent is still \
-              authenticated. Clients that ask for nothing of the kind are encrypted as ever.",
+        help: "DANGER: let clients that request it turn off encryption",
+        doc: "DANGER: do not encrypt data after the login for clients that request it (longhaul cp \
+              --insecure-none-cipher, or HPN-SSH's NoneSwitch). Anyone on the path can read \
+              everything that is copied. Logins are still encrypted, and data is still \
+              authenticated. Other clients are encrypted as usual.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -298,10 +303,10 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: None,
         long: Some("insecure-none-mac"),
         takes: ValueKind::Nothing,
-        help: "DANGER: like --insecure-none-cipher, and without authentication of data",
-        doc: "DANGER: --insecure-none-cipher, and no authentication of data either, with clients that were \
-              told that too (HPN-SSH's NoneMacEnabled): whoever is on the path can also change \
-              all that is copied, and give requests in a user's name.",
+        help: "DANGER: like --insecure-none-cipher, and do not authenticate data either",
+        doc: "DANGER: like --insecure-none-cipher, and do not authenticate data either, for \
+              clients that request that too (HPN-SSH's NoneMacEnabled). Anyone on the path can \
+              also change everything that is copied, and issue requests in a user's name.",
         scp: Scp::Ours,
         group: Group::Serving,
         overrides: &[],
@@ -314,9 +319,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         short: Some('v'),
         long: Some("verbose"),
         takes: ValueKind::Repeats,
-        help: "Say on standard error which files are closed; more often, say more",
-        doc: "Say on standard error which files are closed, with the bytes sent and received. \
-              More often, say more.",
+        help: "Log closed files on standard error; repeat for more details",
+        doc: "Log each closed file on standard error, with the bytes sent and received. Repeat for \
+              more details.",
         scp: Scp::Ours,
         group: Group::Output,
         overrides: &[],
