@@ -1,7 +1,7 @@
 //! Local file operations for lanes, on a few threads that may block.
 //!
 //! [`DiskPool`] takes [`schedule::DiskRequest`]s and returns [`schedule::DiskReply`]s. A job's file
-//! is a source, a target or, for a copy between two hosts, a [`RelaySettings`] in memory.
+//! is a source, a target or, for a copy between two hosts, a [`HostToHostBuffer`] in memory.
 
 mod adopt;
 mod basis_file;
