@@ -212,3 +212,34 @@ fn a_directory_without_end_ends_in_an_error() {
     let outcome = scene.run("endless").args(["-r", "h:dir", "in"]).run();
     assert_ne!(outcome.code, Some(0), "{outcome}");
 }
+
+/// A server that expanded `~user/name` chose the local name: `~bob/notes` replaced `.ssh`.
+#[test]
+fn cve_2019_6111_a_server_that_expands_a_home_names_no_local_file() {
+    let Some(scene) = Scene::new() else { return };
+    for lie in ["expand", "expand-pattern", "expand-parent"] {
+        for (source, written) in [
+            (
+                "evil:~bob/notes",
+                &["a/b/in/notes", "a/b/in/notes/other"][..],
+            ),
+            ("evil:~bob/ot*", &["a/b/in/other"]),
+            ("evil:~bob", &["a/b/in/other"]),
+        ] {
+            let outcome = scene.run(lie).args(["-r", source, "in"]).run();
+            assert_eq!(outcome.code, Some(0), "{lie} {source}\n{}", outcome.err());
+            assert_eq!(scene.found(), written, "{lie} {source}");
+            let folder = scene.scratch.path().join("a/b/in");
+            fs::remove_dir_all(&folder).expect("our folder");
+            fs::create_dir(&folder).expect("our folder");
+        }
+    }
+    let outcome = scene
+        .run("expand-relative")
+        .args(["-r", "evil:~bob/notes", "in"])
+        .run();
+    outcome
+        .expect_code(1)
+        .expect_err(&["~bob: the server's answer is not an absolute path"]);
+    assert_eq!(scene.found(), Vec::<String>::new());
+}

@@ -9,6 +9,7 @@ LIE says how:
   rootdir  the same, and x is a directory with a file
   stranded no posix-rename; what is uploaded replaces a file, which is moved aside; the server dies
            at the rename of the new one
+  expand   expand-path@openssh.com tells of another place (also -pattern, -parent and -relative)
   other    REALPATH and the listing tell of another file than the one asked for
   escape   names and error texts steer the terminal
   sizes    files are longer and shorter than they are said to be
@@ -87,7 +88,8 @@ def below(path):
 def main():
     length = struct.unpack(">I", receive(4))[0]
     receive(length)
-    send(2, struct.pack(">I", 3), b"")
+    expands = string(b"expand-path@openssh.com") + string(b"1") if LIE.startswith("expand") else b""
+    send(2, struct.pack(">I", 3), expands)
     linked, later, waiting = False, [], []
     while True:
         length = struct.unpack(">I", receive(4))[0]
@@ -157,6 +159,9 @@ def main():
             send(105, request, attributes(FILE if is_file else DIRECTORY, size))
         elif kind == 19:  # READLINK
             send(104, request, struct.pack(">I", 1) + entry(OUTSIDE, LINK))
+        elif kind == 200 and LIE.startswith("expand"):
+            homes = {"expand": b"/x/.ssh", "expand-pattern": b"/x/*", "expand-parent": b"/x/..", "expand-relative": b"x"}
+            send(104, request, struct.pack(">I", 1) + entry(homes[LIE], FILE))
         elif kind == 16:  # REALPATH
             real = b"/../../elsewhere/other" if LIE == "other" else b"/home/" + name
             send(104, request, struct.pack(">I", 1) + entry(real, FILE))

@@ -111,8 +111,13 @@ fn section(text: &mut String, name: &str, sources: &[Source<'_>]) {
         [] => "loopback".to_owned(),
         options => format!("`longhaul lab {}`", options.join(" ")),
     };
+    let _ = writeln!(text, "### {name}\n");
     let about = first.scenario.about.trim_end_matches('.');
-    let _ = writeln!(text, "### {name}\n\n{about}.\n\nPath: {path}.\n");
+    // Some refer to the scenario before them in the list of scenarios, which is not this order.
+    if !about.starts_with("The same") {
+        let _ = writeln!(text, "{about}.\n");
+    }
+    let _ = writeln!(text, "Path: {path}.\n");
     let unit = first.scenario.measure.unit();
     let cpu = first.scenario.cpu_unit();
     let mut table = Table::new(&[

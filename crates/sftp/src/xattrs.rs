@@ -60,7 +60,7 @@ pub fn fits(list: &[Xattr]) -> bool {
     list.len() <= MOST && list.iter().map(bytes).sum::<usize>() <= MOST_BYTES
 }
 
-/// Decodes the output of [`write`]; too many or too long attributes are an error. Names are not
+/// Decodes the output of [`fn@write`]; too many or too long attributes are an error. Names are not
 /// checked.
 ///
 /// # Errors

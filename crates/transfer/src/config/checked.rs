@@ -40,7 +40,12 @@ impl Query {
         for (keyword, value) in self.options.iter().filter_map(|o| given::split(o)) {
             match keyword.as_str() {
                 "user" => user("-o User", value)?,
-                "hostname" if !value.contains('%') => host("-o HostName", value)?,
+                // Tokens stand for names that are checked themselves.
+                "hostname" => match value.replace("%%", "").replace("%h", "").replace("%n", "") {
+                    rest if rest.is_empty() => {}
+                    rest => host("-o HostName", &rest)?,
+                },
+                "hostkeyalias" => host("-o HostKeyAlias", value)?,
                 _ => {}
             }
         }

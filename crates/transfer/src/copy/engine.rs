@@ -130,8 +130,9 @@ pub(super) struct QueryAnswer {
     pub(super) over: Option<Result<(), String>>,
 }
 
-/// Bytes of names that a pattern may match in one directory, and the overhead of each name.
-const MOST_MATCHED: usize = 256 << 20;
+/// Bytes of names that the patterns of a run may match in all directories together, and the overhead
+/// of each name.
+pub(super) const MOST_MATCHED: usize = 256 << 20;
 const NAME: usize = 100;
 
 /// Selects entries of a listing.
@@ -142,6 +143,11 @@ pub(super) struct EntryFilter {
 }
 
 impl QueryAnswer {
+    /// Bytes that this listing and those before it have matched.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes the matching names from a part of a listing and drops all others.
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };
@@ -185,6 +191,8 @@ pub(super) struct Engine<'a> {
     pub(super) named: Vec<u8>,
     /// Resolves the target's paths if no session does.
     pub(super) own_directories: Arc<DirectoryCache>,
+    /// Bytes of names that patterns have matched so far.
+    pub(super) matched_bytes: usize,
     pub(super) withheld: Withheld,
     pub(super) walks: ActiveWalks,
     pub(super) roots: VecDeque<SourceRoot>,
@@ -237,6 +245,7 @@ impl<'a> Engine<'a> {
             links: TopLevelLinks::default(),
             named: Vec::new(),
             own_directories: Arc::default(),
+            matched_bytes: 0,
             withheld: Withheld::default(),
             walks: ActiveWalks::default(),
             roots: VecDeque::new(),
@@ -387,6 +396,7 @@ impl<'a> Engine<'a> {
         let path = RemotePath(path);
         let asked = QueryAnswer {
             wanted: Some(wanted),
+            bytes: self.matched_bytes,
             ..QueryAnswer::default()
         };
         self.ask_with(end, JobKind::List { path }, asked)

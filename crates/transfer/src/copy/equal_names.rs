@@ -49,11 +49,11 @@ impl Source {
         let last = match self.host {
             None => self.path.clone(),
             Some(_) => match written(&self.path) {
-                Written::Home(path) | Written::Plain(path) => {
+                // The contents of a home directory go into the target.
+                Written::Home { below, .. } if below.is_empty() => return None,
+                Written::Home { below: path, .. } | Written::Plain(path) => {
                     let path = without_slashes(&path);
                     match pattern::parse(path) {
-                        // `~user` stands for a directory of unknown name.
-                        None if path.starts_with(b"~") && !path.contains(&b'/') => return None,
                         None => pattern::unescape(path),
                         Some(components) => match components.into_iter().next_back() {
                             Some(Component::Name(name)) => name,

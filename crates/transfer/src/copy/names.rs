@@ -26,8 +26,13 @@ pub(super) fn name_in_target(source: &[u8]) -> Option<&[u8]> {
 pub(super) enum Written {
     /// Sent to the server unchanged: a session starts in the login directory.
     Plain(Vec<u8>),
-    /// Contains a `~user` that the server must expand.
-    Home(Vec<u8>),
+    /// Path below the home directory of a user, which the server must expand.
+    Home {
+        /// `~user`.
+        user: Vec<u8>,
+        /// Path below it, without leading slashes; empty for the home directory itself.
+        below: Vec<u8>,
+    },
 }
 
 /// Classifies a remote path as scp's prepare_remote_path does.
@@ -40,7 +45,15 @@ pub(super) fn written(path: &[u8]) -> Written {
             let rest = &rest[skip..];
             plain(if rest.is_empty() { b"." } else { rest })
         }
-        [b'~', ..] => Written::Home(path.to_vec()),
+        [b'~', ..] => {
+            let end = path.iter().position(|b| *b == b'/').unwrap_or(path.len());
+            let (user, below) = path.split_at(end);
+            let skip = below.iter().take_while(|b| **b == b'/').count();
+            Written::Home {
+                user: user.to_vec(),
+                below: below[skip..].to_vec(),
+            }
+        }
         _ => plain(path),
     }
 }
@@ -73,6 +86,13 @@ mod tests {
         assert_eq!(written(b"~//"), plain(b"."));
         assert_eq!(written(b"~//a b"), plain(b"a b"));
         assert_eq!(written(b"/x/~"), plain(b"/x/~"));
-        assert_eq!(written(b"~joe/x"), Written::Home(b"~joe/x".to_vec()));
+        for (path, below) in [
+            (&b"~joe//x/*"[..], &b"x/*"[..]),
+            (b"~joe", b""),
+            (b"~joe/", b""),
+        ] {
+            let (user, below) = (b"~joe".to_vec(), below.to_vec());
+            assert_eq!(written(path), Written::Home { user, below });
+        }
     }
 }

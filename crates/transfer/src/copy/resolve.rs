@@ -7,7 +7,7 @@ use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine, EntryFilter, Side};
+use super::engine::{CopyEnd, Engine, EntryFilter, MOST_MATCHED, Side};
 use super::equal_names::{SeenNames, Source};
 use super::names::{Written, written};
 use super::pattern::{self, Component};
@@ -42,7 +42,7 @@ impl SourceGroup {
     fn has_patterns(&self) -> bool {
         let asks = |path: &Vec<u8>| match written(path) {
             Written::Plain(path) => pattern::parse(&path).is_some(),
-            Written::Home(_) => true,
+            Written::Home { .. } => true,
         };
         self.host.is_some() && self.paths.iter().any(asks)
     }
@@ -394,20 +394,29 @@ impl Engine<'_> {
     fn written(&mut self, end: CopyEnd, path: &[u8]) -> Option<Vec<u8>> {
         match written(path) {
             Written::Plain(path) => Some(path),
-            Written::Home(path) => {
-                let kind = JobKind::RealPath {
-                    path: RemotePath(path.clone()),
-                };
-                match self.ask(end, kind) {
-                    Ok(asked) => Some(asked.path.unwrap_or(path)),
-                    Err(what) => {
-                        let name = self.shown(end, &path);
-                        self.fail(None, name, what);
-                        None
-                    }
-                }
+            Written::Home { user, below } => {
+                let home = self.home_of(end, user)?;
+                Some(in_home(&home, &below))
             }
         }
+    }
+
+    /// Asks the server for the home directory of `~user`. Only this part of a path is the server's
+    /// to choose: an answer for the whole path would choose local names as well (CVE-2019-6111).
+    fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
+        let kind = JobKind::RealPath {
+            path: RemotePath(user.clone()),
+        };
+        let answer = self.ask(end, kind).map(|asked| asked.path);
+        let what = match answer {
+            Ok(None) => return Some(user),
+            Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
+            Ok(Some(_)) => "the server's answer is not an absolute path".to_owned(),
+            Err(what) => what,
+        };
+        let name = self.shown(end, &user);
+        self.fail(None, name, what);
+        None
     }
 
     /// Notes a target on the source's host, so that a tree is not copied into itself.
@@ -437,11 +446,19 @@ impl Engine<'_> {
     /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
     /// matches.
     fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
-        let path = self.written(CopyEnd::Source, path)?;
-        let Some(components) = pattern::parse(&path) else {
-            return Some(vec![pattern::unescape(&path)]);
+        let (home, path) = match written(path) {
+            Written::Plain(path) => (None, path),
+            Written::Home { user, below } => (Some(self.home_of(CopyEnd::Source, user)?), below),
         };
-        let mut found = vec![Vec::new()];
+        // The server's answer is taken literally; only the user's part may have patterns.
+        let literal = |path: &[u8]| match &home {
+            Some(home) => in_home(home, &pattern::unescape(path)),
+            None => pattern::unescape(path),
+        };
+        let Some(components) = pattern::parse(&path) else {
+            return Some(vec![literal(&path)]);
+        };
+        let mut found = vec![home.clone().unwrap_or_default()];
         let last = components.len() - 1;
         let mut matched = false;
         for (at, component) in components.into_iter().enumerate() {
@@ -463,7 +480,7 @@ impl Engine<'_> {
         }
         if found.is_empty() && !self.stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
-            let itself = pattern::unescape(&path);
+            let itself = literal(&path);
             if self.look_at(CopyEnd::Source, &itself) != TargetIs::Missing {
                 return Some(vec![itself]);
             }
@@ -503,13 +520,18 @@ impl Engine<'_> {
                 // As in glob(3), a directory that cannot be read matches nothing.
                 Err(_) => continue,
             };
-            for name in asked.left_out {
+            for name in std::mem::take(&mut asked.left_out) {
                 let shown = self.shown(CopyEnd::Source, &path);
                 self.fail(None, shown, schedule::left_out(&name));
             }
-            if asked.too_many {
+            // Each name is kept with its directory in front.
+            self.matched_bytes = asked.bytes() + asked.names.len() * dir.len();
+            if asked.too_many || self.matched_bytes > MOST_MATCHED {
                 let name = self.shown(CopyEnd::Source, &path);
-                let what = format!("more than {} names match", asked.names.len());
+                let what = format!(
+                    "the patterns match more names than fit into {} MiB; copy the directory with -r",
+                    MOST_MATCHED >> 20
+                );
                 self.fail(None, name, what);
                 return None;
             }
@@ -575,4 +597,12 @@ fn group(sources: Vec<Place>) -> Vec<SourceGroup> {
         }
     }
     groups
+}
+
+/// Path of `below` in a home directory; its contents (`.`) where `below` is empty.
+fn in_home(home: &[u8], below: &[u8]) -> Vec<u8> {
+    match below.is_empty() {
+        true => join(home, b"."),
+        false => join(home, below),
+    }
 }
