@@ -33,7 +33,7 @@ use rustls::{
     ServerConfig, SignatureScheme, version,
 };
 
-use crate::strategy::Paths;
+use crate::strategy::PathMemory;
 use crate::tls::{TlsClient, TlsServer};
 use crate::tls_error::{io_sentence, pem_sentence, sentence};
 
@@ -54,7 +54,7 @@ pub struct PeerConfig {
     /// Permits zstd compression of data that waits for a full path.
     pub zstd: bool,
     /// Store of what earlier connections learned about a path.
-    pub paths: Option<Arc<dyn Paths>>,
+    pub paths: Option<Arc<dyn PathMemory>>,
     /// Logs at info level which settings a connection starts with and what it learns.
     pub explain: bool,
 }

@@ -9,7 +9,7 @@ use measure::bench::{Compression, FilePlace, Setting};
 use schedule::PackingMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectionFacts, RemoteServerUse};
-use transfer::copy::{self, CopyOptions, CopyRequest, Delta};
+use transfer::copy::{self, CopyOptions, CopyRequest, DeltaUse};
 use transfer::operand::Destination;
 use transfer::report::{Outcome, Progress, Summary};
 
@@ -84,7 +84,7 @@ impl CopySetup {
         request.options = CopyOptions {
             fsync: setting.place == FilePlace::Disk,
             afresh: true,
-            delta: Delta::Never,
+            delta: DeltaUse::Never,
             ..CopyOptions::default()
         };
         let start = Instant::now();

@@ -15,7 +15,7 @@ use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteServerUse;
-use transfer::copy::Delta;
+use transfer::copy::DeltaUse;
 use transfer::sums::WantedDigest;
 
 pub(crate) use self::benching::{BenchArgs, Places};
@@ -83,7 +83,7 @@ pub(crate) struct CopyArgs {
     pub(crate) safe_links: bool,
     pub(crate) preserve_setuid: bool,
     pub(crate) no_resume: bool,
-    pub(crate) delta: Delta,
+    pub(crate) delta: DeltaUse,
     pub(crate) verify: bool,
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) hash: Option<Hash>,
@@ -128,7 +128,7 @@ pub(crate) struct CopyArgs {
 impl CopyArgs {
     /// Returns true if a flag needs a longhaul at the far end, beyond SFTP and its servers.
     pub(crate) fn wants_longhaul(&self) -> bool {
-        let rebuilds = self.delta == Delta::Always;
+        let rebuilds = self.delta == DeltaUse::Always;
         self.xattrs || self.acls || self.hard_links || self.sparse || rebuilds
     }
 }

@@ -1,7 +1,7 @@
 //! `--explain`: each decision of a run in one line, with its origin and its evidence.
 
 use serde::Serialize;
-use transfer::copy::Delta;
+use transfer::copy::DeltaUse;
 use transfer::escape;
 use transfer::report::{
     Choice, CipherOrder, Decision, FarEnd, FarEndDepth, Guessed, Name, Origin, Sample, Verified,
@@ -143,9 +143,9 @@ fn files(cut: u64, whole: u64) -> String {
     }
 }
 
-fn delta(mode: Delta, reused: u64) -> String {
+fn delta(mode: DeltaUse, reused: u64) -> String {
     match (mode, reused) {
-        (Delta::Never, _) => "off".to_owned(),
+        (DeltaUse::Never, _) => "off".to_owned(),
         (_, 0) => "nothing taken from what was there".to_owned(),
         (_, reused) => format!("{} taken from what was there", units::size(reused)),
     }
@@ -216,11 +216,11 @@ fn evidence(choice: &Choice) -> String {
             units::size(*from)
         ),
         Choice::Delta { mode, .. } => match mode {
-            Delta::Auto => {
+            DeltaUse::Auto => {
                 "with a longhaul there, where an older form stands and sending takes longer"
             }
-            Delta::Always => "with a longhaul there, wherever an older form stands",
-            Delta::Never => "files are sent whole",
+            DeltaUse::Always => "with a longhaul there, wherever an older form stands",
+            DeltaUse::Never => "files are sent whole",
         }
         .to_owned(),
         Choice::Verify(verified) => match verified.as_ref().and_then(|v| v.reason.clone()) {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use relay::strategy::{self, Paths};
+use relay::strategy::{self, PathMemory};
 use schedule::{Direction, Learned};
 use transfer::memory::MemoryStore;
 
@@ -37,7 +37,7 @@ impl LearnedStripes {
     }
 }
 
-impl Paths for LearnedStripes {
+impl PathMemory for LearnedStripes {
     fn recall(&self, target: &str, rtt: Duration) -> Option<(strategy::Learned, Duration)> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.entry(target.to_owned());

@@ -94,7 +94,8 @@ fn choose<'a>(all: &[&'a BenchRow]) -> Option<&'a BenchRow> {
         }
     }
     // Take the cheapest among equally fast ciphers, unless that row has a faster neighbour.
-    let like = |row: &&&BenchRow| difference(&row.setting, &chosen.setting) == Some(Thing::Cipher);
+    let like =
+        |row: &&&BenchRow| difference(&row.setting, &chosen.setting) == Some(Property::Cipher);
     let mut like: Vec<&BenchRow> = all.iter().filter(like).copied().collect();
     like.push(chosen);
     let place = |row: &BenchRow| all.iter().position(|other| std::ptr::eq(*other, row));
@@ -117,7 +118,7 @@ fn plainness(setting: &Setting) -> (bool, bool, u32) {
 
 /// A property in which two settings may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thing {
+enum Property {
     Cipher,
     Compression,
     Lanes,
@@ -126,12 +127,12 @@ enum Thing {
 
 /// The single property in which two settings differ; `None` if there is none or several. The kind
 /// of data is not one, since it does not matter without compression.
-fn difference(a: &Setting, b: &Setting) -> Option<Thing> {
+fn difference(a: &Setting, b: &Setting) -> Option<Property> {
     let things = [
-        (Thing::Cipher, a.protection() != b.protection()),
-        (Thing::Compression, a.compression != b.compression),
-        (Thing::Lanes, a.lanes() != b.lanes()),
-        (Thing::Server, a.both_ours != b.both_ours),
+        (Property::Cipher, a.protection() != b.protection()),
+        (Property::Compression, a.compression != b.compression),
+        (Property::Lanes, a.lanes() != b.lanes()),
+        (Property::Server, a.both_ours != b.both_ours),
     ];
     let mut differ = things.iter().filter(|(_, differs)| *differs);
     match (differ.next(), differ.next()) {
@@ -214,7 +215,7 @@ fn mb(row: &BenchRow) -> String {
 }
 
 /// The fastest row that differs from `row` in this property only.
-fn neighbour<'a>(all: &[&'a BenchRow], row: &BenchRow, thing: Thing) -> Option<&'a BenchRow> {
+fn neighbour<'a>(all: &[&'a BenchRow], row: &BenchRow, thing: Property) -> Option<&'a BenchRow> {
     let like = all.iter().copied();
     let like = like.filter(|other| difference(&other.setting, &row.setting) == Some(thing));
     like.max_by(|a, b| median(a).total_cmp(&median(b)))
@@ -229,12 +230,12 @@ fn verdict(best: &BenchRow, other: &BenchRow) -> &'static str {
 }
 
 fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
-    let second = neighbour(all, best, Thing::Cipher)?;
+    let second = neighbour(all, best, Property::Cipher)?;
     let (name, other) = (best.setting.protection(), second.setting.protection());
     // A row with a lower median may be too uncertain to be called slower.
     let mut others = all.iter();
     let fastest = others.all(|row| {
-        difference(&row.setting, &best.setting) != Some(Thing::Cipher) || faster(best, row)
+        difference(&row.setting, &best.setting) != Some(Property::Cipher) || faster(best, row)
     });
     Some(match (fastest, cost(best) <= cost(second)) {
         (true, _) => format!(
@@ -252,7 +253,7 @@ fn about_ciphers(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
     let one = |setting: &Setting| setting.connections * setting.channels == 1;
     if one(&best.setting) {
-        let other = neighbour(all, best, Thing::Lanes)?;
+        let other = neighbour(all, best, Property::Lanes)?;
         return Some(format!(
             "one connection with one channel is {} than {}: {} MB/s against {}",
             verdict(best, other),
@@ -262,7 +263,7 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
         ));
     }
     let single = all.iter().copied().find(|row| {
-        one(&row.setting) && difference(&row.setting, &best.setting) == Some(Thing::Lanes)
+        one(&row.setting) && difference(&row.setting, &best.setting) == Some(Property::Lanes)
     })?;
     Some(format!(
         "{} connections with {} channels each are {} than one with one: {} MB/s against {}",
@@ -275,7 +276,7 @@ fn about_lanes(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
 }
 
 fn about_the_server(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
-    let other = neighbour(all, best, Thing::Server)?;
+    let other = neighbour(all, best, Property::Server)?;
     let (with, without) = match best.setting.both_ours {
         true => (best, other),
         false => (other, best),
@@ -309,7 +310,7 @@ fn about_compression(
     };
     let chosen = best.setting.compression;
     if chosen != Compression::None {
-        let none = neighbour(all, best, Thing::Compression)
+        let none = neighbour(all, best, Property::Compression)
             .filter(|row| row.setting.compression == Compression::None);
         return Some(match none {
             Some(none) => format!(
@@ -326,8 +327,8 @@ fn about_compression(
         let s = &row.setting;
         usable(row) && s.data == data && s.compression != Compression::None
     });
-    let like =
-        measured.filter(|row| difference(&row.setting, &best.setting) == Some(Thing::Compression));
+    let like = measured
+        .filter(|row| difference(&row.setting, &best.setting) == Some(Property::Compression));
     let with = like.max_by(|a, b| median(a).total_cmp(&median(b)));
     Some(match with {
         Some(with) => {

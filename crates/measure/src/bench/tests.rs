@@ -221,9 +221,9 @@ fn what_changed_is_told_from_what_did_not() {
 }
 
 /// Pseudo-random numbers from a seed.
-struct Numbers(u64);
+struct SeededRandom(u64);
 
-impl Numbers {
+impl SeededRandom {
     fn below(&mut self, most: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -238,7 +238,7 @@ impl Numbers {
 
 /// A table of random rows: few or many runs, close or far apart, quiet or noisy.
 fn generated(seed: u64) -> Bench {
-    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut numbers = SeededRandom(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let noise = numbers.of(&[0.0, 0.01, 0.1, 0.5]);
     let runs = numbers.of(&[1, 2, 3, 4, 7]);
     let mut bench = Bench {

@@ -26,7 +26,7 @@ use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, LaneEvent
 /// The job is given up for a plain upload ([`LaneEvent::Abandoned`]), leaving nothing behind, as
 /// soon as the delta turns out to be impossible or not to pay.
 #[derive(Debug)]
-pub(super) struct Delta {
+pub(super) struct DeltaUpload {
     pub(super) id: JobId,
     source: PathBuf,
     /// Path of the existing file, which is replaced.
@@ -145,7 +145,7 @@ const CLOSE: u8 = 2;
 const MODE: u8 = 3;
 const WHOSE: u8 = 4;
 
-impl Delta {
+impl DeltaUpload {
     pub(super) fn new(
         id: JobId,
         source: PathBuf,

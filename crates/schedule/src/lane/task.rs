@@ -1,7 +1,7 @@
 use sftp::{Attrs, Reply};
 
 use super::core::{LaneContext, RequestTag};
-use super::delta::Delta;
+use super::delta::DeltaUpload;
 use super::get::Get;
 use super::get_delta::GetDelta;
 use super::hard_link::HardLink;
@@ -22,7 +22,7 @@ pub(super) struct Task {
 #[derive(Debug)]
 enum JobMachine {
     Put(Box<Put>),
-    Delta(Box<Delta>),
+    Delta(Box<DeltaUpload>),
     Get(Box<Get>),
     GetDelta(Box<GetDelta>),
     List(List),
@@ -65,7 +65,7 @@ impl Task {
                 options,
                 always,
             } => {
-                let delta = Delta::new(id, source, target.0, options, always);
+                let delta = DeltaUpload::new(id, source, target.0, options, always);
                 JobMachine::Delta(Box::new(delta))
             }
             JobKind::CreateTemp {

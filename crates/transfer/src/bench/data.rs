@@ -17,9 +17,9 @@ const BLOCK: usize = 128 * 1024;
 const LOOK: usize = 2 << 20;
 
 /// A seeded random number generator: xorshift64*.
-struct Numbers(u64);
+struct SeededRandom(u64);
 
-impl Numbers {
+impl SeededRandom {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -35,7 +35,7 @@ impl Numbers {
 
 /// Returns [`PIECE`] incompressible bytes.
 pub fn random() -> Vec<u8> {
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = SeededRandom(0x9e37_79b9_7f4a_7c15);
     let mut bytes = Vec::with_capacity(PIECE);
     while bytes.len() < PIECE {
         bytes.extend_from_slice(&numbers.next().to_le_bytes());
@@ -52,7 +52,7 @@ pub fn text() -> Vec<u8> {
         over did down only way find use may water long little very after words called just where \
         most know transfer channel window packet server client latency throughput directory";
     let words: Vec<&str> = WORDS.split_whitespace().collect();
-    let mut numbers = Numbers(4);
+    let mut numbers = SeededRandom(4);
     let mut text = Vec::with_capacity(PIECE + 64);
     while text.len() < PIECE {
         let (a, b) = (numbers.below(words.len()), numbers.below(words.len()));

@@ -2,7 +2,7 @@
 
 use schedule::{Attributes, Fault, JobId, LaneEvent, Refusals};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::JobRole;
 use super::target_kind::TargetIs;
 use crate::report::Name;
@@ -15,13 +15,13 @@ impl Engine<'_> {
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::Progress(id, n) => {
-                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, role))) = self.jobs.get(&id) {
                     let (file, role) = (*file, *role);
                     self.on_progress(file, role, n);
                 }
             }
             LaneEvent::Reused(id, n) => {
-                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
                     && let Some(task) = self.files.get_mut(file)
                 {
                     task.reused += n;
@@ -29,7 +29,7 @@ impl Engine<'_> {
             }
             LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => {
-                if let Some((_, Purpose::File(file, role))) = self.jobs.get(&id)
+                if let Some((_, JobPurpose::File(file, role))) = self.jobs.get(&id)
                     && *role != JobRole::RelayGet
                     && let Some(task) = self.files.get_mut(file)
                 {
@@ -38,7 +38,7 @@ impl Engine<'_> {
                 }
             }
             LaneEvent::Entries(id, entries) => match self.jobs.get(&id) {
-                Some((_, Purpose::Walk(..) | Purpose::Listing(_))) => {
+                Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
                     self.announce_listed(&entries);
                     self.tell_walk(id, ListAnswer::Entries(entries));
                     self.foresee();
@@ -71,25 +71,25 @@ impl Engine<'_> {
             LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
             LaneEvent::Refused(_, found, why) => self.on_refused(found, &why),
             LaneEvent::InPlace(id) => {
-                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
                     && let Some(task) = self.files.get_mut(file)
                 {
                     task.in_place = true;
                 }
             }
             LaneEvent::Belonged(id, owner) => {
-                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id) {
                     self.on_belonged(*file, owner);
                 }
             }
             LaneEvent::OtherNames(id, names) => {
-                if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id) {
                     self.on_other_names(*file, names);
                 }
             }
             LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
-                Some((_, Purpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
-                Some((_, Purpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
+                Some((_, JobPurpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
+                Some((_, JobPurpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
                 _ => {}
             },
             LaneEvent::Names(_, users, groups) => self.on_owner_names((users, groups)),
@@ -100,41 +100,41 @@ impl Engine<'_> {
     /// Passes an answer to a walk, or to a listing that started before its walk.
     fn tell_walk(&mut self, id: JobId, answer: ListAnswer) {
         match self.jobs.get(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
-            Some((_, Purpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
+            Some((_, JobPurpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
+            Some((_, JobPurpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
             _ => {}
         }
     }
 
     fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
         match self.jobs.get(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => {
+            Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks
                     .handle(walk, tag, ListAnswer::Attributes(attributes));
             }
-            Some((_, Purpose::Root(walk))) => {
+            Some((_, JobPurpose::Root(walk))) => {
                 let walk = *walk;
                 self.walks.root_is(walk, attributes);
             }
-            Some((_, Purpose::MakeDir(dir))) => self.tree.existed(*dir),
-            Some((_, Purpose::Guess(file))) => {
+            Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
+            Some((_, JobPurpose::Guess(file))) => {
                 let (file, is) = (*file, TargetIs::of(&attributes));
                 self.on_guessed(file, is, None);
             }
-            Some((_, Purpose::File(file, JobRole::Whole))) => {
+            Some((_, JobPurpose::File(file, JobRole::Whole))) => {
                 let here = self.source.is_none();
                 if let Some(task) = self.files.get_mut(file).filter(|_| here) {
                     task.opened = Some(attributes);
                 }
             }
-            Some((_, Purpose::Clock)) => self.on_clock(attributes),
-            Some((_, Purpose::Taken(file))) => {
+            Some((_, JobPurpose::Clock)) => self.on_clock(attributes),
+            Some((_, JobPurpose::Taken(file))) => {
                 let file = *file;
                 let is_file = attributes.kind() == schedule::EntryKind::File;
                 self.on_taken_seen(file, is_file.then_some(attributes));
             }
-            Some((_, Purpose::Size(file))) => {
+            Some((_, JobPurpose::Size(file))) => {
                 let file = *file;
                 self.on_looks(file, attributes);
             }
@@ -148,16 +148,16 @@ impl Engine<'_> {
 
     fn on_path(&mut self, id: JobId, path: Vec<u8>) {
         match self.jobs.get_mut(&id) {
-            Some((_, Purpose::Walk(walk, tag))) => {
+            Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks.handle(walk, tag, ListAnswer::Path(path));
             }
-            Some((_, Purpose::Root(walk))) => {
+            Some((_, JobPurpose::Root(walk))) => {
                 let walk = *walk;
                 self.walks.root_really(walk, path);
             }
-            Some((_, Purpose::ReadSymlink(held))) => held.points_to = Some(path),
-            Some((_, Purpose::File(file, _))) => {
+            Some((_, JobPurpose::ReadSymlink(held))) => held.points_to = Some(path),
+            Some((_, JobPurpose::File(file, _))) => {
                 if let Some(task) = self.files.get_mut(file) {
                     task.stranded = Some(path).filter(|path| !path.is_empty());
                 }
@@ -176,69 +176,69 @@ impl Engine<'_> {
         };
         let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
         match purpose {
-            Purpose::Ask => {
+            JobPurpose::Ask => {
                 if let Some(asked) = self.asks.get_mut(&id) {
                     asked.over = Some(said);
                 }
             }
-            Purpose::Root(walk) => self.on_root(walk, said),
-            Purpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
-            Purpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
-            Purpose::MakeDir(dir) => self.on_made(dir, said),
-            Purpose::FinishDir(dir) => self.on_finished(dir, said),
-            Purpose::DirMode(name) => {
+            JobPurpose::Root(walk) => self.on_root(walk, said),
+            JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
+            JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
+            JobPurpose::MakeDir(dir) => self.on_made(dir, said),
+            JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
+            JobPurpose::DirMode(name) => {
                 if let Err(what) = said {
                     self.fail(None, name, format!("cannot set its mode: {what}"));
                 }
             }
-            Purpose::Durable(name) => {
+            JobPurpose::Durable(name) => {
                 if let Err(what) = said {
                     self.fail(None, name, what);
                 }
             }
-            Purpose::File(file, role) => {
+            JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
                 self.on_file(file, role, result);
             }
-            Purpose::Check(file) => self.on_read_back(file, result),
-            Purpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
-            Purpose::Guess(file) => {
+            JobPurpose::Check(file) => self.on_read_back(file, result),
+            JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
+            JobPurpose::Guess(file) => {
                 if let Err(what) = said {
                     self.on_guessed(file, TargetIs::Missing, Some(what));
                 }
             }
-            Purpose::Size(file) => self.on_looked_at(file, said),
-            Purpose::ReadSymlink(held) => match said {
+            JobPurpose::Size(file) => self.on_looked_at(file, said),
+            JobPurpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
                 Err(what) => self.symlink_over(&held, Err(what), CopyEnd::Source),
             },
-            Purpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            Purpose::MakeHardLink(item) => self.hard_link_over(item, said),
-            Purpose::FileXattrs(file) => {
+            JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
+            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
+            JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
                     self.on_no_xattrs(&why);
                 }
                 self.start_kept(file);
             }
-            Purpose::DirXattrs(dir) => {
+            JobPurpose::DirXattrs(dir) => {
                 if let Err(why) = said {
                     self.on_no_xattrs(&why);
                 }
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
-            Purpose::OwnerNames => self.on_names_over(),
-            Purpose::OwnerIds => self.on_ids_over(),
-            Purpose::Taken(file) => self.on_taken_over(file),
-            Purpose::Boot(file) => self.on_boot(&file),
-            Purpose::BootAgain(file) => self.on_boot_again(&file),
-            Purpose::SymlinkTimes | Purpose::Clock | Purpose::Cleared => {}
+            JobPurpose::OwnerNames => self.on_names_over(),
+            JobPurpose::OwnerIds => self.on_ids_over(),
+            JobPurpose::Taken(file) => self.on_taken_over(file),
+            JobPurpose::Boot(file) => self.on_boot(&file),
+            JobPurpose::BootAgain(file) => self.on_boot_again(&file),
+            JobPurpose::SymlinkTimes | JobPurpose::Clock | JobPurpose::Cleared => {}
         }
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.jobs.get(&id) {
-            Some((_, Purpose::File(file, _))) => {
+            Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|t| t.source_name.clone())
             }
             _ => None,
@@ -270,10 +270,10 @@ impl Engine<'_> {
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.jobs.get(&id) {
-            Some((_, Purpose::Boot(_))) => self.keeper.boot_lost = true,
+            Some((_, JobPurpose::Boot(_))) => self.keeper.boot_lost = true,
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
-        if let Some((_, Purpose::File(file, _))) = self.jobs.get(&id)
+        if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
             && let Some(task) = self.files.get_mut(file)
         {
             self.progress.take_back(std::mem::take(&mut task.confirmed));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;
@@ -57,7 +57,7 @@ impl Engine<'_> {
         let name = self.shown(CopyEnd::Target, first);
         let paths = unsynced.dirs.into_iter().map(RemotePath).collect();
         let kind = JobKind::MakeDurable { paths };
-        let purpose = Purpose::Durable(name);
+        let purpose = JobPurpose::Durable(name);
         self.submit(CopyEnd::Target, kind, purpose).is_some()
     }
 }

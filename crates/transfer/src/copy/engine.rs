@@ -18,7 +18,7 @@ use super::source::{ActiveWalks, SourceRoot, WalkId};
 use super::tree::{DirKey, HeldItem, TargetTree};
 use super::verify::Verification;
 use super::withheld::Withheld;
-use super::{Connect, CopyOptions, Delta};
+use super::{Connect, CopyOptions, DeltaUse};
 use crate::cancel::CancelToken;
 use crate::disk::DirectoryCache;
 use crate::report::{
@@ -66,7 +66,7 @@ impl Side {
 
 /// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
-pub(super) enum Purpose {
+pub(super) enum JobPurpose {
     /// [`Engine::ask`] waits for the answer.
     Ask,
     /// Attributes or canonical path of a root.
@@ -177,7 +177,7 @@ pub(super) struct Engine<'a> {
     /// one.
     inbox: VecDeque<(CopyEnd, Option<SessionEvent>)>,
     next_job: u64,
-    pub(super) jobs: BTreeMap<JobId, (CopyEnd, Purpose)>,
+    pub(super) jobs: BTreeMap<JobId, (CopyEnd, JobPurpose)>,
     pub(super) asks: BTreeMap<JobId, QueryAnswer>,
     /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
     /// map.
@@ -319,9 +319,9 @@ impl<'a> Engine<'a> {
             reused: self.summary.reused,
         };
         let origin = match mode {
-            Delta::Auto => Origin::Default,
-            Delta::Always => Origin::Flag("--delta"),
-            Delta::Never => Origin::Flag("--no-delta"),
+            DeltaUse::Auto => Origin::Default,
+            DeltaUse::Always => Origin::Flag("--delta"),
+            DeltaUse::Never => Origin::Flag("--no-delta"),
         };
         let mut decided = vec![Decision::new(delta, origin)];
         if self.options.verify {
@@ -408,7 +408,7 @@ impl<'a> Engine<'a> {
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Result<QueryAnswer, String> {
-        let Some(id) = self.submit(end, kind, Purpose::Ask) else {
+        let Some(id) = self.submit(end, kind, JobPurpose::Ask) else {
             return Err(self.why_stopped());
         };
         self.asks.insert(id, asked);
@@ -440,7 +440,7 @@ impl<'a> Engine<'a> {
         &mut self,
         end: CopyEnd,
         kind: JobKind,
-        purpose: Purpose,
+        purpose: JobPurpose,
     ) -> Option<JobId> {
         self.submit_sized(end, kind, purpose, None)
     }
@@ -450,7 +450,7 @@ impl<'a> Engine<'a> {
         &mut self,
         end: CopyEnd,
         kind: JobKind,
-        purpose: Purpose,
+        purpose: JobPurpose,
         size: Option<u64>,
     ) -> Option<JobId> {
         self.submit_with(end, purpose, |session, id| {
@@ -461,7 +461,7 @@ impl<'a> Engine<'a> {
     pub(super) fn submit_with(
         &mut self,
         end: CopyEnd,
-        purpose: Purpose,
+        purpose: JobPurpose,
         submit: impl FnOnce(&Session, JobId),
     ) -> Option<JobId> {
         if self.stopped() {

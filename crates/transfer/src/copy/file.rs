@@ -9,8 +9,8 @@ use schedule::{
 };
 use sftp::Link;
 
-use super::Delta;
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::DeltaUse;
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local;
 use super::names::basename;
 use super::relayed::RelayTask;
@@ -123,7 +123,7 @@ impl Engine<'_> {
         };
         let id = FileId(self.next_file);
         // Submitted before the upload, so that its answer is there if the upload fails.
-        self.submit(CopyEnd::Target, stat, Purpose::Guess(id));
+        self.submit(CopyEnd::Target, stat, JobPurpose::Guess(id));
         let guessing = Guessing {
             guess,
             target,
@@ -227,7 +227,7 @@ impl Engine<'_> {
             let path = RemotePath(task.source.clone());
             let kind = JobKind::Stat { path, follow: true };
             if self
-                .submit(CopyEnd::Source, kind, Purpose::Size(id))
+                .submit(CopyEnd::Source, kind, JobPurpose::Size(id))
                 .is_none()
             {
                 self.files.remove(&id);
@@ -283,7 +283,7 @@ impl Engine<'_> {
     }
 
     fn submit_file(&mut self, end: CopyEnd, kind: JobKind, id: FileId) {
-        let purpose = Purpose::File(id, JobRole::Whole);
+        let purpose = JobPurpose::File(id, JobRole::Whole);
         let size = self.files.get(&id).and_then(|task| task.size);
         if self.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending, and its reason is reported elsewhere.
@@ -311,12 +311,12 @@ impl Engine<'_> {
         let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
         let delta = self.options.delta;
         match delta {
-            Delta::Auto | Delta::Always if !whole => JobKind::GetDelta {
+            DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::GetDelta {
                 source,
                 target,
                 known,
                 options,
-                always: delta == Delta::Always,
+                always: delta == DeltaUse::Always,
             },
             _ => JobKind::Get {
                 source,
@@ -659,7 +659,7 @@ impl FileTask {
 /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
 /// the whole file.
 fn put(
-    delta: Delta,
+    delta: DeltaUse,
     size: u64,
     (source, target): (Vec<u8>, Vec<u8>),
     options: PutOptions,
@@ -674,11 +674,11 @@ fn put(
     let whole =
         options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
     match delta {
-        Delta::Auto | Delta::Always if !whole => JobKind::PutDelta {
+        DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::PutDelta {
             source,
             target,
             options,
-            always: delta == Delta::Always,
+            always: delta == DeltaUse::Always,
         },
         _ => JobKind::Put {
             source,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schedule::{FileState, JobKind, RemotePath};
 use sftp::Link;
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local;
 use super::tree::HeldItem;
 use crate::report::Event;
@@ -116,7 +116,7 @@ impl Engine<'_> {
         if self.target.is_some() {
             let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
             let kind = JobKind::MakeHardLink { path, of };
-            self.submit(CopyEnd::Target, kind, Purpose::MakeHardLink(item));
+            self.submit(CopyEnd::Target, kind, JobPurpose::MakeHardLink(item));
             return;
         }
         let (path, of) = (self.target_path(&item.target), self.target_path(&of));

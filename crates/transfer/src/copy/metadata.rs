@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Select;
 use schedule::{Attributes, JobKind, Parts, RemotePath};
 
-use super::Delta;
+use super::DeltaUse;
 use super::engine::{CopyEnd, Engine};
 use crate::walk::local_path;
 
@@ -156,7 +156,7 @@ impl Engine<'_> {
         };
         let info = side.session.far_info();
         let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
-        if self.options.delta == Delta::Always && !rebuilds {
+        if self.options.delta == DeltaUse::Always && !rebuilds {
             let text = "--delta: files are sent whole, since the far end is not longhaul";
             self.warn(None, text.to_owned());
         }

@@ -77,7 +77,7 @@ pub struct CopyOptions {
     /// Ignore the journal of an earlier run and remove its leftovers.
     pub afresh: bool,
     /// Send only the parts that differ from an older file at the receiver.
-    pub delta: Delta,
+    pub delta: DeltaUse,
     /// Compare each file with its source after the copy; needs [`Connect::ledger`].
     pub verify: bool,
     /// Write the checksums of all files to this path; needs [`Connect::ledger`].
@@ -105,7 +105,7 @@ pub struct CopyOptions {
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Delta {
+pub enum DeltaUse {
     /// Use delta if that takes less time.
     #[default]
     Auto,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use nix::unistd::{Gid, Group, Uid, User};
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
 
@@ -134,7 +134,7 @@ impl Engine<'_> {
         self.owners.asked = Some(asked);
         if self.source.is_some() {
             let kind = JobKind::Names { users, groups };
-            self.submit(CopyEnd::Source, kind, Purpose::OwnerNames);
+            self.submit(CopyEnd::Source, kind, JobPurpose::OwnerNames);
             return;
         }
         let user = User::from_uid(Uid::from_raw(user)).ok().flatten();
@@ -159,7 +159,7 @@ impl Engine<'_> {
         let (users, groups) = asked.names.clone();
         if self.target.is_some() {
             let kind = JobKind::Ids { users, groups };
-            self.submit(CopyEnd::Target, kind, Purpose::OwnerIds);
+            self.submit(CopyEnd::Target, kind, JobPurpose::OwnerIds);
             return;
         }
         let user = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());

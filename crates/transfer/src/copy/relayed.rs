@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schedule::{Fault, FileMeta, Job, JobKind, LocalPath, PutOptions, RemotePath};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::{FileId, JobRole};
 use crate::disk::HostToHostBuffer;
 
@@ -84,14 +84,14 @@ impl Engine<'_> {
         let bound = Arc::clone(&relay);
         self.submit_with(
             CopyEnd::Source,
-            Purpose::File(id, JobRole::RelayGet),
+            JobPurpose::File(id, JobRole::RelayGet),
             |session, id| {
                 session.submit_relayed(Job { id, kind: get }, bound);
             },
         );
         self.submit_with(
             CopyEnd::Target,
-            Purpose::File(id, JobRole::RelayPut),
+            JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
                 session.submit_relayed(Job { id, kind: put }, relay);
             },

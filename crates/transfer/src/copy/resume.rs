@@ -15,7 +15,7 @@ use std::time::Instant;
 use schedule::journal::{Record, State};
 
 use patience::{Patience, Wait};
-use worth::Worth;
+use worth::ResumeValue;
 
 use super::engine::Engine;
 use super::file::FileId;
@@ -53,7 +53,7 @@ pub(super) struct ResumeJournal {
     /// Files whose `Begun` record is not durable yet, with the record's number.
     waiting: VecDeque<(u64, FileId)>,
     clock_at: Option<Instant>,
-    worth: Worth,
+    worth: ResumeValue,
     target: Option<PathBuf>,
     /// Files and bytes taken from the earlier run.
     pub(super) taken: (u64, u64),
@@ -181,7 +181,7 @@ impl Engine<'_> {
                         self.keeper.log = Some(log);
                         self.keeper.waits = true;
                         self.keeper.next = state.next_id();
-                        self.keeper.worth = Worth::of(&state);
+                        self.keeper.worth = ResumeValue::of(&state);
                         self.keeper.state = *state;
                         if self.keeper.target.is_some() {
                             self.keeper.write(Record::Run { boot: boot_here() });

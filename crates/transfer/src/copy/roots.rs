@@ -4,7 +4,7 @@ use std::fs;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local::identity;
 use super::owner::WaitingForOwner;
 use super::source::{Remote, SourceRoot, TargetPath, WalkId};
@@ -124,7 +124,7 @@ impl Engine<'_> {
         let mut asked = 0;
         for kind in [stat, real] {
             if self
-                .submit(CopyEnd::Source, kind, Purpose::Root(id))
+                .submit(CopyEnd::Source, kind, JobPurpose::Root(id))
                 .is_some()
             {
                 asked += 1;
@@ -140,7 +140,7 @@ impl Engine<'_> {
                 false => JobKind::List { path },
             };
             if self
-                .submit(CopyEnd::Source, list, Purpose::Listing(id))
+                .submit(CopyEnd::Source, list, JobPurpose::Listing(id))
                 .is_some()
             {
                 self.walks.list_ahead(id, tree);

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::equal_names::ClaimedTargets;
 use super::names::name_in_target;
 use super::owner::WaitingForOwner;
@@ -336,7 +336,7 @@ impl Engine<'_> {
             self.submit(
                 CopyEnd::Source,
                 request.kind,
-                Purpose::Walk(id, request.tag),
+                JobPurpose::Walk(id, request.tag),
             );
         }
     }

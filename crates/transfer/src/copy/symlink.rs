@@ -2,7 +2,7 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::local;
 use super::tree::HeldItem;
 use crate::report::Event;
@@ -15,7 +15,7 @@ impl Engine<'_> {
             self.submit(
                 CopyEnd::Source,
                 JobKind::ReadSymlink { path },
-                Purpose::ReadSymlink(held),
+                JobPurpose::ReadSymlink(held),
             );
             return;
         }
@@ -45,7 +45,7 @@ impl Engine<'_> {
         if self.target.is_some() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
-            self.submit(CopyEnd::Target, kind, Purpose::MakeSymlink(held));
+            self.submit(CopyEnd::Target, kind, JobPurpose::MakeSymlink(held));
             return;
         }
         let path = self.target_path(&held.target);
@@ -74,7 +74,7 @@ impl Engine<'_> {
                 follow: false,
                 xattrs: None,
             };
-            self.submit(CopyEnd::Target, kind, Purpose::SymlinkTimes);
+            self.submit(CopyEnd::Target, kind, JobPurpose::SymlinkTimes);
         }
     }
 

@@ -9,7 +9,7 @@ use std::thread;
 
 use schedule::{Attributes, Direction, EntryKind, TreeStep};
 
-use super::Delta;
+use super::DeltaUse;
 use super::engine::{CopyEnd, Engine};
 use crate::walk::{RemoteWalk, local_path};
 
@@ -150,7 +150,7 @@ impl Engine<'_> {
     fn expect(&self, end: CopyEnd, direction: Direction, count: FileCount) {
         // A single file rebuilt from a delta does not use further connections, which is only known
         // once it starts.
-        if self.options.delta == Delta::Always && count.files == 1 {
+        if self.options.delta == DeltaUse::Always && count.files == 1 {
             return;
         }
         if let Some(side) = self.side(end).filter(|_| count.files > 0) {

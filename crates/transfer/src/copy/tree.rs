@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
 use super::local;
 use super::source::WalkId;
@@ -267,7 +267,7 @@ impl Engine<'_> {
             let mode = (mode & 0o1777) | 0o300;
             let follow = self.follows(key);
             let kind = JobKind::MakeDir { path, mode, follow };
-            self.submit(CopyEnd::Target, kind, Purpose::MakeDir(key));
+            self.submit(CopyEnd::Target, kind, JobPurpose::MakeDir(key));
             return;
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
@@ -374,7 +374,7 @@ impl Engine<'_> {
         };
         let target = dir.target.clone();
         let name = self.shown(CopyEnd::Target, &target);
-        self.submit(CopyEnd::Target, kind, Purpose::DirMode(name));
+        self.submit(CopyEnd::Target, kind, JobPurpose::DirMode(name));
     }
 
     /// Starts an item, or defers it until its directory is made.
@@ -504,7 +504,7 @@ impl Engine<'_> {
             follow: true,
             xattrs,
         };
-        self.submit(CopyEnd::Target, kind, Purpose::FinishDir(key));
+        self.submit(CopyEnd::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
         if self.server_works_in_order()

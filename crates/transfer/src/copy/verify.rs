@@ -20,7 +20,7 @@ use self::early::CopyingFile;
 pub(super) use self::early::SumRequest;
 use self::remote_sums::RemoteSums;
 use super::CopyOptions;
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
@@ -299,7 +299,7 @@ impl Engine<'_> {
             options: PutOptions::default(),
         };
         self.verify.reading += 1;
-        let submitted = self.submit_with(end, Purpose::Check(id), |session, id| {
+        let submitted = self.submit_with(end, JobPurpose::Check(id), |session, id| {
             session.submit_check(Job { id, kind }, check);
         });
         if submitted.is_none() {

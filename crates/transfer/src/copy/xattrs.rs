@@ -4,7 +4,7 @@
 use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
-use super::engine::{CopyEnd, Engine, Purpose};
+use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
 use super::metadata::STOCK;
 use super::tree::DirKey;
@@ -29,20 +29,20 @@ impl Engine<'_> {
             return false;
         }
         let source = task.source.clone();
-        self.ask_xattrs(&source, true, Purpose::FileXattrs(id))
+        self.ask_xattrs(&source, true, JobPurpose::FileXattrs(id))
     }
 
     /// Requests the extended attributes of a directory, which is not finished before the answer.
     pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
         // A symlink to a directory is followed, as it is for the directory's contents.
-        if self.ask_xattrs(source, true, Purpose::DirXattrs(key)) {
+        if self.ask_xattrs(source, true, JobPurpose::DirXattrs(key)) {
             self.tree.waits_for_more(key);
         }
     }
 
     /// Reads the extended attributes of a source. Returns true if the answer comes later; local
     /// ones are read at once.
-    fn ask_xattrs(&mut self, source: &[u8], follow: bool, purpose: Purpose) -> bool {
+    fn ask_xattrs(&mut self, source: &[u8], follow: bool, purpose: JobPurpose) -> bool {
         let kinds = self.xattr_kinds();
         if kinds.is_empty() {
             return false;
@@ -54,8 +54,8 @@ impl Engine<'_> {
             return self.can.tell_xattrs && self.submit(CopyEnd::Source, kind, purpose).is_some();
         }
         match (xattrs_of(&local_path(source), kinds), purpose) {
-            (Ok(list), Purpose::FileXattrs(id)) => self.on_file_xattrs(id, list),
-            (Ok(list), Purpose::DirXattrs(key)) => self.on_dir_xattrs(key, list),
+            (Ok(list), JobPurpose::FileXattrs(id)) => self.on_file_xattrs(id, list),
+            (Ok(list), JobPurpose::DirXattrs(key)) => self.on_dir_xattrs(key, list),
             (Err(e), _) => self.on_no_xattrs(&os_words(&e)),
             (Ok(_), _) => {}
         }

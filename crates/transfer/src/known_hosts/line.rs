@@ -52,12 +52,12 @@ pub(super) struct Unreadable {
     hosts: Option<Hosts>,
     /// The plain key; `None` if the line may be about any key.
     plain: Option<Vec<u8>>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: LineMeaning,
 }
 
 /// The meaning of a damaged line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum LineMeaning {
     /// Names a host's key.
     Binds,
     /// Has `@revoked`.
@@ -88,7 +88,7 @@ impl KnownHostsLine {
                     why: NUL,
                     hosts: None,
                     plain: None,
-                    purpose: Purpose::Binds,
+                    purpose: LineMeaning::Binds,
                 }),
             };
         }
@@ -163,9 +163,9 @@ fn read(text: &[u8], place: impl Fn() -> LinePosition) -> Option<Result<Entry, U
     let parsed_hosts = Hosts::parse(hosts);
     let key = key(key_type, blob);
     let purpose = match marker {
-        Ok(Marker::None | Marker::CertAuthority) => Purpose::Binds,
-        Ok(Marker::Revoked) => Purpose::Revokes,
-        Err(()) => Purpose::Unknown,
+        Ok(Marker::None | Marker::CertAuthority) => LineMeaning::Binds,
+        Ok(Marker::Revoked) => LineMeaning::Revokes,
+        Err(()) => LineMeaning::Unknown,
     };
     let why = match (&marker, &parsed_hosts, &key) {
         (Err(()), ..) => "its marker is not known",
@@ -291,8 +291,8 @@ impl Entry {
 
     fn damaged(self, why: &'static str) -> Option<Unreadable> {
         let purpose = match self.marker {
-            Marker::Revoked => Purpose::Revokes,
-            Marker::None => Purpose::Binds,
+            Marker::Revoked => LineMeaning::Revokes,
+            Marker::None => LineMeaning::Binds,
             Marker::CertAuthority => return None,
         };
         Some(Unreadable {
@@ -319,9 +319,9 @@ impl Unreadable {
     /// True if the line may revoke this key.
     pub(super) fn may_revoke(&self, plain: &[u8]) -> bool {
         match self.purpose {
-            Purpose::Binds => false,
-            Purpose::Revokes => self.plain.as_deref().is_none_or(|key| key == plain),
-            Purpose::Unknown => self.has(plain),
+            LineMeaning::Binds => false,
+            LineMeaning::Revokes => self.plain.as_deref().is_none_or(|key| key == plain),
+            LineMeaning::Unknown => self.has(plain),
         }
     }
 }

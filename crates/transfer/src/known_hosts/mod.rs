@@ -20,7 +20,7 @@ pub use record::record;
 pub use revoked::RevokedKeys;
 
 use crate::config::Algorithms;
-use line::{Entry, KnownHostsLine, Marker, Purpose, Unreadable};
+use line::{Entry, KnownHostsLine, LineMeaning, Marker, Unreadable};
 
 /// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
@@ -257,7 +257,7 @@ impl KnownHosts {
             }
         }
         let damaged = self.unreadable.iter().find(|line| {
-            line.purpose != Purpose::Revokes && line.may_name(name) && !line.has(key.blob())
+            line.purpose != LineMeaning::Revokes && line.may_name(name) && !line.has(key.blob())
         });
         let damage = damaged.map(|line| damage(line, false));
         match damage.or_else(|| self.unread.first().cloned()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schedule::{Limiter, PackingMode, TrialResult};
 
 use super::{FarEnd, Name, Verified};
-use crate::copy::Delta;
+use crate::copy::DeltaUse;
 use crate::memory::findings::Compressed;
 
 /// One decision.
@@ -120,7 +120,7 @@ pub enum Choice {
     /// The use of basis files at the far end (delta).
     Delta {
         /// The requested mode.
-        mode: Delta,
+        mode: DeltaUse,
         /// Bytes that did not have to be sent.
         reused: u64,
     },

@@ -1,4 +1,4 @@
-use transfer::copy::Delta;
+use transfer::copy::DeltaUse;
 
 use crate::flags::flag::{Flag, Group, Scp, ValueKind};
 use crate::flags::low::Hash;
@@ -111,7 +111,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: Group::Copying,
         overrides: &["no-delta"],
         set: |args, _| {
-            args.delta = Delta::Always;
+            args.delta = DeltaUse::Always;
             Ok(())
         },
     },
@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Flag] = &[
         group: Group::Copying,
         overrides: &["delta"],
         set: |args, _| {
-            args.delta = Delta::Never;
+            args.delta = DeltaUse::Never;
             Ok(())
         },
     },

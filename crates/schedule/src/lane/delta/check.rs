@@ -4,14 +4,14 @@
 use sftp::blocks::SumKind;
 use sftp::{Attrs, Reply, Request};
 
-use super::{Delta, MODE, Stage, WHOSE};
+use super::{DeltaUpload, MODE, Stage, WHOSE};
 use crate::delta::{ASKED, SEGMENT};
 use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::put::Put;
 use crate::lane::task::TaskStep;
 use crate::{DiskRequest, FileState, LaneEvent, RemotePath, Temp};
 
-impl Delta {
+impl DeltaUpload {
     /// Records that a range was sent, or that its copy was requested.
     pub(super) fn note_sent(&mut self, mut at: u64, len: u64) {
         let end = at + len;

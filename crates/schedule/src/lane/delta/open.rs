@@ -2,7 +2,7 @@
 
 use sftp::{Attrs, OpenFlags, Reply, Request, StatusCode, temp_name};
 
-use super::{Delta, OPEN_NEW, OPEN_OLD, OldFile, Stage};
+use super::{DeltaUpload, OPEN_NEW, OPEN_OLD, OldFile, Stage};
 use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::core::{LaneContext, RequestTag};
 use crate::lane::messages;
@@ -15,7 +15,7 @@ const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const OWNER_WRITE: u32 = 0o200;
 
-impl Delta {
+impl DeltaUpload {
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> TaskStep {
         let left = self
             .options

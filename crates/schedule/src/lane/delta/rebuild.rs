@@ -8,7 +8,7 @@ use sftp::blocks::{BlockSum, SumKind};
 use sftp::{Reply, Request};
 use wire::Block;
 
-use super::{Delta, Search, Stage};
+use super::{DeltaUpload, Search, Stage};
 use crate::DiskRequest;
 use crate::delta::{
     ASKED, Basis, Compared, IN_PLACE, MatchedRange, SEARCHING, SEGMENT, is_hopeless, next_copy,
@@ -20,7 +20,7 @@ use crate::lane::core::{LaneContext, RequestTag};
 const COPYING: usize = 64;
 const COPIED: u64 = 16 << 20;
 
-impl Delta {
+impl DeltaUpload {
     /// Starts rebuilding, once both files are open or their OPENs were sent.
     pub(super) fn begin(&mut self, core: &mut LaneContext) {
         self.stage = Stage::Rebuilding;

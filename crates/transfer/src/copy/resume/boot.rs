@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use schedule::journal::Record;
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::super::engine::{CopyEnd, Engine, Purpose};
+use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::RecordHandling;
 
 /// File with the boot ID of a Linux kernel.
@@ -66,7 +66,7 @@ impl Engine<'_> {
         }
         self.keeper.boot_asked = true;
         if let Some((kind, file)) = self.boot_job() {
-            self.submit(CopyEnd::Target, kind, Purpose::Boot(file));
+            self.submit(CopyEnd::Target, kind, JobPurpose::Boot(file));
         }
     }
 
@@ -92,7 +92,7 @@ impl Engine<'_> {
         }
         if let Some((kind, file)) = self.boot_job() {
             self.keeper.claims = RecordHandling::Held(Vec::new());
-            self.submit(CopyEnd::Target, kind, Purpose::BootAgain(file));
+            self.submit(CopyEnd::Target, kind, JobPurpose::BootAgain(file));
         }
     }
 

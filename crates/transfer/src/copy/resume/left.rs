@@ -4,7 +4,7 @@ use rustix::fs::FileType;
 use schedule::journal::{Entry, ExistingFile, Record};
 use schedule::{Attributes, JobKind, Keep, RemotePath};
 
-use super::super::engine::{CopyEnd, Engine, Purpose};
+use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::{CompletedFileSearch, FileId};
 use super::super::source::TargetPath;
 use super::StartDecision;
@@ -74,7 +74,7 @@ impl Engine<'_> {
             let path = RemotePath(path);
             let follow = looking == CompletedFileSearch::Name;
             let kind = JobKind::Stat { path, follow };
-            self.submit(CopyEnd::Target, kind, Purpose::Taken(id));
+            self.submit(CopyEnd::Target, kind, JobPurpose::Taken(id));
             return StartDecision::Later;
         }
         let target = self.files.get(&id).map(|task| task.target.clone());
@@ -166,7 +166,11 @@ impl Engine<'_> {
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
             let path = RemotePath(name);
-            self.submit(CopyEnd::Target, JobKind::Remove { path }, Purpose::Cleared);
+            self.submit(
+                CopyEnd::Target,
+                JobKind::Remove { path },
+                JobPurpose::Cleared,
+            );
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use schedule::journal::Record;
 use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
 
-use super::super::engine::{CopyEnd, Engine, Purpose};
+use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::FileTask;
 use crate::walk::local_path;
 
@@ -41,7 +41,7 @@ impl Engine<'_> {
 
     pub(super) fn file_of(&self, job: JobId) -> Option<&FileTask> {
         match self.jobs.get(&job) {
-            Some((_, Purpose::File(id, _))) => self.files.get(id).map(Box::as_ref),
+            Some((_, JobPurpose::File(id, _))) => self.files.get(id).map(Box::as_ref),
             _ => None,
         }
     }
@@ -80,7 +80,7 @@ impl Engine<'_> {
             let path = RemotePath(task.target.clone());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
-            self.submit(CopyEnd::Target, kind, Purpose::Clock);
+            self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
         }
     }
 

@@ -4,7 +4,7 @@ use schedule::journal::{Record, State};
 
 /// Tells if a journal has anything that the same command could resume.
 #[derive(Debug, Default)]
-pub(super) struct Worth {
+pub(super) struct ResumeValue {
     /// Some files have their final names.
     done: bool,
     /// Files of which some bytes have arrived.
@@ -14,7 +14,7 @@ pub(super) struct Worth {
     directory: bool,
 }
 
-impl Worth {
+impl ResumeValue {
     /// Worth of the state that an earlier run has left.
     pub(super) fn of(state: &State) -> Self {
         let parts = state.unfinished().filter(|(_, e)| !e.proven().is_empty());
@@ -62,7 +62,7 @@ mod tests {
             mtime: 0,
             ranges: vec![(0, 5)],
         };
-        let mut worth = Worth::default();
+        let mut worth = ResumeValue::default();
         assert!(worth.is_nothing(true));
         worth.note(&Record::Onto { into: false });
         assert!(worth.is_nothing(false) && !worth.is_nothing(true));

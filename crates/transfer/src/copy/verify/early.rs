@@ -7,7 +7,7 @@ use std::sync::Arc;
 use schedule::JobId;
 
 use super::Verification;
-use crate::copy::engine::{CopyEnd, Engine, Purpose};
+use crate::copy::engine::{CopyEnd, Engine, JobPurpose};
 use crate::copy::file::FileId;
 use crate::sums::{Algorithm, Digest, FileSums, Sum, request, whole_request};
 
@@ -131,7 +131,7 @@ impl Verification {
 impl Engine<'_> {
     fn moving_file(&self, job: JobId) -> Option<FileId> {
         match self.jobs.get(&job)? {
-            (end, Purpose::File(id, _)) if Some(*end) == self.far_end() => Some(*id),
+            (end, JobPurpose::File(id, _)) if Some(*end) == self.far_end() => Some(*id),
             _ => None,
         }
     }

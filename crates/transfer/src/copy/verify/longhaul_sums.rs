@@ -6,7 +6,7 @@ use sftp::blocks::MOST_HASHED;
 
 use super::early::{SumRequest, SumSelector};
 use super::remote_sums::State;
-use crate::copy::engine::{Engine, Purpose};
+use crate::copy::engine::{Engine, JobPurpose};
 use crate::sums::{Algorithm, Digest, Program};
 
 /// Stands for the remote longhaul in place of a checksum program.
@@ -53,7 +53,7 @@ impl Engine<'_> {
             let Some(end) = self.far_end() else { return };
             let path = RemotePath(path);
             let kind = JobKind::Sum { path, span, size };
-            if self.submit(end, kind, Purpose::Sum(ask)).is_none() {
+            if self.submit(end, kind, JobPurpose::Sum(ask)).is_none() {
                 // The run is ending.
                 return;
             }
@@ -83,7 +83,7 @@ impl Engine<'_> {
 
     /// Handles a checksum from the remote longhaul.
     pub(in crate::copy) fn on_our_sum(&mut self, job: JobId, sum: &[u8]) {
-        let Some((_, Purpose::Sum(ask))) = self.jobs.get(&job) else {
+        let Some((_, JobPurpose::Sum(ask))) = self.jobs.get(&job) else {
             return;
         };
         let ask = *ask;
