@@ -172,6 +172,40 @@ fn a_directory_comes_before_what_is_in_it() {
     assert!(w.at(&LaneEvent::Done(schedule::JobId(80))).unwrap() < Duration::from_secs(3));
 }
 
+/// The second of two sources that are merged into one directory makes the directory once more. What the
+/// first one has below it waited for the second MKDIR, which stood behind in the queue: a deadlock.
+#[test]
+fn two_sources_that_make_one_directory_do_not_wait_for_each_other() {
+    let before = (0..400).step_by(20);
+    let all = before.flat_map(|before| [(1, before, true), (3, before, true), (2, before, false)]);
+    for (lanes, before, predict) in all {
+        let mut w = World::new(small(), lanes);
+        for n in 0..lanes {
+            w.lane(link(100 - 20 * n, 0), predict);
+        }
+        w.run_for(Duration::from_millis(before));
+        let mut jobs = Vec::new();
+        for source in 0..3 {
+            for path in ["to", "to/out", "to/out/in"] {
+                let kind = JobKind::MakeDir {
+                    path: remote(path),
+                    mode: 0o755,
+                    follow: true,
+                };
+                jobs.push(w.job(kind, None));
+                w.run_for(Duration::ZERO);
+            }
+            let name = format!("to/out/in/{source}");
+            jobs.push(w.put(bytes(100, source), &name, PutOptions::default()));
+        }
+        w.run();
+        for job in jobs {
+            let why = w.failed(job);
+            assert!(w.done(job), "{lanes} {before} {predict} {job:?}: {why:?}");
+        }
+    }
+}
+
 #[test]
 fn the_last_part_may_be_open_ended_on_a_target_without_order() {
     let mut w = World::with_lanes(3);
