@@ -30,7 +30,7 @@ pub(super) struct ZeroCopyWrite {
     passage: Option<SplicePipe>,
     /// Target of the bytes in the pipe. The pipe is emptied only when full, because a file system
     /// with huge pages zeroes the part of a page that a write does not cover.
-    target: Option<WriteTarget>,
+    target: Option<PipeTarget>,
     /// All bytes that went through the pipe.
     bytes: u64,
     /// Disabled: no pipe can be created, or the client sends copies, which are cheaper to read.
@@ -38,7 +38,7 @@ pub(super) struct ZeroCopyWrite {
 }
 
 /// File and offset that the bytes in the pipe go to.
-struct WriteTarget {
+struct PipeTarget {
     id: ChannelId,
     file: Arc<File>,
     offset: u64,
@@ -207,7 +207,7 @@ impl Connection<'_> {
         self.conn.passed(n);
         self.conn.channels().consumed(now, id, n);
         let ends = place.left == n;
-        self.passing.target.get_or_insert(WriteTarget {
+        self.passing.target.get_or_insert(PipeTarget {
             id,
             file: place.file,
             offset: place.offset,
