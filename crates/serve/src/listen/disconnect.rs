@@ -32,11 +32,10 @@ pub(super) fn hear_out(stream: &TcpStream) {
 
 /// Time that a refused client has to read the reason.
 const READING: Duration = Duration::from_secs(2);
-/// Clients that are sent a reason within one second; the others see a reset. ssh-audit takes a server
-/// that answers 20 connections a second for one that does not slow a flood of key exchanges down
-/// (CVE-2002-20001), and each client that is kept open holds a descriptor.
-const MOST_TOLD: u32 = 8;
-const SECOND: Duration = Duration::from_secs(1);
+/// Refused clients that read the reason at the same time; further ones see a reset. ssh-audit takes a
+/// server that answers 20 connections a second for one that does not slow a flood of key exchanges
+/// down (CVE-2002-20001), and each client that is kept open holds a descriptor.
+const MOST_READING: usize = 8;
 
 /// Refused clients that were sent the reason, kept open until they have read it.
 ///
@@ -46,8 +45,6 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct RefusedClients {
     /// Clients that were told, the first one first.
     reading: VecDeque<(Instant, TcpStream)>,
-    /// Start of the second under way, and the clients that were told in it.
-    second: Option<(Instant, u32)>,
 }
 
 impl RefusedClients {
@@ -55,12 +52,10 @@ impl RefusedClients {
     /// display (OpenSSH: `Received disconnect from ...: too many connections`). OpenSSH shows lines
     /// before the identification (RFC 4253 section 4.2) only with -v.
     pub(super) fn tell(&mut self, stream: TcpStream, why: &str, now: Instant) {
-        let second = self.second.filter(|(since, _)| *since + SECOND > now);
-        let (since, told) = second.unwrap_or((now, 0));
-        if told >= MOST_TOLD {
+        self.forget(now);
+        if self.reading.len() >= MOST_READING {
             return;
         }
-        self.second = Some((since, told + 1));
         // A client that accepts no bytes is not waited for.
         let sent = rustix::net::send(&stream, &disconnect(why), rustix::net::SendFlags::DONTWAIT);
         if sent.is_err() || stream.shutdown(Shutdown::Write).is_err() {
@@ -121,8 +116,8 @@ mod tests {
             refused.reading.len()
         };
         let told = (0..20).map(|_| turn_away(now)).last();
-        assert_eq!(told, Some(MOST_TOLD as usize));
-        assert_eq!(turn_away(now + SECOND), MOST_TOLD as usize + 1);
+        assert_eq!(told, Some(MOST_READING));
+        assert_eq!(turn_away(now + READING), 1);
     }
 
     #[test]
