@@ -1,7 +1,7 @@
 //! Encoding and decoding of the data types of RFC 4251 section 5, with bounds checks.
 //!
 //! The project has no other codec: transport, authentication, channel, agent and SFTP messages are
-//! all declared with [`message!`](crate::message) over the types here.
+//! all declared with [`message!`](crate::message!) over the types here.
 //!
 //! Pure: no I/O, no clock, no randomness. Nothing here allocates by a length from a peer;
 //! [`Reader`] returns slices of data that has already arrived.
