@@ -1,9 +1,9 @@
 //! Servers that answer forever: the data accepted and held from them are bounded.
 
-use schedule::{Attributes, JobKind, LaneEvent, REPEATED_NAMES, TOO_MANY_NAMES};
+use schedule::{Attributes, JobKind, LaneEvent, PutOptions, REPEATED_NAMES, TOO_MANY_NAMES};
 use testkit::sftp_model::{Kind, LinkOptions, Personality};
 
-use crate::world::{MODES, Mode, World, config, link, remote};
+use crate::world::{MODES, Mode, World, bytes, config, link, remote};
 
 fn known(size: u64) -> Option<Attributes> {
     Some(Attributes {
@@ -122,4 +122,26 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     let why = w.failed(job).unwrap_or_default();
     assert!(why.contains("more than 4194304 bytes"), "{why}");
     assert_eq!(w.disk.targets(), 0);
+}
+
+/// What the disk was reading became WRITEs beyond the limit: a server with a queue of 70 requests
+/// received 130 and dropped 60 of them each time that the upload was repeated.
+#[test]
+fn no_more_requests_than_permitted_are_in_flight() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.lane.limit_requests(8);
+        w.place("down", &bytes(2_000_000, 1), 0o644);
+        let jobs = [
+            w.put(bytes(2_000_000, 2), "up", PutOptions::default()),
+            w.get("down", known(2_000_000)),
+        ];
+        let mut most = 0;
+        while !jobs.iter().all(|job| w.done(*job)) {
+            w.run_for(crate::world::RTT);
+            most = most.max(w.lane.stats().requests_in_flight);
+        }
+        // The requests that end a file are sent at once.
+        assert!((4..=10).contains(&most), "{mode:?}: {most}");
+    }
 }

@@ -17,6 +17,9 @@ use super::driver::SessionLoop;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
+/// Requests at once below which the server is taken for slow: the silence before the next repetition
+/// doubles. With more, the limit is lowered again soon, before the connection is taken for lost.
+const FEW: u64 = 8;
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
 /// keepalives.
 const MOVES: u64 = 4096;
@@ -24,12 +27,12 @@ const MOVES: u64 = 4096;
 /// State of the silent lanes.
 #[derive(Debug)]
 pub(super) struct Stalls {
-    /// Silence after which the user is told and requests are repeated; doubles each time.
+    /// Silence after which the user is told and requests are repeated.
     patience: Duration,
     lanes: BTreeMap<LaneId, Silence>,
     /// Time of the last notice to the user.
     told: Option<Instant>,
-    /// Number of lanes that were closed to repeat requests.
+    /// Number of lanes that were closed to repeat requests with at most [`FEW`] in flight.
     repeated: u32,
     /// Number of requests at once on a channel that the server is known to handle.
     most_requests: Option<u64>,
@@ -221,7 +224,7 @@ impl SessionLoop {
         let most = (waiting.ahead / 2).max(1);
         let most = self.stalls.limit(Some(most)).unwrap_or(most);
         self.stalls.most_requests = Some(most);
-        self.stalls.repeated += 1;
+        self.stalls.repeated += u32::from(most <= FEW);
         let id = self.lanes[at].id;
         self.stalls.lanes.remove(&id);
         for on in &mut self.lanes {
