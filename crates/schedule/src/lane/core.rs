@@ -480,7 +480,7 @@ impl LaneContext {
         if !self.is_in_pace() {
             return false;
         }
-        // What the disk reads becomes WRITEs, and a server may drop requests beyond its queue.
+        // Each disk read becomes a WRITE, and a server may drop requests beyond its queue.
         let coming = self.reading.div_ceil(u64::from(self.server.write.max(1)));
         let requests = self.requests.in_flight() + coming < self.requests.target();
         let bytes = self.bytes.in_flight() < self.bytes.target()

@@ -124,8 +124,8 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     assert_eq!(w.disk.targets(), 0);
 }
 
-/// What the disk was reading became WRITEs beyond the limit: a server with a queue of 70 requests
-/// received 130 and dropped 60 of them each time that the upload was repeated.
+/// Disk reads under way were not counted, and their WRITEs exceeded the limit: a server with a queue
+/// of 70 requests received 130 and dropped 60, each time that the upload was repeated.
 #[test]
 fn no_more_requests_than_permitted_are_in_flight() {
     for mode in MODES {

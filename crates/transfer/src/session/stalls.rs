@@ -17,8 +17,9 @@ use super::driver::SessionLoop;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
-/// Requests at once below which the server is taken for slow: the silence before the next repetition
-/// doubles. With more, the limit is lowered again soon, before the connection is taken for lost.
+/// Limit of requests in flight from which on the silence before a repetition doubles, since a server
+/// that does not answer so few is slow. Before, the silence must stay below the time after which the
+/// session reconnects.
 const FEW: u64 = 8;
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
 /// keepalives.
