@@ -60,9 +60,13 @@ impl Get {
         if self.given_up() {
             return;
         }
-        self.attrs = Some(attrs);
         let len = file.packed.map_or(data.len() as u64, u64::from);
-        self.warn_if_shrunk(core, len);
+        if attrs.size.is_some_and(|size| len < size) {
+            // The file shrank meanwhile, or the answer is wrong: READs and a second size decide.
+            self.plain = true;
+            return self.open_if_regular(core, attrs);
+        }
+        self.attrs = Some(attrs);
         self.unwritten = len;
         core.unwritten += len;
         self.end = Some(len);
