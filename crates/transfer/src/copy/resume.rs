@@ -20,8 +20,10 @@ use worth::ResumeValue;
 use super::engine::Engine;
 use super::file::FileId;
 use super::{CopyRequest, Place as Operand};
-use crate::disk::{os_words, remove_temporaries};
-use crate::journal::{Devices, JournalLocation, JournalSearch, Log, SyncBatch, boot_here};
+use crate::disk::{TemporarySweep, os_words};
+use crate::journal::{
+    Devices, JournalLocation, JournalSearch, Log, SyncBatch, boot_here, read_journal,
+};
 use crate::report::Name;
 use crate::walk::local_path;
 
@@ -175,6 +177,14 @@ impl Engine<'_> {
                     state.confine(target.as_os_str().as_bytes());
                     state.started(boot_here());
                 }
+                if state.left_out() > 0 {
+                    let text = format!(
+                        "the journal of the interrupted copy tells of more files than are held in memory: {} are \
+                         copied again",
+                        state.left_out()
+                    );
+                    self.warn(None, text);
+                }
                 let flush = self.flush_of(&state);
                 match Log::start(file, path, good, flush) {
                     Ok(log) => {
@@ -296,13 +306,14 @@ impl Engine<'_> {
         if !self.keeper.worth.is_nothing(makes && target.is_dir()) {
             return false;
         }
-        if let Ok(bytes) = std::fs::read(log.path())
-            && let Ok(mut left) = schedule::journal::replay(&bytes)
+        if let Ok(file) = std::fs::File::open(log.path())
+            && let Ok(Ok(mut left)) = read_journal(&file)
         {
             left.state.confine(target.as_os_str().as_bytes());
+            let directories = self.directories();
+            let mut sweep = TemporarySweep::new(&directories);
             for (_, entry) in left.state.unfinished() {
-                let path = self.target_path(&entry.target);
-                remove_temporaries(&self.directories(), &path, entry.tag);
+                sweep.remove(&self.target_path(&entry.target), entry.tag);
             }
         }
         true

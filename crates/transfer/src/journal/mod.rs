@@ -11,4 +11,4 @@ mod syncs;
 
 pub(crate) use flush::{Devices, SyncBatch};
 pub(crate) use log::Log;
-pub(crate) use place::{JournalLocation, JournalSearch, boot_here};
+pub(crate) use place::{JournalLocation, JournalSearch, boot_here, read_journal};

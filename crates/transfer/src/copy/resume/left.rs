@@ -8,7 +8,7 @@ use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::{CompletedFileSearch, FileId};
 use super::super::source::TargetPath;
 use super::StartDecision;
-use crate::disk::{kind_of, remove_temporaries};
+use crate::disk::{TemporarySweep, kind_of, remove_temporaries};
 use crate::report::Event;
 use crate::walk::local_path;
 
@@ -182,8 +182,13 @@ impl Engine<'_> {
             .unfinished()
             .map(|(_, e)| e.clone())
             .collect();
+        let directories = self.directories();
+        let mut sweep = TemporarySweep::new(&directories);
         for entry in &left {
-            self.clear(entry);
+            match self.target.is_none() {
+                true => sweep.remove(&self.target_path(&entry.target), entry.tag),
+                false => self.clear(entry),
+            }
         }
         if !left.is_empty() {
             self.copy();
