@@ -124,6 +124,39 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     assert_eq!(w.disk.targets(), 0);
 }
 
+/// Holes were not counted, and a file of 10 bytes was read forever.
+#[test]
+fn a_file_of_holes_that_never_ends_is_bounded() {
+    for hole in [4096, 258_048, 1 << 40, u64::MAX] {
+        for stated in [0, 10] {
+            let mut config = config(Mode::Ours, 1);
+            (config.growth, config.unstated) = (1 << 20, 1 << 20);
+            let mut w = World::with(config, Personality::ours(), link(), 1);
+            w.model.endless_holes = Some(hole);
+            w.place("f", &vec![0; stated], 0o644);
+            let options = PutOptions {
+                sparse: true,
+                ..PutOptions::default()
+            };
+            // A file that is larger than one answer is not requested as a whole.
+            let job = w.get_with("f", known(1 << 20), options);
+            w.run();
+            if stated == 0 {
+                let why = w.failed(job).unwrap_or_default();
+                assert!(why.contains("states no size"), "{hole}: {why}");
+                assert_eq!(w.disk.targets(), 0);
+            } else {
+                assert!(w.done(job), "{hole}");
+                let len = w.got("f").map_or(0, <[u8]>::len);
+                assert!(len < 2 << 20, "{hole}: {len}");
+                let grows = w.warnings().iter().any(|t| t.contains("grows faster"));
+                // A hole that ends within the first answer ends the file.
+                assert_eq!(grows, hole > 4096, "{hole}");
+            }
+        }
+    }
+}
+
 /// Disk reads under way were not counted, and their WRITEs exceeded the limit: a server with a queue
 /// of 70 requests received 130 and dropped 60, each time that the upload was repeated. Requests that
 /// follow an answer (FSTAT, SETSTAT, CLOSE) exceeded the limit too. Counted at each request.

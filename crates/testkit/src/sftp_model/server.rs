@@ -125,6 +125,8 @@ pub struct SftpModel {
     pub named: u64,
     /// READs at any offset are answered in full.
     pub endless_data: bool,
+    /// READs that may report holes are answered by a hole of this length at any offset.
+    pub endless_holes: Option<u64>,
     /// Bytes that get-file returns beyond those requested.
     pub excess: u64,
     /// Number of bytes after which get-file cuts the data.
@@ -159,6 +161,7 @@ impl SftpModel {
             endless_names: None,
             named: 0,
             endless_data: false,
+            endless_holes: None,
             excess: 0,
             cut_at: None,
             log: Vec::new(),
