@@ -165,6 +165,11 @@ impl Comparison {
                 unsure |= self.checksum;
             }
             Kind::Symlink if source.link != target.link => reasons = reasons.with(Reasons::LINK),
+            Kind::Directory if source.modified.is_some() && target.modified.is_some() => {
+                if let Times::Differ = self.times(source.modified, target.modified) {
+                    reasons = reasons.with(Reasons::TIME);
+                }
+            }
             Kind::Symlink | Kind::Directory | Kind::Other => {}
         }
         // With --checksum the content decides, and a different time alone is set without a copy.

@@ -19,6 +19,7 @@ pub struct Filter {
     rules: Gitignore,
     nested: BTreeMap<Vec<u8>, Gitignore>,
     listed: Option<ListedNames>,
+    left_out: Option<Vec<u8>>,
     limits: Limits,
 }
 
@@ -50,6 +51,8 @@ pub enum Selection {
     Selected,
     /// The entry and everything below it is left alone at both ends.
     Excluded,
+    /// The file is not copied because of its size or time; its counterpart stays.
+    OutOfLimits,
 }
 
 /// Origin of a rule, for messages.
@@ -168,6 +171,7 @@ impl FilterBuilder {
             rules: self.rules.build().map_err(|error| error.to_string())?,
             nested: BTreeMap::new(),
             listed: self.listed,
+            left_out: None,
             limits: self.limits,
         })
     }
@@ -214,6 +218,7 @@ impl Default for Filter {
             rules: Gitignore::empty(),
             nested: BTreeMap::new(),
             listed: None,
+            left_out: None,
             limits: Limits::default(),
         }
     }
@@ -252,23 +257,39 @@ impl Filter {
         first
     }
 
+    /// Excludes the entry at `path` and everything below it, whatever the rules say.
+    pub fn leave_out(&mut self, path: &[u8]) {
+        let parts = path.split(|byte| *byte == b'/');
+        let parts: Vec<&[u8]> = parts.filter(|p| !p.is_empty() && *p != b".").collect();
+        self.left_out = Some(parts.join(&b'/'));
+    }
+
     /// Decides about the entry at `path`. The entry's directory must have been selected before.
     pub fn decide(&mut self, path: &[u8], entry: &Entry) -> Selection {
-        let is_dir = entry.kind == Kind::Directory;
+        match self.decide_name(path, entry.kind) {
+            Selection::Selected if entry.kind == Kind::File && !self.limits.admit(entry) => {
+                Selection::OutOfLimits
+            }
+            selection => selection,
+        }
+    }
+
+    /// Decides about an entry by its path and type alone, as for the target, whose sizes and times
+    /// select nothing.
+    pub fn decide_name(&mut self, path: &[u8], kind: Kind) -> Selection {
         if path.is_empty() {
             return Selection::Selected;
         }
-        if self.ignores(path, is_dir) {
+        if self.ignores(path, kind == Kind::Directory) || self.left_out.as_deref() == Some(path) {
             return Selection::Excluded;
         }
-        if let Some(listed) = &mut self.listed
-            && !listed.select(path)
+        match self
+            .listed
+            .as_mut()
+            .is_none_or(|listed| listed.select(path))
         {
-            return Selection::Excluded;
-        }
-        match entry.kind == Kind::File && !self.limits.admit(entry) {
-            true => Selection::Excluded,
-            false => Selection::Selected,
+            true => Selection::Selected,
+            false => Selection::Excluded,
         }
     }
 
@@ -389,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_bound_files_and_never_directories() {
+    fn sizes_and_times_limit_files_and_never_directories() {
         let mut builder = FilterBuilder::default();
         builder
             .at_least(10)

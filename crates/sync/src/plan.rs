@@ -1,4 +1,5 @@
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{Comparison, Difference, Reasons};
 use crate::moves;
@@ -43,11 +44,26 @@ pub struct Plan {
     in_the_way: Vec<NodeId>,
     blocked: Vec<NodeId>,
     equal: u64,
+    kept: BTreeSet<Vec<u8>>,
 }
 
 impl Plan {
     /// Pairs the entries of both trees.
     pub fn new(source: SortedTree, target: SortedTree, rules: &Comparison) -> Self {
+        Self::keeping(source, target, rules, BTreeSet::new())
+    }
+
+    /// Pairs the entries of both trees. Target entries at the paths `kept`, and all below them, stay
+    /// as they are.
+    pub fn keeping(
+        source: SortedTree,
+        mut target: SortedTree,
+        rules: &Comparison,
+        kept: BTreeSet<Vec<u8>>,
+    ) -> Self {
+        for path in &kept {
+            target.protect_above(path);
+        }
         let mut plan = Self {
             source,
             target,
@@ -56,12 +72,24 @@ impl Plan {
             in_the_way: Vec::new(),
             blocked: Vec::new(),
             equal: 0,
+            kept,
         };
         plan.pair(rules);
         plan
     }
 
     fn pair(&mut self, rules: &Comparison) {
+        let roots = (
+            self.source.tree().entry(Tree::ROOT),
+            self.target.tree().entry(Tree::ROOT),
+        );
+        if let Difference::Differs(why) = rules.compare(roots.0, roots.1) {
+            self.steps.push(Step {
+                action: Action::SetAttributes(why),
+                source: Tree::ROOT,
+                target: Some(Tree::ROOT),
+            });
+        }
         // Deepest last: a directory's entries follow it at once.
         let mut open = vec![(Tree::ROOT, Some(Tree::ROOT))];
         while let Some((source, target)) = open.pop() {
@@ -150,7 +178,9 @@ impl Plan {
                 }
                 step(Action::Replace(why))
             }
-            Difference::Differs(why) if why.needs_data() => step(Action::Replace(why)),
+            Difference::Differs(why) if why.needs_data() && !both_dirs => {
+                step(Action::Replace(why))
+            }
             Difference::Differs(why) => step(Action::SetAttributes(why)),
         }
     }
@@ -188,6 +218,9 @@ impl Plan {
             }
         }
         for id in alone {
+            if self.is_kept(id) {
+                continue;
+            }
             let mut below = Vec::new();
             self.subtree(id, &mut below);
             self.deletions.extend(below);
@@ -200,6 +233,9 @@ impl Plan {
         let mut open = vec![top];
         let start = out.len();
         while let Some(id) = open.pop() {
+            if self.is_kept(id) {
+                continue;
+            }
             if !self.target.tree().is_protected(id) {
                 out.push(id);
             }
@@ -210,6 +246,10 @@ impl Plan {
         if let Some(listed) = out.get_mut(start..) {
             listed.reverse();
         }
+    }
+
+    fn is_kept(&self, target: NodeId) -> bool {
+        !self.kept.is_empty() && self.kept.contains(&self.target.tree().path(target))
     }
 
     /// Pairs new files with files that would be deleted and have the same size and time. Returns
@@ -232,8 +272,8 @@ impl Plan {
 
     /// Notes that these new files are moved at the target instead of copied.
     pub fn settle_moves(&mut self, moves: &[(NodeId, NodeId)]) {
-        let by_source: std::collections::BTreeMap<_, _> = moves.iter().copied().collect();
-        let mut taken = std::collections::BTreeSet::new();
+        let by_source: BTreeMap<_, _> = moves.iter().copied().collect();
+        let mut taken = BTreeSet::new();
         for step in &mut self.steps {
             if let (Action::Create, Some(from)) = (step.action, by_source.get(&step.source)) {
                 step.action = Action::MoveFrom(*from);
@@ -241,6 +281,18 @@ impl Plan {
             }
         }
         self.deletions.retain(|id| !taken.contains(id));
+    }
+
+    /// Notes that these files could not be moved, and are copied.
+    pub fn unsettle_moves(&mut self, sources: &BTreeSet<NodeId>) {
+        for step in &mut self.steps {
+            if let Action::MoveFrom(from) = step.action
+                && sources.contains(&step.source)
+            {
+                step.action = Action::Create;
+                self.deletions.push(from);
+            }
+        }
     }
 
     /// Notes the result of a checksum for every step that was unsure: `equal` is asked for each.
@@ -264,9 +316,35 @@ impl Plan {
         self.equal += same;
     }
 
-    /// Keeps the entries that exist at the target only.
+    /// Keeps the entries that exist at the target only. Files are then copied instead of moved, and a
+    /// directory with entries is not replaced by a file.
     pub fn keep_others(&mut self) {
+        for step in &mut self.steps {
+            if let Action::MoveFrom(_) = step.action {
+                step.action = Action::Create;
+            }
+        }
         self.deletions.clear();
+        self.in_the_way.clear();
+        let (source, target) = (&self.source, &self.target);
+        let (in_the_way, blocked) = (&mut self.in_the_way, &mut self.blocked);
+        self.steps.retain(|step| {
+            let (Action::Replace(why), Some(there)) = (step.action, step.target) else {
+                return true;
+            };
+            if !why.has(Reasons::KIND) {
+                return true;
+            }
+            let was_dir = target.tree().entry(there).kind == Kind::Directory;
+            if was_dir && target.children(there).len() > 0 {
+                blocked.push(there);
+                return false;
+            }
+            if was_dir || source.tree().entry(step.source).kind == Kind::Directory {
+                in_the_way.push(there);
+            }
+            true
+        });
     }
 
     /// Returns the steps.

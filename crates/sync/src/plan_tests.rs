@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
@@ -215,4 +215,56 @@ fn what_a_checksum_shows_to_be_equal_only_gets_its_attributes() {
     );
     other.settle(|_| false);
     assert!(matches!(other.steps()[0].action, Action::Replace(why) if why.has(Reasons::CONTENT)));
+}
+
+#[test]
+fn the_counterpart_of_a_file_outside_the_limits_stays_with_its_directories() {
+    let source = tree(&Files::new());
+    let target = tree(&dirs_and_files(&["d/", "d/large", "d/other", "gone"]));
+    let kept = BTreeSet::from([b"d/large".to_vec()]);
+    let plan = Plan::keeping(source, target, &Comparison::default(), kept);
+    let mut paths: Vec<_> = plan
+        .deletions()
+        .iter()
+        .map(|id| plan.target().tree().path(*id))
+        .collect();
+    paths.sort();
+    assert_eq!(paths, [&b"d/other"[..], b"gone"]);
+}
+
+#[test]
+fn a_plan_that_deletes_nothing_moves_nothing_either() {
+    let source = tree(&dirs_and_files(&["new/", "new/f"]));
+    let target = tree(&dirs_and_files(&["old/", "old/f"]));
+    let rules = Comparison::default();
+    let mut plan = Plan::new(source, target, &rules);
+    let moves = plan.find_moves(&rules);
+    plan.settle_moves(&moves);
+    assert!(
+        plan.steps()
+            .iter()
+            .any(|step| matches!(step.action, Action::MoveFrom(_)))
+    );
+    plan.keep_others();
+    assert!(
+        plan.steps()
+            .iter()
+            .all(|step| step.action == Action::Create)
+    );
+}
+
+#[test]
+fn without_deletions_a_directory_with_entries_is_not_replaced_by_a_file() {
+    let source = tree(&dirs_and_files(&["full", "hollow"]));
+    let target = tree(&dirs_and_files(&["full/", "full/f", "hollow/"]));
+    let mut plan = Plan::new(source, target, &Comparison::default());
+    plan.keep_others();
+    let paths = |ids: &[NodeId]| {
+        ids.iter()
+            .map(|id| plan.target().tree().path(*id))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(paths(plan.blocked()), [b"full"]);
+    assert_eq!(paths(plan.in_the_way()), [b"hollow"]);
+    assert_eq!(plan.steps().len(), 1);
 }

@@ -71,7 +71,8 @@ impl Entry {
 pub struct NodeId(u32);
 
 impl NodeId {
-    fn index(self) -> usize {
+    /// Returns the number of the entry: 0 for the root, at most [`Tree::len`].
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -153,8 +154,7 @@ impl Tree {
         }
     }
 
-    /// Sets the text of a symlink.
-    pub fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+    pub(crate) fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             node.entry.link = Some(text.into_boxed_slice());
         }
@@ -223,11 +223,13 @@ impl Tree {
         }
     }
 
-    pub(crate) fn parent(&self, id: NodeId) -> NodeId {
+    /// Returns the directory of an entry.
+    pub fn parent(&self, id: NodeId) -> NodeId {
         self.nodes.get(id.index()).map_or(Self::ROOT, |n| n.parent)
     }
 
-    pub(crate) fn name(&self, id: NodeId) -> &[u8] {
+    /// Returns the name of an entry in its directory.
+    pub fn name(&self, id: NodeId) -> &[u8] {
         let name = self.nodes.get(id.index()).map(|node| node.name.clone());
         let name = name.unwrap_or_default();
         self.names
@@ -258,6 +260,39 @@ impl SortedTree {
             .unwrap_or_default()
             .iter()
             .map(|at| NodeId(*at))
+    }
+
+    /// Finds the entry at a path relative to the root.
+    pub fn find(&self, path: &[u8]) -> Option<NodeId> {
+        let mut at = Tree::ROOT;
+        for name in path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            let first = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
+            let range = first(at.index())..first(at.index() + 1);
+            let children = self.order.get(range)?;
+            let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
+            at = NodeId(*children.get(found.ok()?)?);
+        }
+        Some(at)
+    }
+
+    /// Notes that something at `path` takes no part, so that the directories above it cannot be
+    /// removed.
+    pub fn protect_above(&mut self, path: &[u8]) {
+        let mut above = path;
+        while let Some(end) = above.iter().rposition(|byte| *byte == b'/') {
+            above = above.get(..end).unwrap_or_default();
+            if let Some(dir) = self.find(above) {
+                return self.tree.protect(dir);
+            }
+        }
+    }
+
+    /// Sets the text of a symlink.
+    pub fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+        self.tree.set_link(id, text);
     }
 
     /// Returns the tree.
