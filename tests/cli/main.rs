@@ -51,4 +51,5 @@ mod small_files;
 mod started_anew;
 mod state_folders;
 mod stopped;
+mod sync;
 mod verify;

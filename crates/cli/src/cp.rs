@@ -1,4 +1,5 @@
-//! `longhaul cp`: prepares the run, copies, and reports the result.
+//! `longhaul cp`: prepares the run, copies, and reports the result. `longhaul sync` uses the same
+//! preparation.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -6,19 +7,79 @@ use std::thread;
 use std::time::Instant;
 
 use transfer::cancel::CancelToken;
-use transfer::copy;
-use transfer::report::Progress;
+use transfer::copy::{self, CopyRequest};
+use transfer::report::{Progress, Summary};
+use transfer::sync::{SyncRequest, SyncResult};
 
 use crate::connect::Hosts;
 use crate::exit::Exit;
 use crate::flags::high::HighArgs;
+use crate::output::Output;
 use crate::output::console::Console;
 use crate::output::json::Json;
-use crate::output::{Output, ticker};
+use crate::output::ticker::{self, ProgressMode};
 use crate::signals;
 
 /// Runs a copy to its end.
 pub(crate) fn run(args: HighArgs) -> Exit {
+    carry_out(args, false, |request, run| {
+        let summary = run.copy(request);
+        let exit = Exit::from(&summary.outcome);
+        run.output.summary(exit, &summary);
+        run.hosts.learn_processor(&summary);
+        exit
+    })
+}
+
+/// A run whose output, signals and hosts are prepared.
+pub(crate) struct Run<'a> {
+    output: &'a Arc<Output>,
+    hosts: &'a Hosts,
+    cancel: &'a CancelToken,
+    show: ProgressMode,
+}
+
+impl Run<'_> {
+    /// Copies, and shows the progress.
+    fn copy(&self, request: CopyRequest) -> Summary {
+        let mut events = |event| self.output.copy_event(&event);
+        self.showing(|progress| copy::run(request, self.hosts, progress, &mut events, self.cancel))
+    }
+
+    /// Syncs, and shows the progress.
+    pub(crate) fn sync(&self, request: &SyncRequest) -> SyncResult {
+        let mut events = |event| self.output.copy_event(&event);
+        self.showing(|progress| {
+            transfer::sync::run(request, self.hosts, progress, &mut events, self.cancel)
+        })
+    }
+
+    /// Reports the end of a sync; `dry` if nothing was changed.
+    pub(crate) fn synced(&self, exit: Exit, result: &SyncResult, dry: bool) {
+        self.output.sync_summary(exit, result, dry);
+        self.hosts.learn_processor(&result.summary);
+    }
+
+    fn showing<T>(&self, work: impl FnOnce(&Progress) -> T) -> T {
+        let progress = Progress::default();
+        let (running, stopped) = mpsc::channel();
+        thread::scope(|scope| {
+            let (output, progress, show) = (self.output, &progress, self.show);
+            scope.spawn(move || ticker::run(output, progress, show, &stopped));
+            let done = work(progress);
+            drop(running);
+            done
+        })
+    }
+}
+
+/// Prepares output, signals and hosts, and runs `work` with them. With `itemize`, each change of a
+/// sync is shown.
+pub(crate) fn carry_out(
+    args: HighArgs,
+    itemize: bool,
+    work: impl FnOnce(CopyRequest, &Run<'_>) -> Exit,
+) -> Exit {
     let start = Instant::now();
     #[cfg(target_os = "linux")]
     if args.flags.background {
@@ -42,7 +103,8 @@ pub(crate) fn run(args: HighArgs) -> Exit {
         .json
         .then(|| Json::new(Box::new(io::stdout()), start));
     let output = Output::new(console, json, args.flags.quiet, cancel.clone())
-        .naming_files(args.flags.verbose > 0);
+        .naming_files(args.flags.verbose > 0)
+        .itemizing(itemize);
     let output = Arc::new(match args.flags.explain {
         true => output.explaining(),
         false => output,
@@ -53,21 +115,13 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     hosts.expect(&args.request);
     hosts.decide();
     hosts.bootstrap(&cancel);
-    let progress = Progress::default();
-    let mut events = |event| output.copy_event(&event);
-    let (running, stopped) = mpsc::channel();
-    let summary = thread::scope(|scope| {
-        let (output, progress) = (&output, &progress);
-        scope.spawn(move || ticker::run(output, progress, args.show, &stopped));
-        let summary = copy::run(args.request, &hosts, progress, &mut events, &cancel);
-        drop(running);
-        summary
-    });
-
-    let exit = Exit::from(&summary.outcome);
-    output.summary(exit, &summary);
-    hosts.learn_processor(&summary);
-    exit
+    let run = Run {
+        output: &output,
+        hosts: &hosts,
+        cancel: &cancel,
+        show: args.show,
+    };
+    work(args.request, &run)
 }
 
 /// Sends the log of `-v` to the console. Lines carry the time since the start, which makes waits

@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     SomeFailed,
     /// The command line is invalid.
     Usage,
+    /// Everything was copied, and deletions were refused.
+    Refused,
     /// No connection could be made, or it was lost for good.
     NoConnection,
     /// A signal ended the run.
@@ -115,10 +117,11 @@ pub(crate) const RELAY: &[(&str, &str)] = &[
 ];
 
 /// All exit codes, in the order of help and man page.
-pub(crate) const ALL: [Exit; 5] = [
+pub(crate) const ALL: [Exit; 6] = [
     Exit::Done,
     Exit::SomeFailed,
     Exit::Usage,
+    Exit::Refused,
     Exit::NoConnection,
     Exit::Interrupted,
 ];
@@ -130,6 +133,7 @@ impl Exit {
             Self::Done => 0,
             Self::SomeFailed => 1,
             Self::Usage => 2,
+            Self::Refused => 25,
             Self::NoConnection => 255,
             Self::Interrupted => 130,
         }
@@ -141,6 +145,10 @@ impl Exit {
             Self::Done => "everything was copied",
             Self::SomeFailed => "some files failed; the end of the output names each",
             Self::Usage => "invalid command line (scp says 1)",
+            Self::Refused => {
+                "sync: everything was copied, and nothing was deleted, for the stated reason (as \
+                 with rsync's --max-delete)"
+            }
             Self::NoConnection => {
                 "no connection: it could not be made, was refused, or was lost for good"
             }
@@ -183,7 +191,7 @@ mod tests {
 
     #[test]
     fn codes_are_those_promised() {
-        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 255, 130]);
+        assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 255, 130]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod relaying;
 mod serving;
 mod signals;
 mod ssh_config;
+mod syncing;
 mod systemd;
 mod wrapping;
 
@@ -48,6 +49,13 @@ fn main() -> ExitCode {
         Ok(LowArgs::Copy(args)) => {
             match HighArgs::resolve(*args, &world).and_then(congestion::check) {
                 Ok(args) => cp::run(args),
+                Err(error) => usage(&error),
+            }
+        }
+        Ok(LowArgs::Sync(args)) => {
+            let copy = HighArgs::resolve(args.copy.clone(), &world).and_then(congestion::check);
+            match copy.and_then(|copy| syncing::HighSync::new(*args, copy)) {
+                Ok(args) => syncing::run(args),
                 Err(error) => usage(&error),
             }
         }

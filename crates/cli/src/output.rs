@@ -8,15 +8,17 @@ pub(crate) mod json;
 pub(crate) mod limiter;
 pub(crate) mod rate;
 pub(crate) mod snapshot;
+pub(crate) mod sync;
 pub(crate) mod ticker;
 pub(crate) mod units;
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use transfer::cancel::CancelToken;
 use transfer::report::{Decision, Event, Name, Summary};
+use transfer::sync::SyncResult;
 
 use crate::exit::Exit;
 use console::Console;
@@ -31,6 +33,8 @@ pub(crate) struct Output {
     quiet: bool,
     /// Name each file when it is done.
     verbose: bool,
+    /// Show each change of a sync.
+    itemize: bool,
     // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
     /// Decisions made before the copy, collected for `--explain`.
@@ -49,6 +53,7 @@ impl Output {
             json,
             quiet,
             verbose: false,
+            itemize: false,
             cancel,
             decisions: None,
         }
@@ -57,6 +62,11 @@ impl Output {
     /// Prints the name of each file when it is done.
     pub(crate) fn naming_files(self, verbose: bool) -> Self {
         Self { verbose, ..self }
+    }
+
+    /// Prints each change of a sync.
+    pub(crate) fn itemizing(self, itemize: bool) -> Self {
+        Self { itemize, ..self }
     }
 
     /// Collects decisions, to print them at the end.
@@ -107,6 +117,11 @@ impl Output {
             && let Some(line) = done(event)
         {
             self.console.line(&line);
+        }
+        if self.json.is_none()
+            && let Some(line) = sync::line(event, self.itemize, self.quiet)
+        {
+            self.plan_line(&line);
         }
         if let Event::Resumed {
             done,
@@ -179,6 +194,33 @@ impl Output {
         }
         self.explain(summary);
         self.event(&RunEvent::summary(exit, summary));
+    }
+
+    /// Reports the end of a sync, as [`Output::summary`] does; `dry` if nothing was changed.
+    pub(crate) fn sync_summary(&self, exit: Exit, result: &SyncResult, dry: bool) {
+        if dry && exit != Exit::NoConnection {
+            for failure in closing::failures(&result.summary) {
+                self.console.error(&failure);
+            }
+            self.explain(&result.summary);
+            self.event(&RunEvent::summary(exit, &result.summary));
+            return;
+        }
+        if self.json.is_none()
+            && !self.quiet
+            && let Some(line) = sync::totals(result)
+        {
+            self.console.line(&line);
+        }
+        self.summary(exit, &result.summary);
+    }
+
+    /// Writes a line of a sync's plan on standard output. A closed pipe ends the run.
+    fn plan_line(&self, line: &str) {
+        let mut out = io::stdout().lock();
+        if writeln!(out, "{line}").is_err() {
+            self.cancel.cancel();
+        }
     }
 
     fn explain(&self, summary: &Summary) {

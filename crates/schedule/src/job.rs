@@ -196,6 +196,18 @@ pub enum JobKind {
         /// Path of the file.
         path: RemotePath,
     },
+    /// Removes an empty directory.
+    RemoveDir {
+        /// Path of the directory.
+        path: RemotePath,
+    },
+    /// Gives a file, symlink or directory another name. Fails if something has that name already.
+    Rename {
+        /// Present path.
+        from: RemotePath,
+        /// New path.
+        to: RemotePath,
+    },
     /// First part of an upload over several lanes: looks at the target as a `Put` does, creates the
     /// temporary beside it and writes the first bytes of the source that job `file` has open.
     /// [`LaneEvent::Temp`] comes as soon as other lanes may write into the temporary; from then on
@@ -284,6 +296,7 @@ impl JobKind {
             Self::Get { source, .. } | Self::GetDelta { source, .. } => Some(source),
             Self::GetRange { source, .. } => Some(source),
             Self::PutRange { temp, .. } => Some(temp),
+            Self::Rename { from, .. } => Some(from),
             Self::MakeDir { path, .. }
             | Self::SetAttributes { path, .. }
             | Self::List { path }
@@ -291,6 +304,7 @@ impl JobKind {
             | Self::Stat { path, .. }
             | Self::RealPath { path }
             | Self::Remove { path }
+            | Self::RemoveDir { path }
             | Self::Sum { path, .. } => Some(path),
             _ => None,
         }

@@ -22,6 +22,7 @@ pub mod report;
 pub mod sample;
 pub mod session;
 pub mod sums;
+pub mod sync;
 pub mod walk;
 
 pub use private_dir::{PrivateDir, UserDir};

@@ -138,6 +138,32 @@ pub enum Event {
         /// Bytes of those files that need not be sent again.
         partial_bytes: u64,
     },
+    /// A sync has decided to change a path.
+    Planned {
+        /// The change.
+        change: Change,
+        /// The path relative to source and target; it ends with `/` for a directory.
+        path: Name,
+        /// The present path of a file that is moved.
+        from: Option<Name>,
+        /// The attributes that differ, such as `size` and `time`.
+        reasons: Vec<&'static str>,
+    },
+    /// A sync has decided about all paths.
+    SyncPlanned {
+        /// The directory that is read, with a slash at the end.
+        source: Name,
+        /// The directory that becomes equal to it, with a slash at the end.
+        target: Name,
+        /// Files to copy.
+        files: u64,
+        /// Their size in bytes.
+        bytes: u64,
+        /// Entries to delete.
+        deletions: u64,
+        /// Entries in which nothing differs.
+        equal: u64,
+    },
     /// A message about something that is not a failure.
     Warning {
         /// The file concerned, if any.
@@ -145,6 +171,20 @@ pub enum Event {
         /// The message, one sentence.
         message: String,
     },
+}
+
+/// A change that a sync makes at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The entry is new.
+    Create,
+    /// Data or attributes are replaced.
+    Update,
+    /// The entry is deleted.
+    Delete,
+    /// The file has another name at the target and is renamed.
+    Move,
 }
 
 /// The result of a run, which determines the exit code.

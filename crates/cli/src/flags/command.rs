@@ -7,7 +7,7 @@ use crate::exit;
 use crate::flags::flag::{Flag, Scp, ValueKind};
 use crate::flags::table::{
     bench_rows, bootstrap_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows,
-    wrap_rows,
+    sync_copy_rows, sync_rows, wrap_rows,
 };
 
 /// Name under which clap stores sources and destination.
@@ -32,6 +32,7 @@ pub(crate) fn command() -> Command {
         .disable_help_subcommand(true)
         .infer_subcommands(false)
         .subcommand(cp())
+        .subcommand(sync())
         .subcommand(bootstrap())
         .subcommand(lab())
         .subcommand(serve())
@@ -102,6 +103,34 @@ fn cp() -> Command {
                 .value_parser(ValueParser::os_string()),
         );
     rows().fold(command, |command, flag| command.arg(arg(flag)))
+}
+
+fn sync() -> Command {
+    let command = Command::new("sync")
+        .about("Make a directory equal to another one, and send only what differs")
+        .long_about(
+            "Make the directory DST equal to the directory SRC, and send only what differs. One \
+             of the two, or both, are on hosts with an SSH server. A slash at the end means \
+             nothing: sync A B makes B equal to A, and the first line of output shows both.\n\n\
+             Files whose size and modification time are equal count as equal, in the unit in \
+             which both ends report times. If only the fractions of a second differ, checksums \
+             decide. What is copied keeps permissions, times, symbolic links and what else \
+             longhaul cp -a keeps. Where longhaul is at the far end, only the changed parts of \
+             large files are sent.\n\n\
+             Entries that only DST has stay there unless --delete is given.",
+        )
+        .override_usage("longhaul sync [flags] SRC DST")
+        .after_help("More: longhaul sync --help, or man longhaul-sync")
+        .after_long_help(exit::help())
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .arg(operands(
+            "SRC DST",
+            "The directory to read, and the one to make equal to it",
+            clap::ValueHint::AnyPath,
+        ));
+    let command = sync_rows().fold(command, |command, flag| command.arg(arg(flag)));
+    sync_copy_rows().fold(command, |command, flag| command.arg(arg(flag)))
 }
 
 fn bootstrap() -> Command {

@@ -14,12 +14,14 @@ use crate::exit;
 use crate::flags::command::{command, stands_for};
 use crate::flags::flag::{Flag, Group, Scp};
 use crate::flags::table::{
-    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, wrap_rows,
+    bench_rows, dial_rows, lab_rows, relay_rows, rows, serve_rows, ssh_config_rows, sync_rows,
+    wrap_rows,
 };
 
 /// The subcommands with a man page of their own.
 const PAGES: &[&str] = &[
     "cp",
+    "sync",
     "bootstrap",
     "lab",
     "relay",
@@ -124,6 +126,15 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
                 "longhaul(1), longhaul-dial(1), longhaul-relay(1), ld.so(8), tcp(7)",
             );
         }
+        Some("sync") => {
+            examples_section(&mut rest, SYNC_EXAMPLES);
+            exit_section(&mut rest);
+            environment_section(&mut rest);
+            see_also_section(
+                &mut rest,
+                "longhaul(1), longhaul-cp(1), gitignore(5), rsync(1), ssh_config(5)",
+            );
+        }
         Some("bootstrap") => {
             exit_section(&mut rest);
             environment_section(&mut rest);
@@ -142,7 +153,7 @@ fn render(page: Command, name: &str, subcommand: Option<&str>) -> io::Result<Vec
             environment_section(&mut rest);
             see_also_section(
                 &mut rest,
-                "longhaul-cp(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), \
+                "longhaul-cp(1), longhaul-sync(1), longhaul-bench(1), longhaul-lab(1), longhaul-relay(1), \
                  longhaul-serve(1), longhaul-dial(1), longhaul-ssh-config(1), longhaul-wrap(1), \
                  scp(1), ssh(1), ssh_config(5)",
             );
@@ -187,6 +198,25 @@ const CP_EXAMPLES: Examples = &[
     (
         "longhaul cp --json -q a b host: | jq .",
         "Upload two files and read the events.",
+    ),
+];
+
+const SYNC_EXAMPLES: Examples = &[
+    (
+        "longhaul sync -n --delete photos host:photos",
+        "Show what would be copied and deleted.",
+    ),
+    (
+        "longhaul sync --delete photos host:photos",
+        "Make the folder on host equal to the one here.",
+    ),
+    (
+        "longhaul sync --exclude '*.o' --exclude /build/ host:src src",
+        "Fetch changes, without object files and the folder build at the top.",
+    ),
+    (
+        "longhaul sync --delete --backup-dir .old site host:/srv/site",
+        "Keep what is replaced or deleted in /srv/site/.old.",
     ),
 ];
 
@@ -542,6 +572,14 @@ pub(crate) fn flags_markdown() -> String {
     for exit in exit::ALL {
         text.push_str(&format!("| {} | {} |\n", exit.code(), exit.meaning()));
     }
+    text.push_str(
+        "\n# Flags of `longhaul sync`\n\n\
+         Also accepted, as in `longhaul cp`: all flags of Connection and Output except -S and -D, \
+         and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
+         --hard-links, --xattrs, --acls, --sparse, --numeric-ids, --keep-dirlinks, --safe-links and \
+         --preserve-setuid.\n",
+    );
+    groups_markdown(&mut text, sync_rows);
     lab_flags_markdown(&mut text);
     text.push_str("\n# Flags of `longhaul serve`\n");
     groups_markdown(&mut text, serve_rows);

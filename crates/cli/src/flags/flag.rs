@@ -52,6 +52,8 @@ pub(crate) struct FlagInput {
     pub(crate) times: u8,
     /// The values in order.
     pub(crate) values: Vec<OsString>,
+    /// Place of each value on the command line.
+    pub(crate) places: Vec<usize>,
 }
 
 /// Compatibility of a flag with scp's flag of the same letter.
@@ -72,6 +74,8 @@ pub(crate) enum Scp {
 /// The headings of `--help` and of the man page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
+    /// Comparing, filtering and deleting.
+    Syncing,
     /// Selecting files, and writing them.
     Copying,
     /// Reaching the host.
@@ -188,7 +192,8 @@ fn utf8(value: OsString) -> Result<String, String> {
 
 impl Group {
     /// All headings, in the order of display.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Syncing,
         Self::Copying,
         Self::Connection,
         Self::Path,
@@ -212,6 +217,7 @@ impl Group {
     /// The text of the heading.
     pub(crate) fn heading(self) -> &'static str {
         match self {
+            Self::Syncing => "Syncing",
             Self::Copying => "Copying",
             Self::Connection => "Connection",
             Self::Path => "Path",

@@ -2,6 +2,7 @@
 
 mod benching;
 mod dialing;
+mod syncing;
 mod wrapping;
 
 use std::ffi::{OsStr, OsString};
@@ -20,6 +21,7 @@ use transfer::sums::WantedDigest;
 
 pub(crate) use self::benching::{BenchArgs, Places};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
+pub(crate) use self::syncing::{FilterSource, SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
@@ -32,6 +34,8 @@ use crate::flags::table::{PairArgs, bootstrap_rows, lab_rows, relay_rows, rows, 
 pub(crate) enum LowArgs {
     /// `longhaul cp`.
     Copy(Box<CopyArgs>),
+    /// `longhaul sync`.
+    Sync(Box<SyncArgs>),
     /// `longhaul bootstrap`.
     Bootstrap {
         /// The flags for reaching the host.
@@ -321,6 +325,7 @@ pub(crate) fn parse(
     };
     match matches.subcommand() {
         Some(("cp", matches)) => Ok(LowArgs::Copy(Box::new(copy_args(matches)?))),
+        Some(("sync", matches)) => Ok(LowArgs::Sync(Box::new(syncing::sync(matches)?))),
         Some(("bootstrap", matches)) => bootstrap_args(matches),
         Some(("lab", matches)) => Ok(LowArgs::Lab(Box::new(lab_args(matches)?))),
         Some(("serve", matches)) => Ok(LowArgs::Serve(serve_args(matches)?)),
@@ -716,10 +721,15 @@ fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<FlagI
             .map(OsString::from)
             .collect(),
     };
+    let places = match values.is_empty() {
+        true => Vec::new(),
+        false => matches.indices_of(&id).into_iter().flatten().collect(),
+    };
     Some(FlagInput {
         long: flag.long.unwrap_or_default(),
         times,
         values,
+        places,
     })
 }
 

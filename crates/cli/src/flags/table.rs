@@ -13,11 +13,12 @@ mod pairing;
 mod refused;
 mod relay;
 mod serve;
+mod sync;
 mod wrap;
 
 use crate::flags::flag::Flag;
 use crate::flags::low::{
-    BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, WrapArgs,
+    BenchArgs, DialArgs, LabArgs, RelayArgs, ServeArgs, SshConfigArgs, SyncArgs, WrapArgs,
 };
 
 /// The rows of `longhaul cp`: listed ones by heading, then refused ones.
@@ -31,6 +32,31 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Flag> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// The rows of `longhaul sync` that `longhaul cp` does not have.
+pub(crate) fn sync_rows() -> impl Iterator<Item = &'static Flag<SyncArgs>> {
+    sync::ROWS.iter()
+}
+
+/// The rows of `longhaul cp` that `longhaul sync` has as well.
+pub(crate) fn sync_copy_rows() -> impl Iterator<Item = &'static Flag> {
+    // A sync is recursive and keeps metadata, and writes many files.
+    const LEFT_OUT: &[&str] = &[
+        "recursive",
+        "preserve",
+        "archive",
+        "inplace",
+        "manifest",
+        "hash",
+        "through",
+        "program",
+        "sftp-server",
+    ];
+    rows().filter(|flag| {
+        let kept = flag.long.is_none_or(|long| !LEFT_OUT.contains(&long));
+        kept && flag.refused().is_none()
+    })
 }
 
 /// The rows of `longhaul bootstrap`: those of `longhaul cp` about reaching the host.
@@ -101,6 +127,7 @@ mod tests {
     #[test]
     fn names_are_valid_and_unique() {
         unique(rows());
+        unique(sync_rows());
         unique(lab_rows());
         unique(serve_rows());
         unique(dial_rows());
@@ -133,6 +160,7 @@ mod tests {
     #[test]
     fn every_flag_is_documented() {
         documented(rows());
+        documented(sync_rows());
         documented(lab_rows());
         documented(serve_rows());
         documented(dial_rows());

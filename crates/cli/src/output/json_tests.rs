@@ -5,7 +5,7 @@ use std::time::Duration;
 use schedule::{Direction, FileState, Limiter, LimiterEvidence};
 use serde_json::Value;
 use transfer::report::{
-    Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,
+    Change, Choice, Decision, Event, Failure, FarEnd, Origin, Outcome, SessionReport, Verified,
 };
 
 use super::*;
@@ -129,6 +129,20 @@ fn examples() -> Vec<String> {
             done: 3,
             partial: 1,
             partial_bytes: 9,
+        },
+        Event::Planned {
+            change: Change::Move,
+            path: name(),
+            from: Some(name()),
+            reasons: vec!["size"],
+        },
+        Event::SyncPlanned {
+            source: name(),
+            target: name(),
+            files: 1,
+            bytes: 5,
+            deletions: 2,
+            equal: 3,
         },
         Event::Warning {
             path: None,

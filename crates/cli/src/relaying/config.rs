@@ -223,6 +223,7 @@ fn given(
         long: flag.long.unwrap_or_default(),
         times: 1,
         values: values.into_iter().map(OsString::from).collect(),
+        places: Vec::new(),
     }))
 }
 

@@ -91,6 +91,14 @@ impl SimpleOp {
             JobKind::Remove { path } => {
                 self.send(core, ITSELF, &Request::Remove { path: &path.0 });
             }
+            JobKind::RemoveDir { path } => {
+                self.send(core, ITSELF, &Request::Rmdir { path: &path.0 });
+            }
+            JobKind::Rename { from, to } => {
+                // Unlike posix-rename@openssh.com it replaces nothing.
+                let (from, to) = (from.0.as_slice(), to.0.as_slice());
+                self.send(core, ITSELF, &Request::Rename { from, to });
+            }
             JobKind::AdoptTemp { target, temp, .. } => {
                 self.send(core, ITSELF, &Request::Lstat { path: &temp.0 });
                 self.send(core, LOOK, &Request::Lstat { path: &target.0 });

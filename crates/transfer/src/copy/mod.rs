@@ -14,6 +14,7 @@ mod metadata;
 mod names;
 mod owner;
 mod pattern;
+mod planned;
 mod relayed;
 mod resolve;
 mod resume;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::engine::Engine;
+pub(crate) use self::planned::{End, PlannedCopy};
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};

@@ -206,7 +206,7 @@ impl Engine<'_> {
         }
     }
 
-    fn connect_to(
+    pub(super) fn connect_to(
         &self,
         host: HostId,
         coming: Option<transfer_estimate::TransferEstimate>,
@@ -403,7 +403,7 @@ impl Engine<'_> {
 
     /// Asks the server for the home directory of `~user`. Only this part of a path is the server's
     /// to choose: an answer for the whole path would choose local names as well (CVE-2019-6111).
-    fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
+    pub(super) fn home_of(&mut self, end: CopyEnd, user: Vec<u8>) -> Option<Vec<u8>> {
         let kind = JobKind::RealPath {
             path: RemotePath(user.clone()),
         };
@@ -600,7 +600,7 @@ fn group(sources: Vec<Place>) -> Vec<SourceGroup> {
 }
 
 /// Path of `below` in a home directory; its contents (`.`) where `below` is empty.
-fn in_home(home: &[u8], below: &[u8]) -> Vec<u8> {
+pub(super) fn in_home(home: &[u8], below: &[u8]) -> Vec<u8> {
     match below.is_empty() {
         true => join(home, b"."),
         false => join(home, below),

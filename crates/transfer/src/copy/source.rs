@@ -6,6 +6,7 @@ use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::equal_names::ClaimedTargets;
 use super::names::name_in_target;
 use super::owner::WaitingForOwner;
+use super::planned::PlannedEntries;
 use super::tree::{DirKey, HeldItem};
 use crate::walk::{DirId, Entry, ListAnswer, LocalWalk, RemoteWalk, WalkEntry, join};
 
@@ -53,10 +54,12 @@ impl TargetPath {
 }
 
 /// Walks in progress.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ActiveWalks {
     next: u64,
     pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
+    /// Entries that were chosen before.
+    pub(super) planned: Option<(WalkId, PlannedEntries, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, EarlyListing>,
@@ -124,6 +127,7 @@ impl ActiveWalks {
 
     pub(super) fn clear(&mut self) {
         self.local = None;
+        self.planned = None;
         self.remote.clear();
         self.ahead.clear();
     }
@@ -152,7 +156,7 @@ impl ActiveWalks {
     }
 
     fn is_empty(&self) -> bool {
-        self.local.is_none() && self.remote.is_empty()
+        self.local.is_none() && self.planned.is_none() && self.remote.is_empty()
     }
 
     pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: ListAnswer) {
@@ -249,7 +253,8 @@ impl Engine<'_> {
             self.begin_owned(WaitingForOwner::Found(id, found, target));
             return true;
         }
-        if self.walks.local.is_some() || self.walks.remote.len() >= WALKS {
+        let busy = self.walks.local.is_some() || self.walks.planned.is_some();
+        if busy || self.walks.remote.len() >= WALKS {
             return false;
         }
         match self.roots.pop_front() {
@@ -266,6 +271,13 @@ impl Engine<'_> {
     }
 
     fn next_found(&mut self) -> Option<(WalkId, WalkEntry, Vec<u8>)> {
+        if let Some((id, entries, target)) = &mut self.walks.planned {
+            if let Some(found) = entries.next() {
+                return Some((*id, found, target.clone()));
+            }
+            self.walks.planned = None;
+            return None;
+        }
         if let Some((id, walk, target)) = &mut self.walks.local {
             if let Some(found) = walk.next() {
                 return Some((*id, found, target.clone()));

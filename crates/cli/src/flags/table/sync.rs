@@ -1,0 +1,323 @@
+use sync::RuleOrigin;
+
+use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::low::SyncArgs;
+use crate::flags::moment::Moment;
+use crate::flags::rate::Rate;
+use crate::flags::volume;
+
+/// A row with a letter, which scp has none of.
+const fn lettered(short: char, row: Flag<SyncArgs>) -> Flag<SyncArgs> {
+    Flag {
+        short: Some(short),
+        ..row
+    }
+}
+
+/// A spelling of rsync's with the same meaning here.
+const fn spelling(
+    name: (&'static str, ValueKind),
+    (help, doc): (&'static str, &'static str),
+    set: fn(&mut SyncArgs, crate::flags::flag::FlagInput) -> Result<(), String>,
+) -> Flag<SyncArgs> {
+    Flag {
+        // Left out of the short help.
+        scp: Scp::NoEffect(help),
+        ..Flag::ours(Group::Syncing, name, help, doc, set)
+    }
+}
+
+/// Flags of `longhaul sync` about what is compared, changed and deleted.
+pub(super) const ROWS: &[Flag<SyncArgs>] = &[
+    lettered(
+        'n',
+        Flag::ours(
+            Group::Syncing,
+            ("dry-run", ValueKind::Nothing),
+            "Show what would be done, and change nothing",
+            "Show what would be done, and change nothing: one line for each path, with + for new, \
+             ~ for changed, > for moved and - for deleted. The comparison is that of a real run.",
+            |args, _| {
+                args.dry_run = true;
+                Ok(())
+            },
+        ),
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("itemize", ValueKind::Nothing),
+        "Show one line for each path that is changed",
+        "Show one line for each path that is changed, as --dry-run does, and change it.",
+        |args, _| {
+            args.itemize = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("delete", ValueKind::Nothing),
+        "Delete at DST what SRC does not have",
+        "Delete entries of DST that SRC does not have, after everything was copied. Files that \
+         were moved or renamed in SRC are renamed in DST instead of copied. Nothing is deleted if \
+         anything could not be listed or copied, if SRC is empty, if it lies on another file \
+         system than in the last sync, or if more than half of DST and more than 100 entries \
+         would go: --yes or --max-delete confirms the last three. Excluded entries are never \
+         deleted.",
+        |args, _| {
+            args.delete = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("max-delete", ValueKind::Value("N")),
+        "Delete nothing if more than N entries would go",
+        "Delete nothing if more than N entries would go. They are counted before the first is \
+         deleted.",
+        |args, given| {
+            let most = given.text()?.parse();
+            args.max_delete = Some(most.map_err(|_| "is not a number of entries".to_owned())?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("yes", ValueKind::Nothing),
+        "Confirm the deletion of most of DST",
+        "Confirm deletions that --delete would refuse because SRC is empty, lies on another file \
+         system than before, or lacks most of what DST has.",
+        |args, _| {
+            args.yes = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("backup-dir", ValueKind::Value("PATH")),
+        "Keep what is replaced or deleted in this folder of DST",
+        "Keep files that are replaced or deleted in this folder, under their paths. A relative \
+         PATH lies in DST and takes no part in the sync. It must be on the same file system.",
+        |args, given| {
+            args.backup_dir = Some(given.os().into());
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("checksum", ValueKind::Nothing),
+        "Compare contents even if size and time are equal",
+        "Compare files of equal size by checksum instead of by their times. With a longhaul at \
+         the far end only the checksums cross the path; without one, such files are copied again.",
+        |args, _| {
+            args.comparison.checksum = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("size-only", ValueKind::Nothing),
+        "Compare sizes alone",
+        "Compare sizes alone, and ignore modification times.",
+        |args, _| {
+            args.comparison.size_only = true;
+            Ok(())
+        },
+    ),
+    lettered(
+        'u',
+        Flag::ours(
+            Group::Syncing,
+            ("update", ValueKind::Nothing),
+            "Leave files alone that are newer in DST",
+            "Leave files alone whose modification time in DST is newer than in SRC.",
+            |args, _| {
+                args.comparison.keep_newer = true;
+                Ok(())
+            },
+        ),
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("existing", ValueKind::Nothing),
+        "Create nothing new in DST",
+        "Update entries that exist in DST, and create nothing new.",
+        |args, _| {
+            args.comparison.existing_only = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("ignore-existing", ValueKind::Nothing),
+        "Leave everything alone that exists in DST",
+        "Create what is new, and leave everything alone that exists in DST.",
+        |args, _| {
+            args.comparison.ignore_existing = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("exclude", ValueKind::Values("PATTERN")),
+        "Leave out what matches, in gitignore's syntax",
+        "Leave out entries that match, at both ends. PATTERN has gitignore's syntax: *.o matches \
+         everywhere, /build only at the top, cache/ only directories, and !PATTERN includes. Of \
+         all --exclude, --include and --filter-from the last that matches decides. What lies in an \
+         excluded directory cannot be included.",
+        |args, given| args.rules(given, RuleOrigin::Flag("--exclude"), ""),
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("include", ValueKind::Values("PATTERN")),
+        "Include what matches an earlier --exclude",
+        "Include entries that match and that an earlier --exclude or --filter-from leaves out.",
+        |args, given| args.rules(given, RuleOrigin::Flag("--include"), "!"),
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("filter-from", ValueKind::Values("FILE")),
+        "Read patterns from a file, one a line",
+        "Read patterns from a file with the syntax of a .gitignore file.",
+        |args, given| {
+            args.filter_files(given);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("gitignore", ValueKind::Nothing),
+        "Leave out what the .gitignore files in SRC ignore",
+        "Leave out what the .gitignore files in SRC ignore, each for its own directory. SRC must \
+         be on this machine. Patterns of --exclude and --include decide before them.",
+        |args, _| {
+            args.gitignore = true;
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("files-from", ValueKind::Value("FILE")),
+        "Sync only the names that FILE lists",
+        "Sync only the names below SRC that FILE lists, one a line or each with a zero byte \
+         behind it; - is standard input. A directory stands for everything in it.",
+        |args, given| {
+            args.files_from = Some(given.os().into());
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("max-size", ValueKind::Value("SIZE")),
+        "Copy no file that is larger, such as 100MB",
+        "Copy no file of SRC that is larger than SIZE, such as 100MB or 4GiB. Its counterpart in \
+         DST stays as it is.",
+        |args, given| {
+            args.max_size = Some(volume::bytes(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("min-size", ValueKind::Value("SIZE")),
+        "Copy no file that is smaller",
+        "Copy no file of SRC that is smaller than SIZE. Its counterpart in DST stays as it is.",
+        |args, given| {
+            args.min_size = Some(volume::bytes(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("newer", ValueKind::Value("TIME")),
+        "Copy no file that was not modified since TIME",
+        "Copy no file of SRC that was last modified before TIME: an age such as 36h or 7d, or a \
+         date such as 2026-11-27 or 2026-11-27T18:00.",
+        |args, given| {
+            args.newer = Some(Moment::parse(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        Group::Syncing,
+        ("older", ValueKind::Value("TIME")),
+        "Copy no file that was modified since TIME",
+        "Copy no file of SRC that was modified after TIME, which is an age or a date as for \
+         --newer.",
+        |args, given| {
+            args.older = Some(Moment::parse(&given.text()?)?);
+            Ok(())
+        },
+    ),
+    lettered(
+        'x',
+        Flag::ours(
+            Group::Syncing,
+            ("one-file-system", ValueKind::Nothing),
+            "Leave out directories on other file systems than SRC",
+            "Leave out directories on other file systems than SRC, at both ends. SRC must be on \
+             this machine.",
+            |args, _| {
+                args.one_file_system = true;
+                Ok(())
+            },
+        ),
+    ),
+    lettered(
+        'z',
+        spelling(
+            ("compress-transfer", ValueKind::Nothing),
+            (
+                "Compress: rsync's letter for -C",
+                "Compress: rsync's letter for -C.",
+            ),
+            |args, _| {
+                args.compress = true;
+                Ok(())
+            },
+        ),
+    ),
+    spelling(
+        ("bwlimit", ValueKind::Value("RATE")),
+        (
+            "Limit the rate: rsync's name for --limit",
+            "Limit the rate: rsync's name for --limit. A bare number means KiB a second.",
+        ),
+        |args, given| {
+            let text = given.text()?;
+            let bare = text.parse::<u64>().is_ok();
+            let text = if bare { format!("{text}KiB") } else { text };
+            args.limit = Some(text.parse::<Rate>()?);
+            Ok(())
+        },
+    ),
+    spelling(
+        ("partial", ValueKind::Nothing),
+        (
+            "Accepted from rsync: what an interrupted run has sent is always kept",
+            "Accepted from rsync without effect: what an interrupted run has sent is always kept.",
+        ),
+        |_, _| Ok(()),
+    ),
+    spelling(
+        ("delete-after", ValueKind::Nothing),
+        (
+            "Delete at the end: rsync's name for --delete",
+            "Delete at the end, as --delete always does here.",
+        ),
+        |args, _| {
+            args.delete = true;
+            Ok(())
+        },
+    ),
+    spelling(
+        ("delete-delay", ValueKind::Nothing),
+        (
+            "Delete at the end: rsync's name for --delete",
+            "Delete at the end, as --delete always does here.",
+        ),
+        |args, _| {
+            args.delete = true;
+            Ok(())
+        },
+    ),
+];

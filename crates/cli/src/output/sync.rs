@@ -1,0 +1,77 @@
+//! Lines of `longhaul sync`: the plan, and the totals at the end.
+
+use transfer::report::{Change, Event};
+use transfer::sync::SyncResult;
+
+use crate::output::units;
+
+/// Returns the line for a planned change, if changes are itemized, and the first line of the plan.
+pub(crate) fn line(event: &Event, itemize: bool, quiet: bool) -> Option<String> {
+    match event {
+        Event::SyncPlanned {
+            source,
+            target,
+            files,
+            bytes,
+            deletions,
+            equal,
+        } if !quiet => {
+            let mut text = format!("{source} -> {target}: {} to copy", units::files(*files));
+            if *files > 0 {
+                text.push_str(&format!(" ({})", units::size(*bytes)));
+            }
+            if *deletions > 0 {
+                text.push_str(&format!(", {deletions} to delete"));
+            }
+            text.push_str(&format!(", {equal} unchanged"));
+            Some(text)
+        }
+        Event::Planned {
+            change,
+            path,
+            from,
+            reasons,
+        } if itemize => Some(match (change, from) {
+            (Change::Create, _) => format!("+ {path}"),
+            (Change::Update, _) => format!("~ {path} ({})", reasons.join(", ")),
+            (Change::Delete, _) => format!("- {path}"),
+            (Change::Move, Some(from)) => format!("> {from} -> {path}"),
+            (Change::Move, None) => format!("> {path}"),
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the line with the numbers that only a sync has, if any is not zero.
+pub(crate) fn totals(result: &SyncResult) -> Option<String> {
+    let counts = [
+        (result.equal, "unchanged"),
+        (result.moved, "moved"),
+        (result.deleted, "deleted"),
+    ];
+    let told = counts.iter().filter(|(count, _)| *count > 0);
+    let told: Vec<String> = told
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    (!told.is_empty()).then(|| told.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use transfer::report::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_one_line_that_drives_no_terminal() {
+        let event = Event::Planned {
+            change: Change::Update,
+            path: Name(b"a\x1b[2J".to_vec()),
+            from: None,
+            reasons: vec!["size", "time"],
+        };
+        let text = line(&event, true, false).unwrap();
+        assert_eq!(text, "~ a\\x1b[2J (size, time)");
+        assert_eq!(line(&event, false, false), None);
+    }
+}

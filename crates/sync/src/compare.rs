@@ -1,0 +1,320 @@
+use crate::tree::{Entry, Kind, SortedTree, Time, Tree};
+
+/// Finest unit in which both ends report modification times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grain {
+    /// Both ends report nanoseconds.
+    Nanosecond,
+    /// At least one end reports whole seconds, as SFTP version 3 does.
+    #[default]
+    Second,
+    /// The target's file system stores even seconds, as FAT does.
+    TwoSeconds,
+}
+
+/// Target files that must all have even seconds before a grain of two seconds is believed: by
+/// chance that happens once in a million.
+const EVEN_FILES: usize = 20;
+
+impl Grain {
+    /// Learns the grain of the target from the times of its files.
+    pub fn of(target: &SortedTree) -> Self {
+        let tree = target.tree();
+        let mut times = Vec::new();
+        let mut open = vec![Tree::ROOT];
+        while let Some(dir) = open.pop() {
+            for id in target.children(dir) {
+                let entry = tree.entry(id);
+                match (entry.kind, entry.modified) {
+                    (Kind::Directory, _) => open.push(id),
+                    (Kind::File, Some(time)) => times.push(time),
+                    _ => {}
+                }
+            }
+        }
+        times.sort_unstable();
+        times.dedup();
+        let even = |time: &Time| time.seconds % 2 == 0 && time.nanoseconds.unwrap_or(0) == 0;
+        if times.len() >= EVEN_FILES && times.iter().all(even) {
+            return Self::TwoSeconds;
+        }
+        match times.iter().any(|time| time.nanoseconds.is_some()) {
+            true => Self::Nanosecond,
+            false => Self::Second,
+        }
+    }
+}
+
+/// Rules for the comparison of two entries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Unit of modification times.
+    pub grain: Grain,
+    /// Compare contents by checksum even if size and time are equal (`--checksum`).
+    pub checksum: bool,
+    /// Ignore modification times; compare sizes alone (`--size-only`).
+    pub size_only: bool,
+    /// Compare permission bits.
+    pub permissions: bool,
+    /// Compare owner and group.
+    pub owners: bool,
+    /// Skip files whose target is newer than the source (`-u`).
+    pub keep_newer: bool,
+    /// Skip files that do not exist at the target (`--existing`).
+    pub existing_only: bool,
+    /// Skip files that exist at the target (`--ignore-existing`).
+    pub ignore_existing: bool,
+}
+
+/// Reasons why an entry differs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reasons(u8);
+
+impl Reasons {
+    /// The types differ.
+    pub const KIND: Self = Self(1);
+    /// The sizes differ.
+    pub const SIZE: Self = Self(2);
+    /// The modification times differ.
+    pub const TIME: Self = Self(4);
+    /// The permission bits differ.
+    pub const MODE: Self = Self(8);
+    /// Owner or group differ.
+    pub const OWNER: Self = Self(16);
+    /// The texts of the symlinks differ.
+    pub const LINK: Self = Self(32);
+    /// The checksums differ.
+    pub const CONTENT: Self = Self(64);
+
+    const WORDS: [(Self, &'static str); 7] = [
+        (Self::KIND, "type"),
+        (Self::SIZE, "size"),
+        (Self::TIME, "time"),
+        (Self::MODE, "permissions"),
+        (Self::OWNER, "owner"),
+        (Self::LINK, "symlink"),
+        (Self::CONTENT, "content"),
+    ];
+
+    /// Returns true if any reason of `other` is set.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Returns true if nothing differs.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the set with the reasons of `other` as well.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns true if the data must be copied again.
+    pub fn needs_data(self) -> bool {
+        self.has(
+            Self::KIND
+                .with(Self::SIZE)
+                .with(Self::TIME)
+                .with(Self::LINK)
+                .with(Self::CONTENT),
+        )
+    }
+
+    /// Returns a word for each reason, such as `size`.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        Self::WORDS
+            .into_iter()
+            .filter(move |(reason, _)| self.has(*reason))
+            .map(|(_, word)| word)
+    }
+}
+
+/// Result of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// Nothing differs that the rules compare.
+    Equal,
+    /// Size and second are equal, and a checksum must decide: the nanoseconds differ, or `--checksum`
+    /// was given. The reasons are those that differ in any case.
+    Unsure(Reasons),
+    /// These attributes differ.
+    Differs(Reasons),
+}
+
+impl Comparison {
+    /// Compares an entry of the source with the one of that name at the target.
+    pub fn compare(&self, source: &Entry, target: &Entry) -> Difference {
+        if source.kind != target.kind {
+            return Difference::Differs(Reasons::KIND);
+        }
+        let mut reasons = self.attributes(source, target);
+        let mut unsure = false;
+        match source.kind {
+            Kind::File => {
+                if source.size != target.size {
+                    reasons = reasons.with(Reasons::SIZE);
+                }
+                match self.times(source.modified, target.modified) {
+                    Times::Equal => {}
+                    Times::Close => unsure = true,
+                    Times::Differ => reasons = reasons.with(Reasons::TIME),
+                }
+                unsure |= self.checksum;
+            }
+            Kind::Symlink if source.link != target.link => reasons = reasons.with(Reasons::LINK),
+            Kind::Directory if source.modified.is_some() && target.modified.is_some() => {
+                if let Times::Differ = self.times(source.modified, target.modified) {
+                    reasons = reasons.with(Reasons::TIME);
+                }
+            }
+            Kind::Symlink | Kind::Directory | Kind::Other => {}
+        }
+        // With --checksum the content decides, and a different time alone is set without a copy.
+        let decided = match self.checksum {
+            true => reasons.has(Reasons::SIZE),
+            false => reasons.needs_data(),
+        };
+        match (unsure && !decided, reasons.is_empty()) {
+            (true, _) => Difference::Unsure(reasons),
+            (false, true) => Difference::Equal,
+            (false, false) => Difference::Differs(reasons),
+        }
+    }
+
+    fn attributes(&self, source: &Entry, target: &Entry) -> Reasons {
+        let mut reasons = Reasons::default();
+        let modes = source.mode.zip(target.mode);
+        // The mode of a symlink means nothing.
+        if self.permissions && source.kind != Kind::Symlink && modes.is_some_and(|(s, t)| s != t) {
+            reasons = reasons.with(Reasons::MODE);
+        }
+        let owners = source.owner.zip(target.owner);
+        if self.owners && owners.is_some_and(|(s, t)| s != t) {
+            reasons = reasons.with(Reasons::OWNER);
+        }
+        reasons
+    }
+
+    /// Returns true if the file at the target is newer.
+    pub(crate) fn target_is_newer(source: &Entry, target: &Entry) -> bool {
+        let times = source.modified.zip(target.modified);
+        times.is_some_and(|(source, target)| target.seconds > source.seconds)
+    }
+
+    fn times(&self, source: Option<Time>, target: Option<Time>) -> Times {
+        if self.size_only {
+            return Times::Equal;
+        }
+        let (Some(source), Some(target)) = (source, target) else {
+            return Times::Differ;
+        };
+        let apart = source.seconds.abs_diff(target.seconds);
+        match (self.grain, apart) {
+            (Grain::TwoSeconds, 0 | 1) => Times::Equal,
+            (_, 1..) => Times::Differ,
+            (Grain::Nanosecond, 0) => match source.nanoseconds.zip(target.nanoseconds) {
+                Some((source, target)) if source != target => Times::Close,
+                _ => Times::Equal,
+            },
+            (_, 0) => Times::Equal,
+        }
+    }
+}
+
+enum Times {
+    Equal,
+    /// In one second, with different nanoseconds.
+    Close,
+    Differ,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64, nanoseconds: Option<u32>) -> Entry {
+        Entry {
+            modified: Some(Time {
+                seconds,
+                nanoseconds,
+            }),
+            ..Entry::file(10, 0)
+        }
+    }
+
+    fn fine() -> Comparison {
+        Comparison {
+            grain: Grain::Nanosecond,
+            ..Comparison::default()
+        }
+    }
+
+    #[test]
+    fn whole_seconds_at_one_end_are_compared_as_seconds() {
+        let compared = fine().compare(&at(7, Some(5)), &at(7, None));
+        assert_eq!(compared, Difference::Equal);
+    }
+
+    #[test]
+    fn equal_seconds_with_other_nanoseconds_are_unsure() {
+        let compared = fine().compare(&at(7, Some(5)), &at(7, Some(6)));
+        assert_eq!(compared, Difference::Unsure(Reasons::default()));
+    }
+
+    #[test]
+    fn a_grain_of_two_seconds_is_learnt_from_many_even_times() {
+        let tree = |step: i64, count: i64| {
+            let mut tree = Tree::new();
+            for n in 0..count {
+                tree.add(
+                    Tree::ROOT,
+                    n.to_string().as_bytes(),
+                    Entry::file(1, n * step),
+                );
+            }
+            tree.sorted()
+        };
+        assert_eq!(Grain::of(&tree(2, 40)), Grain::TwoSeconds);
+        assert_eq!(Grain::of(&tree(2, 5)), Grain::Second);
+        assert_eq!(Grain::of(&tree(1, 40)), Grain::Second);
+        let even = Comparison {
+            grain: Grain::TwoSeconds,
+            ..Comparison::default()
+        };
+        assert_eq!(even.compare(&at(7, None), &at(6, None)), Difference::Equal);
+        assert_ne!(even.compare(&at(7, None), &at(5, None)), Difference::Equal);
+    }
+
+    #[test]
+    fn with_checksum_a_different_time_alone_copies_no_data() {
+        let rules = Comparison {
+            checksum: true,
+            ..Comparison::default()
+        };
+        let compared = rules.compare(&at(7, None), &at(9, None));
+        assert_eq!(compared, Difference::Unsure(Reasons::TIME));
+        let other_size = Entry::file(11, 7);
+        let compared = rules.compare(&at(7, None), &other_size);
+        assert!(matches!(compared, Difference::Differs(why) if why.has(Reasons::SIZE)));
+    }
+
+    #[test]
+    fn a_different_mode_alone_needs_no_data() {
+        let rules = Comparison {
+            permissions: true,
+            ..Comparison::default()
+        };
+        let with = |mode| Entry {
+            mode: Some(mode),
+            ..at(7, None)
+        };
+        let Difference::Differs(why) = rules.compare(&with(0o644), &with(0o600)) else {
+            panic!("equal");
+        };
+        assert!(!why.needs_data());
+        assert_eq!(why.words().collect::<Vec<_>>(), ["permissions"]);
+    }
+}

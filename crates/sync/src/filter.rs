@@ -1,0 +1,441 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use crate::names::ListedNames;
+use crate::tree::{Entry, Kind};
+
+/// Selects entries of a tree. Paths are relative to the root of the copy, without a leading slash.
+///
+/// A rule of the command line decides before one of a `.gitignore` file. Among the rules of one
+/// place the last that matches decides, as in git; among `.gitignore` files the deepest.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    rules: Gitignore,
+    nested: BTreeMap<Vec<u8>, Gitignore>,
+    listed: Option<ListedNames>,
+    left_out: Option<Vec<u8>>,
+    limits: Limits,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Limits {
+    smallest: Option<u64>,
+    largest: Option<u64>,
+    newest: Option<i64>,
+    oldest: Option<i64>,
+}
+
+impl Limits {
+    fn admit(&self, entry: &Entry) -> bool {
+        let seconds = entry.modified.map(|time| time.seconds);
+        let size = Some(entry.size);
+        size >= self.smallest
+            && self.largest.is_none_or(|most| entry.size <= most)
+            && self
+                .oldest
+                .is_none_or(|from| seconds.is_none_or(|s| s > from))
+            && self.newest.is_none_or(|to| seconds.is_none_or(|s| s < to))
+    }
+}
+
+/// Decision of a [`Filter`] about an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// The entry takes part in the copy.
+    Selected,
+    /// The entry and everything below it is left alone at both ends.
+    Excluded,
+    /// The file is not copied because of its size or time; its counterpart stays.
+    OutOfLimits,
+}
+
+/// Origin of a rule, for messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RuleOrigin {
+    /// Flag of the command line, such as `--exclude`.
+    Flag(&'static str),
+    /// Line of a file, counted from 1.
+    Line(PathBuf, usize),
+}
+
+impl fmt::Display for RuleOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => f.write_str(flag),
+            Self::Line(file, line) => write!(f, "{}, line {line}", file.display()),
+        }
+    }
+}
+
+/// A rule that is not a pattern of gitignore's syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleError {
+    origin: RuleOrigin,
+    rule: String,
+    reason: String,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            origin,
+            rule,
+            reason,
+        } = self;
+        write!(f, "{origin}: the pattern '{rule}' cannot be read: {reason}")
+    }
+}
+
+/// Collects the rules of a [`Filter`].
+#[derive(Clone, Debug)]
+pub struct FilterBuilder {
+    rules: GitignoreBuilder,
+    listed: Option<ListedNames>,
+    limits: Limits,
+}
+
+impl Default for FilterBuilder {
+    fn default() -> Self {
+        Self {
+            rules: GitignoreBuilder::new(""),
+            listed: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl FilterBuilder {
+    /// Adds a line of gitignore's syntax: a pattern to exclude, or `!` and a pattern to include.
+    ///
+    /// # Errors
+    ///
+    /// The pattern cannot be parsed.
+    pub fn rule(&mut self, line: &str, origin: RuleOrigin) -> Result<&mut Self, RuleError> {
+        add_rule(&mut self.rules, line, origin)?;
+        Ok(self)
+    }
+
+    /// Adds the lines of a file ([`FilterBuilder::rule`]).
+    ///
+    /// # Errors
+    ///
+    /// A line cannot be parsed or is not UTF-8.
+    pub fn lines(&mut self, text: &[u8], file: &Path) -> Result<&mut Self, RuleError> {
+        add_lines(&mut self.rules, text, file)?;
+        Ok(self)
+    }
+
+    /// Selects only listed names, what is below them, and the directories that lead to them.
+    pub fn listed(&mut self, names: ListedNames) -> &mut Self {
+        self.listed = Some(names);
+        self
+    }
+
+    /// Excludes files of fewer bytes.
+    pub fn at_least(&mut self, size: u64) -> &mut Self {
+        self.limits.smallest = Some(size);
+        self
+    }
+
+    /// Excludes files of more bytes.
+    pub fn at_most(&mut self, size: u64) -> &mut Self {
+        self.limits.largest = Some(size);
+        self
+    }
+
+    /// Excludes files that were modified at `seconds` since 1970 or before.
+    pub fn newer_than(&mut self, seconds: i64) -> &mut Self {
+        self.limits.oldest = Some(seconds);
+        self
+    }
+
+    /// Excludes files that were modified at `seconds` since 1970 or later.
+    pub fn older_than(&mut self, seconds: i64) -> &mut Self {
+        self.limits.newest = Some(seconds);
+        self
+    }
+
+    /// Returns the filter.
+    ///
+    /// # Errors
+    ///
+    /// The patterns together are too large to be compiled.
+    pub fn build(self) -> Result<Filter, String> {
+        Ok(Filter {
+            rules: self.rules.build().map_err(|error| error.to_string())?,
+            nested: BTreeMap::new(),
+            listed: self.listed,
+            left_out: None,
+            limits: self.limits,
+        })
+    }
+}
+
+fn add_lines(rules: &mut GitignoreBuilder, text: &[u8], file: &Path) -> Result<(), RuleError> {
+    // As git does: a byte order mark is no part of the first pattern.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let origin = RuleOrigin::Line(file.to_owned(), at + 1);
+        match std::str::from_utf8(line) {
+            Ok(line) => add_rule(rules, line.strip_suffix('\r').unwrap_or(line), origin)?,
+            Err(_) => {
+                let rule = String::from_utf8_lossy(line).into_owned();
+                let reason = "it is not UTF-8".to_owned();
+                return Err(RuleError {
+                    origin,
+                    rule,
+                    reason,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_rule(rules: &mut GitignoreBuilder, line: &str, origin: RuleOrigin) -> Result<(), RuleError> {
+    match rules.add_line(None, line) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(RuleError {
+            origin,
+            rule: line.to_owned(),
+            reason: match error {
+                ignore::Error::Glob { err, .. } => err,
+                other => other.to_string(),
+            },
+        }),
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self {
+            rules: Gitignore::empty(),
+            nested: BTreeMap::new(),
+            listed: None,
+            left_out: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Filter {
+    /// Adds the `.gitignore` file of the directory `dir`, before the entries of `dir` are decided.
+    ///
+    /// # Errors
+    ///
+    /// A line cannot be parsed; git ignores such a line, so the caller warns.
+    pub fn add_nested(&mut self, dir: &[u8], text: &[u8], file: &Path) -> Result<(), RuleError> {
+        let mut rules = GitignoreBuilder::new("");
+        let mut first = Ok(());
+        for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
+            let added = match at {
+                0 => add_lines(&mut rules, line, file),
+                _ => add_lines_from(&mut rules, line, file, at + 1),
+            };
+            if first.is_ok() {
+                first = added;
+            }
+        }
+        match rules.build() {
+            Ok(rules) => {
+                self.nested.insert(dir.to_vec(), rules);
+            }
+            Err(error) => {
+                return Err(RuleError {
+                    origin: RuleOrigin::Line(file.to_owned(), 1),
+                    rule: String::new(),
+                    reason: error.to_string(),
+                });
+            }
+        }
+        first
+    }
+
+    /// Excludes the entry at `path` and everything below it, whatever the rules say.
+    pub fn leave_out(&mut self, path: &[u8]) {
+        let parts = path.split(|byte| *byte == b'/');
+        let parts: Vec<&[u8]> = parts.filter(|p| !p.is_empty() && *p != b".").collect();
+        self.left_out = Some(parts.join(&b'/'));
+    }
+
+    /// Decides about the entry at `path`. The entry's directory must have been selected before.
+    pub fn decide(&mut self, path: &[u8], entry: &Entry) -> Selection {
+        match self.decide_name(path, entry.kind) {
+            Selection::Selected if entry.kind == Kind::File && !self.limits.admit(entry) => {
+                Selection::OutOfLimits
+            }
+            selection => selection,
+        }
+    }
+
+    /// Decides about an entry by its path and type alone, as for the target, whose sizes and times
+    /// select nothing.
+    pub fn decide_name(&mut self, path: &[u8], kind: Kind) -> Selection {
+        if path.is_empty() {
+            return Selection::Selected;
+        }
+        if self.ignores(path, kind == Kind::Directory) || self.left_out.as_deref() == Some(path) {
+            return Selection::Excluded;
+        }
+        match self
+            .listed
+            .as_mut()
+            .is_none_or(|listed| listed.select(path))
+        {
+            true => Selection::Selected,
+            false => Selection::Excluded,
+        }
+    }
+
+    /// Returns the listed names that were not found in the tree.
+    pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
+        self.listed.iter().flat_map(ListedNames::missing)
+    }
+
+    fn ignores(&self, path: &[u8], is_dir: bool) -> bool {
+        match self.rules.matched(as_path(path), is_dir) {
+            Match::Ignore(_) => return true,
+            Match::Whitelist(_) => return false,
+            Match::None => {}
+        }
+        let mut dir = parent(path);
+        loop {
+            if let Some(rules) = self.nested.get(dir) {
+                let start = if dir.is_empty() { 0 } else { dir.len() + 1 };
+                let below = path.get(start..).unwrap_or_default();
+                match rules.matched(as_path(below), is_dir) {
+                    Match::Ignore(_) => return true,
+                    Match::Whitelist(_) => return false,
+                    Match::None => {}
+                }
+            }
+            if dir.is_empty() {
+                return false;
+            }
+            dir = parent(dir);
+        }
+    }
+}
+
+fn add_lines_from(
+    rules: &mut GitignoreBuilder,
+    line: &[u8],
+    file: &Path,
+    at: usize,
+) -> Result<(), RuleError> {
+    add_lines(rules, line, file).map_err(|error| RuleError {
+        origin: RuleOrigin::Line(file.to_owned(), at),
+        ..error
+    })
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    path.get(..end).unwrap_or_default()
+}
+
+fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(rules: &[&str]) -> Filter {
+        let mut builder = FilterBuilder::default();
+        for rule in rules {
+            builder.rule(rule, RuleOrigin::Flag("--exclude")).unwrap();
+        }
+        builder.build().unwrap()
+    }
+
+    fn excluded(filter: &mut Filter, path: &str, kind: Kind) -> bool {
+        filter.decide(path.as_bytes(), &Entry::new(kind)) == Selection::Excluded
+    }
+
+    #[test]
+    fn the_last_rule_that_matches_decides() {
+        let mut filter = filter(&["*.o", "!keep.o", "/build/"]);
+        assert!(excluded(&mut filter, "a/b.o", Kind::File));
+        assert!(!excluded(&mut filter, "a/keep.o", Kind::File));
+        assert!(excluded(&mut filter, "build", Kind::Directory));
+        assert!(!excluded(&mut filter, "build", Kind::File));
+        assert!(!excluded(&mut filter, "a/build", Kind::Directory));
+    }
+
+    #[test]
+    fn a_deeper_gitignore_overrides_those_above_and_flags_override_both() {
+        let mut filter = filter(&["!always"]);
+        let file = Path::new(".gitignore");
+        filter.add_nested(b"", b"*.log\nalways\n", file).unwrap();
+        filter
+            .add_nested(b"sub", b"!kept.log\n/top\n", file)
+            .unwrap();
+        assert!(excluded(&mut filter, "x.log", Kind::File));
+        assert!(excluded(&mut filter, "sub/x.log", Kind::File));
+        assert!(!excluded(&mut filter, "sub/kept.log", Kind::File));
+        assert!(excluded(&mut filter, "sub/top", Kind::File));
+        assert!(!excluded(&mut filter, "sub/deep/top", Kind::File));
+        assert!(!excluded(&mut filter, "always", Kind::File));
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_be_parsed_names_its_file_and_line() {
+        let mut builder = FilterBuilder::default();
+        let error = builder
+            .lines(b"ok\n[z-a]\n", Path::new("rules"))
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("rules, line 2: the pattern '[z-a]'")
+        );
+    }
+
+    #[test]
+    fn a_gitignore_with_one_bad_line_keeps_its_other_rules() {
+        let mut filter = Filter::default();
+        let file = Path::new(".gitignore");
+        let error = filter.add_nested(b"", b"a\n[z-a]\nb\n", file).unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+        assert!(excluded(&mut filter, "a", Kind::File));
+        assert!(excluded(&mut filter, "b", Kind::File));
+    }
+
+    #[test]
+    fn sizes_and_times_limit_files_and_never_directories() {
+        let mut builder = FilterBuilder::default();
+        builder
+            .at_least(10)
+            .at_most(20)
+            .newer_than(100)
+            .older_than(200);
+        let mut filter = builder.build().unwrap();
+        let mut decide = |size, seconds| filter.decide(b"f", &Entry::file(size, seconds));
+        assert_eq!(decide(10, 101), Selection::Selected);
+        assert_eq!(decide(20, 199), Selection::Selected);
+        for (size, seconds) in [(9, 150), (21, 150), (15, 100), (15, 200)] {
+            assert_eq!(
+                decide(size, seconds),
+                Selection::Excluded,
+                "{size} {seconds}"
+            );
+        }
+        assert!(!excluded(&mut filter, "d", Kind::Directory));
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_are_matched_as_bytes() {
+        let mut filter = filter(&["*.tmp"]);
+        let entry = Entry::new(Kind::File);
+        assert_eq!(filter.decide(b"caf\xe9.tmp", &entry), Selection::Excluded);
+        assert_eq!(filter.decide(b"caf\xe9.txt", &entry), Selection::Selected);
+    }
+}

@@ -1,0 +1,398 @@
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::compare::{Comparison, Difference, Reasons};
+use crate::moves;
+use crate::tree::{Kind, NodeId, SortedTree, Tree};
+
+/// What is done with an entry of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The target has no entry of this name.
+    Create,
+    /// The target's entry is replaced for these reasons.
+    Replace(Reasons),
+    /// The data are equal, and these attributes are set.
+    SetAttributes(Reasons),
+    /// Size and second are equal. A checksum decides ([`Plan::settle`]); the reasons are those that
+    /// differ in any case.
+    Unsure(Reasons),
+    /// The target has the file under another name, from which it is renamed.
+    MoveFrom(NodeId),
+}
+
+/// An entry of the source with its action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// What is done.
+    pub action: Action,
+    /// Entry of the source.
+    pub source: NodeId,
+    /// Entry of that name at the target, if there is one.
+    pub target: Option<NodeId>,
+}
+
+/// All that makes the target equal to the source. Steps are in the order of the source's names, a
+/// directory before its contents.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    source: SortedTree,
+    target: SortedTree,
+    steps: Vec<Step>,
+    deletions: Vec<NodeId>,
+    /// Target entries of another type than the source's, with what is below them.
+    in_the_way: Vec<NodeId>,
+    blocked: Vec<NodeId>,
+    equal: u64,
+    kept: BTreeSet<Vec<u8>>,
+}
+
+impl Plan {
+    /// Pairs the entries of both trees.
+    pub fn new(source: SortedTree, target: SortedTree, rules: &Comparison) -> Self {
+        Self::keeping(source, target, rules, BTreeSet::new())
+    }
+
+    /// Pairs the entries of both trees. Target entries at the paths `kept`, and all below them, stay
+    /// as they are.
+    pub fn keeping(
+        source: SortedTree,
+        mut target: SortedTree,
+        rules: &Comparison,
+        kept: BTreeSet<Vec<u8>>,
+    ) -> Self {
+        for path in &kept {
+            target.protect_above(path);
+        }
+        let mut plan = Self {
+            source,
+            target,
+            steps: Vec::new(),
+            deletions: Vec::new(),
+            in_the_way: Vec::new(),
+            blocked: Vec::new(),
+            equal: 0,
+            kept,
+        };
+        plan.pair(rules);
+        plan
+    }
+
+    fn pair(&mut self, rules: &Comparison) {
+        let roots = (
+            self.source.tree().entry(Tree::ROOT),
+            self.target.tree().entry(Tree::ROOT),
+        );
+        if let Difference::Differs(why) = rules.compare(roots.0, roots.1) {
+            self.steps.push(Step {
+                action: Action::SetAttributes(why),
+                source: Tree::ROOT,
+                target: Some(Tree::ROOT),
+            });
+        }
+        // Deepest last: a directory's entries follow it at once.
+        let mut open = vec![(Tree::ROOT, Some(Tree::ROOT))];
+        while let Some((source, target)) = open.pop() {
+            let below = self.pair_entry(source, target, rules);
+            open.extend(below.into_iter().rev());
+        }
+    }
+
+    /// Decides about one entry, and returns the pairs below it.
+    fn pair_entry(
+        &mut self,
+        source: NodeId,
+        target: Option<NodeId>,
+        rules: &Comparison,
+    ) -> Vec<(NodeId, Option<NodeId>)> {
+        let mut beside = target;
+        if source != Tree::ROOT {
+            match self.decide(source, target, rules) {
+                Some(step) => {
+                    if matches!(step.action, Action::Replace(why) if why.has(Reasons::KIND)) {
+                        beside = None;
+                    }
+                    self.steps.push(step);
+                }
+                None if self.source.tree().entry(source).kind != Kind::Directory => {
+                    return Vec::new();
+                }
+                None if target.is_none() => return Vec::new(),
+                None => {}
+            }
+        }
+        if self.source.tree().entry(source).kind != Kind::Directory {
+            return Vec::new();
+        }
+        self.pair_children(source, beside)
+    }
+
+    fn decide(
+        &mut self,
+        source: NodeId,
+        target: Option<NodeId>,
+        rules: &Comparison,
+    ) -> Option<Step> {
+        let entry = self.source.tree().entry(source);
+        let step = |action| {
+            Some(Step {
+                action,
+                source,
+                target,
+            })
+        };
+        if entry.kind == Kind::Other {
+            return None;
+        }
+        let Some(at_target) = target else {
+            return if rules.existing_only {
+                None
+            } else {
+                step(Action::Create)
+            };
+        };
+        let other = self.target.tree().entry(at_target);
+        let both_dirs = entry.kind == Kind::Directory && other.kind == Kind::Directory;
+        let keeps_newer = rules.keep_newer && Comparison::target_is_newer(entry, other);
+        if !both_dirs && (rules.ignore_existing || keeps_newer) {
+            self.equal += 1;
+            return None;
+        }
+        match rules.compare(entry, other) {
+            Difference::Equal => {
+                self.equal += 1;
+                None
+            }
+            Difference::Unsure(why) => step(Action::Unsure(why)),
+            Difference::Differs(why) if why.has(Reasons::KIND) => {
+                if other.kind == Kind::Directory && self.target.tree().is_protected(at_target) {
+                    self.blocked.push(at_target);
+                    return None;
+                }
+                if other.kind == Kind::Directory {
+                    let mut below = Vec::new();
+                    self.subtree(at_target, &mut below);
+                    self.in_the_way.extend(below);
+                } else if entry.kind == Kind::Directory {
+                    self.in_the_way.push(at_target);
+                }
+                step(Action::Replace(why))
+            }
+            Difference::Differs(why) if why.needs_data() && !both_dirs => {
+                step(Action::Replace(why))
+            }
+            Difference::Differs(why) => step(Action::SetAttributes(why)),
+        }
+    }
+
+    fn pair_children(
+        &mut self,
+        source: NodeId,
+        target: Option<NodeId>,
+    ) -> Vec<(NodeId, Option<NodeId>)> {
+        let ours: Vec<NodeId> = self.source.children(source).collect();
+        let theirs: Vec<NodeId> = match target {
+            Some(dir) => self.target.children(dir).collect(),
+            None => Vec::new(),
+        };
+        let mut pairs = Vec::with_capacity(ours.len());
+        let mut alone = Vec::new();
+        let (mut left, mut right) = (ours.iter().peekable(), theirs.iter().peekable());
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(ours), Some(theirs)) => {
+                    let ours = self.source.tree().name(**ours);
+                    ours.cmp(self.target.tree().name(**theirs))
+                }
+            };
+            match order {
+                Ordering::Less => pairs.extend(left.next().map(|id| (*id, None))),
+                Ordering::Greater => alone.extend(right.next()),
+                Ordering::Equal => {
+                    let both = left.next().zip(right.next());
+                    pairs.extend(both.map(|(ours, theirs)| (*ours, Some(*theirs))));
+                }
+            }
+        }
+        for id in alone {
+            if self.is_kept(id) {
+                continue;
+            }
+            let mut below = Vec::new();
+            self.subtree(id, &mut below);
+            self.deletions.extend(below);
+        }
+        pairs
+    }
+
+    /// Lists what can be removed at and below a target entry, deepest first.
+    fn subtree(&self, top: NodeId, out: &mut Vec<NodeId>) {
+        let mut open = vec![top];
+        let start = out.len();
+        while let Some(id) = open.pop() {
+            if self.is_kept(id) {
+                continue;
+            }
+            if !self.target.tree().is_protected(id) {
+                out.push(id);
+            }
+            if self.target.tree().entry(id).kind == Kind::Directory {
+                open.extend(self.target.children(id));
+            }
+        }
+        if let Some(listed) = out.get_mut(start..) {
+            listed.reverse();
+        }
+    }
+
+    fn is_kept(&self, target: NodeId) -> bool {
+        !self.kept.is_empty() && self.kept.contains(&self.target.tree().path(target))
+    }
+
+    /// Pairs new files with files that would be deleted and have the same size and time. Returns
+    /// the pairs (source, target), which become moves by [`Plan::settle_move`].
+    pub fn find_moves(&self, rules: &Comparison) -> Vec<(NodeId, NodeId)> {
+        let created = self
+            .steps
+            .iter()
+            .filter(|step| step.action == Action::Create);
+        let created = created.map(|step| step.source);
+        let deleted = self.deletions.iter().copied();
+        moves::pairs(
+            self.source.tree(),
+            created,
+            self.target.tree(),
+            deleted,
+            rules,
+        )
+    }
+
+    /// Notes that these new files are moved at the target instead of copied.
+    pub fn settle_moves(&mut self, moves: &[(NodeId, NodeId)]) {
+        let by_source: BTreeMap<_, _> = moves.iter().copied().collect();
+        let mut taken = BTreeSet::new();
+        for step in &mut self.steps {
+            if let (Action::Create, Some(from)) = (step.action, by_source.get(&step.source)) {
+                step.action = Action::MoveFrom(*from);
+                taken.insert(*from);
+            }
+        }
+        self.deletions.retain(|id| !taken.contains(id));
+    }
+
+    /// Notes that these files could not be moved, and are copied.
+    pub fn unsettle_moves(&mut self, sources: &BTreeSet<NodeId>) {
+        for step in &mut self.steps {
+            if let Action::MoveFrom(from) = step.action
+                && sources.contains(&step.source)
+            {
+                step.action = Action::Create;
+                self.deletions.push(from);
+            }
+        }
+    }
+
+    /// Notes the result of a checksum for every step that was unsure: `equal` is asked for each.
+    pub fn settle(&mut self, mut equal: impl FnMut(&Step) -> bool) {
+        let mut same = 0;
+        self.steps.retain_mut(|step| {
+            let Action::Unsure(why) = step.action else {
+                return true;
+            };
+            if !equal(step) {
+                step.action = Action::Replace(why.with(Reasons::CONTENT));
+                return true;
+            }
+            if why.is_empty() {
+                same += 1;
+                return false;
+            }
+            step.action = Action::SetAttributes(why);
+            true
+        });
+        self.equal += same;
+    }
+
+    /// Keeps the entries that exist at the target only. Files are then copied instead of moved, and a
+    /// directory with entries is not replaced by a file.
+    pub fn keep_others(&mut self) {
+        for step in &mut self.steps {
+            if let Action::MoveFrom(_) = step.action {
+                step.action = Action::Create;
+            }
+        }
+        self.deletions.clear();
+        self.in_the_way.clear();
+        let (source, target) = (&self.source, &self.target);
+        let (in_the_way, blocked) = (&mut self.in_the_way, &mut self.blocked);
+        self.steps.retain(|step| {
+            let (Action::Replace(why), Some(there)) = (step.action, step.target) else {
+                return true;
+            };
+            if !why.has(Reasons::KIND) {
+                return true;
+            }
+            let was_dir = target.tree().entry(there).kind == Kind::Directory;
+            if was_dir && target.children(there).len() > 0 {
+                blocked.push(there);
+                return false;
+            }
+            if was_dir || source.tree().entry(step.source).kind == Kind::Directory {
+                in_the_way.push(there);
+            }
+            true
+        });
+    }
+
+    /// Returns the steps.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Returns the target entries without a counterpart, deepest first.
+    pub fn deletions(&self) -> &[NodeId] {
+        &self.deletions
+    }
+
+    /// Returns the target entries that must go before an entry of another type takes their name,
+    /// deepest first.
+    pub fn in_the_way(&self) -> &[NodeId] {
+        &self.in_the_way
+    }
+
+    /// Returns the target directories that cannot be replaced by a file, because they contain
+    /// excluded entries.
+    pub fn blocked(&self) -> &[NodeId] {
+        &self.blocked
+    }
+
+    /// Returns the number of entries that are created.
+    pub fn created(&self) -> usize {
+        self.steps
+            .iter()
+            .filter(|step| step.action == Action::Create)
+            .count()
+    }
+
+    /// Returns the number of entries in which nothing differs.
+    pub fn equal(&self) -> u64 {
+        self.equal
+    }
+
+    /// Returns the source's tree.
+    pub fn source(&self) -> &SortedTree {
+        &self.source
+    }
+
+    /// Returns the target's tree.
+    pub fn target(&self) -> &SortedTree {
+        &self.target
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

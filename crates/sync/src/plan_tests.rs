@@ -1,0 +1,270 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbtest::arbitrary::{Result, Unstructured};
+use arbtest::arbtest;
+
+use super::*;
+use crate::tree::Entry;
+
+/// Tree as a map from paths to entries.
+type Files = BTreeMap<Vec<u8>, Entry>;
+
+fn arbitrary_files(u: &mut Unstructured<'_>) -> Result<Files> {
+    let mut files = Files::new();
+    let mut dirs = vec![Vec::new()];
+    for _ in 0..u.int_in_range(0..=12)? {
+        let dir: Vec<u8> = u.choose(&dirs)?.clone();
+        let name = *u.choose(&[&b"a"[..], b"b", b"c", b"d"])?;
+        let path = if dir.is_empty() {
+            name.to_vec()
+        } else {
+            [&dir, name].join(&b'/')
+        };
+        if files.contains_key(&path) {
+            continue;
+        }
+        let entry = match u.int_in_range(0..=3)? {
+            0 => {
+                dirs.push(path.clone());
+                Entry::new(Kind::Directory)
+            }
+            1 => Entry {
+                link: Some(vec![u.int_in_range(0..=1)?].into()),
+                ..Entry::new(Kind::Symlink)
+            },
+            _ => Entry::file(u.int_in_range(0..=2)?, u.int_in_range(0..=2)?),
+        };
+        files.insert(path, entry);
+    }
+    Ok(files)
+}
+
+fn tree(files: &Files) -> SortedTree {
+    let mut tree = Tree::new();
+    let mut ids = BTreeMap::from([(Vec::new(), Tree::ROOT)]);
+    // A directory sorts before what is below it.
+    for (path, entry) in files {
+        let end = path.iter().rposition(|b| *b == b'/');
+        let (dir, name) = match end {
+            Some(end) => (path[..end].to_vec(), &path[end + 1..]),
+            None => (Vec::new(), &path[..]),
+        };
+        let id = tree.add(ids[&dir], name, entry.clone()).unwrap();
+        ids.insert(path.clone(), id);
+    }
+    tree.sorted()
+}
+
+/// Carries out a plan on a map of files, checking what an end would refuse.
+fn carry_out(plan: &Plan, target: &Files) -> Files {
+    let mut files = target.clone();
+    let remove = |files: &mut Files, id: NodeId| {
+        let path = plan.target().tree().path(id);
+        let below = [path.as_slice(), b"/"].concat();
+        assert!(
+            !files.keys().any(|p| p.starts_with(&below)),
+            "a full directory is removed"
+        );
+        assert!(files.remove(&path).is_some(), "removed twice");
+    };
+    for id in plan.in_the_way() {
+        remove(&mut files, *id);
+    }
+    for step in plan.steps() {
+        let path = plan.source().tree().path(step.source);
+        if let Some(end) = path.iter().rposition(|b| *b == b'/') {
+            assert_eq!(
+                files[&path[..end]].kind,
+                Kind::Directory,
+                "the parent is missing"
+            );
+        }
+        let entry = plan.source().tree().entry(step.source).clone();
+        if let Action::MoveFrom(from) = step.action {
+            let from = plan.target().tree().path(from);
+            assert!(files.remove(&from).is_some(), "moved twice");
+        }
+        files.insert(path, entry);
+    }
+    for id in plan.deletions() {
+        remove(&mut files, *id);
+    }
+    files
+}
+
+#[test]
+fn a_plan_makes_the_target_equal_to_the_source() {
+    arbtest(|u| {
+        let (source, target) = (arbitrary_files(u)?, arbitrary_files(u)?);
+        let rules = Comparison::default();
+        let mut plan = Plan::new(tree(&source), tree(&target), &rules);
+        if u.ratio(1, 2)? {
+            let moves = plan.find_moves(&rules);
+            plan.settle_moves(&moves);
+        }
+        assert_eq!(carry_out(&plan, &target), source);
+        Ok(())
+    })
+    .budget_ms(2000);
+}
+
+#[test]
+fn a_plan_of_equal_trees_does_nothing() {
+    arbtest(|u| {
+        let files = arbitrary_files(u)?;
+        let plan = Plan::new(tree(&files), tree(&files), &Comparison::default());
+        assert!(plan.steps().is_empty() && plan.deletions().is_empty());
+        assert_eq!(plan.equal() as usize, files.len());
+        Ok(())
+    })
+    .budget_ms(500);
+}
+
+fn dirs_and_files(paths: &[&str]) -> Files {
+    let entry = |path: &&str| match path.strip_suffix('/') {
+        Some(dir) => (dir.as_bytes().to_vec(), Entry::new(Kind::Directory)),
+        None => (path.as_bytes().to_vec(), Entry::file(1, 1)),
+    };
+    paths.iter().map(entry).collect()
+}
+
+#[test]
+fn a_directory_with_excluded_entries_is_not_deleted() {
+    let mut target = Tree::new();
+    let dir = target
+        .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+        .unwrap();
+    target.add(dir, b"f", Entry::file(1, 1));
+    target.protect(dir);
+    let source = tree(&Files::new());
+    let plan = Plan::new(source, target.sorted(), &Comparison::default());
+    let paths: Vec<_> = plan
+        .deletions()
+        .iter()
+        .map(|id| plan.target().tree().path(*id))
+        .collect();
+    assert_eq!(paths, [b"d/f"]);
+}
+
+#[test]
+fn a_directory_with_excluded_entries_is_not_replaced_by_a_file() {
+    let mut target = Tree::new();
+    let dir = target
+        .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+        .unwrap();
+    target.protect(dir);
+    let source = tree(&dirs_and_files(&["d"]));
+    let plan = Plan::new(source, target.sorted(), &Comparison::default());
+    assert!(plan.steps().is_empty() && plan.in_the_way().is_empty());
+    assert_eq!(plan.blocked(), [dir]);
+}
+
+#[test]
+fn a_device_at_the_source_keeps_the_entry_of_its_name() {
+    let mut source = Tree::new();
+    source.add(Tree::ROOT, b"x", Entry::new(Kind::Other));
+    let target = tree(&dirs_and_files(&["x"]));
+    let plan = Plan::new(source.sorted(), target, &Comparison::default());
+    assert!(plan.steps().is_empty() && plan.deletions().is_empty());
+}
+
+#[test]
+fn existing_only_creates_nothing_and_ignore_existing_replaces_nothing() {
+    let source = dirs_and_files(&["new/", "new/f", "both"]);
+    let mut target = dirs_and_files(&["both"]);
+    target.insert(b"both".to_vec(), Entry::file(9, 9));
+    let plan = |rules: Comparison| Plan::new(tree(&source), tree(&target), &rules);
+    let existing = plan(Comparison {
+        existing_only: true,
+        ..Comparison::default()
+    });
+    assert!(matches!(existing.steps(), [step] if matches!(step.action, Action::Replace(_))));
+    let ignoring = plan(Comparison {
+        ignore_existing: true,
+        ..Comparison::default()
+    });
+    assert!(
+        ignoring
+            .steps()
+            .iter()
+            .all(|step| step.action == Action::Create)
+    );
+    assert_eq!(ignoring.steps().len(), 2);
+    let newer = plan(Comparison {
+        keep_newer: true,
+        ..Comparison::default()
+    });
+    assert_eq!(newer.created(), 2);
+    assert_eq!(newer.steps().len(), 2);
+}
+
+#[test]
+fn what_a_checksum_shows_to_be_equal_only_gets_its_attributes() {
+    let source = Files::from([(b"f".to_vec(), Entry::file(1, 1))]);
+    let target = Files::from([(b"f".to_vec(), Entry::file(1, 2))]);
+    let rules = Comparison {
+        checksum: true,
+        ..Comparison::default()
+    };
+    let mut equal = Plan::new(tree(&source), tree(&target), &rules);
+    let mut other = equal.clone();
+    equal.settle(|_| true);
+    assert_eq!(
+        equal.steps()[0].action,
+        Action::SetAttributes(Reasons::TIME)
+    );
+    other.settle(|_| false);
+    assert!(matches!(other.steps()[0].action, Action::Replace(why) if why.has(Reasons::CONTENT)));
+}
+
+#[test]
+fn the_counterpart_of_a_file_outside_the_limits_stays_with_its_directories() {
+    let source = tree(&Files::new());
+    let target = tree(&dirs_and_files(&["d/", "d/large", "d/other", "gone"]));
+    let kept = BTreeSet::from([b"d/large".to_vec()]);
+    let plan = Plan::keeping(source, target, &Comparison::default(), kept);
+    let mut paths: Vec<_> = plan
+        .deletions()
+        .iter()
+        .map(|id| plan.target().tree().path(*id))
+        .collect();
+    paths.sort();
+    assert_eq!(paths, [&b"d/other"[..], b"gone"]);
+}
+
+#[test]
+fn a_plan_that_deletes_nothing_moves_nothing_either() {
+    let source = tree(&dirs_and_files(&["new/", "new/f"]));
+    let target = tree(&dirs_and_files(&["old/", "old/f"]));
+    let rules = Comparison::default();
+    let mut plan = Plan::new(source, target, &rules);
+    let moves = plan.find_moves(&rules);
+    plan.settle_moves(&moves);
+    assert!(
+        plan.steps()
+            .iter()
+            .any(|step| matches!(step.action, Action::MoveFrom(_)))
+    );
+    plan.keep_others();
+    assert!(
+        plan.steps()
+            .iter()
+            .all(|step| step.action == Action::Create)
+    );
+}
+
+#[test]
+fn without_deletions_a_directory_with_entries_is_not_replaced_by_a_file() {
+    let source = tree(&dirs_and_files(&["full", "hollow"]));
+    let target = tree(&dirs_and_files(&["full/", "full/f", "hollow/"]));
+    let mut plan = Plan::new(source, target, &Comparison::default());
+    plan.keep_others();
+    let paths = |ids: &[NodeId]| {
+        ids.iter()
+            .map(|id| plan.target().tree().path(*id))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(paths(plan.blocked()), [b"full"]);
+    assert_eq!(paths(plan.in_the_way()), [b"hollow"]);
+    assert_eq!(plan.steps().len(), 1);
+}

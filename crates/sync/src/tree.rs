@@ -1,0 +1,339 @@
+use std::ops::Range;
+
+/// Type of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Device, socket or FIFO, which is never copied.
+    Other,
+}
+
+/// Modification time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time {
+    /// Seconds since 1970.
+    pub seconds: i64,
+    /// Nanoseconds within the second; `None` if the end reports whole seconds.
+    pub nanoseconds: Option<u32>,
+}
+
+/// Attributes of an entry that a sync compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Type.
+    pub kind: Kind,
+    /// Size in bytes; 0 for what has none.
+    pub size: u64,
+    /// Modification time, if known.
+    pub modified: Option<Time>,
+    /// Permission bits, if known.
+    pub mode: Option<u16>,
+    /// Numeric owner and group, if known.
+    pub owner: Option<(u32, u32)>,
+    /// Text of a symlink, once read.
+    pub link: Option<Box<[u8]>>,
+}
+
+impl Entry {
+    /// Returns an entry of which only the type is known.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            size: 0,
+            modified: None,
+            mode: None,
+            owner: None,
+            link: None,
+        }
+    }
+
+    /// Returns a file of `size` bytes, modified at `seconds` since 1970.
+    pub fn file(size: u64, seconds: i64) -> Self {
+        let nanoseconds = None;
+        Self {
+            size,
+            modified: Some(Time {
+                seconds,
+                nanoseconds,
+            }),
+            ..Self::new(Kind::File)
+        }
+    }
+}
+
+/// Identifies an entry of a [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// Returns the number of the entry: 0 for the root, at most [`Tree::len`].
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Entries of one end, added in the order of a listing. A directory is added before its entries.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    names: Vec<u8>,
+    /// Directories with entries that the filter excluded, which must stay.
+    protected: Vec<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    parent: NodeId,
+    name: Range<u32>,
+    entry: Entry,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tree {
+    /// The directory that is synced.
+    pub const ROOT: NodeId = NodeId(0);
+    /// Number of entries and total length of names that a tree holds at most.
+    pub const MOST: usize = u32::MAX as usize;
+
+    /// Returns a tree with a root and no entries.
+    pub fn new() -> Self {
+        let root = Node {
+            parent: Self::ROOT,
+            name: 0..0,
+            entry: Entry::new(Kind::Directory),
+        };
+        Self {
+            nodes: vec![root],
+            names: Vec::new(),
+            protected: vec![false],
+        }
+    }
+
+    /// Adds an entry of the directory `parent`. Returns `None` if the tree is full
+    /// ([`Tree::MOST`]).
+    pub fn add(&mut self, parent: NodeId, name: &[u8], entry: Entry) -> Option<NodeId> {
+        let id = NodeId(u32::try_from(self.nodes.len()).ok()?);
+        let start = u32::try_from(self.names.len()).ok()?;
+        let end = u32::try_from(self.names.len() + name.len()).ok()?;
+        self.names.extend_from_slice(name);
+        self.nodes.push(Node {
+            parent,
+            name: start..end,
+            entry,
+        });
+        self.protected.push(false);
+        Some(id)
+    }
+
+    /// Notes that `dir` contains an excluded entry, so that `dir` cannot be removed.
+    pub fn protect(&mut self, dir: NodeId) {
+        let mut at = dir;
+        loop {
+            match self.protected.get_mut(at.index()) {
+                Some(protected) if !*protected => *protected = true,
+                _ => return,
+            }
+            at = self.parent(at);
+        }
+    }
+
+    /// Replaces the root's attributes.
+    pub fn set_root(&mut self, entry: Entry) {
+        if let Some(root) = self.nodes.first_mut() {
+            root.entry = entry;
+        }
+    }
+
+    pub(crate) fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
+            node.entry.link = Some(text.into_boxed_slice());
+        }
+    }
+
+    /// Number of entries without the root.
+    pub fn len(&self) -> usize {
+        self.nodes.len() - 1
+    }
+
+    /// Returns true if there is no entry besides the root.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the symlinks of the tree.
+    pub fn symlinks(&self) -> impl Iterator<Item = NodeId> {
+        let nodes = (0u32..).zip(&self.nodes);
+        nodes
+            .filter(|(_, node)| node.entry.kind == Kind::Symlink)
+            .map(|(at, _)| NodeId(at))
+    }
+
+    /// Returns the path of an entry relative to the root.
+    pub fn path(&self, id: NodeId) -> Vec<u8> {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != Self::ROOT {
+            names.push(self.name(at));
+            at = self.parent(at);
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// Returns the attributes of an entry.
+    pub fn entry(&self, id: NodeId) -> &Entry {
+        &self.nodes[id.index()].entry
+    }
+
+    /// Sorts the entries of each directory by name.
+    pub fn sorted(self) -> SortedTree {
+        let mut order: Vec<u32> = (1..).take(self.len()).collect();
+        let key = |at: &u32| {
+            let id = NodeId(*at);
+            (self.parent(id), self.name(id))
+        };
+        order.sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+        // One name listed twice is one entry.
+        order.dedup_by(|a, b| key(a) == key(b));
+        let mut first = vec![0u32; self.nodes.len() + 1];
+        for at in &order {
+            if let Some(count) = first.get_mut(self.parent(NodeId(*at)).index() + 1) {
+                *count += 1;
+            }
+        }
+        let mut sum = 0;
+        for count in &mut first {
+            sum += *count;
+            *count = sum;
+        }
+        SortedTree {
+            tree: self,
+            order,
+            first,
+        }
+    }
+
+    /// Returns the directory of an entry.
+    pub fn parent(&self, id: NodeId) -> NodeId {
+        self.nodes.get(id.index()).map_or(Self::ROOT, |n| n.parent)
+    }
+
+    /// Returns the name of an entry in its directory.
+    pub fn name(&self, id: NodeId) -> &[u8] {
+        let name = self.nodes.get(id.index()).map(|node| node.name.clone());
+        let name = name.unwrap_or_default();
+        self.names
+            .get(name.start as usize..name.end as usize)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn is_protected(&self, id: NodeId) -> bool {
+        self.protected.get(id.index()).copied().unwrap_or(false)
+    }
+}
+
+/// A [`Tree`] whose directories have their entries in the order of their names' bytes.
+#[derive(Clone, Debug)]
+pub struct SortedTree {
+    tree: Tree,
+    order: Vec<u32>,
+    first: Vec<u32>,
+}
+
+impl SortedTree {
+    /// Returns the entries of `dir`, sorted by name.
+    pub fn children(&self, dir: NodeId) -> impl ExactSizeIterator<Item = NodeId> {
+        let at = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
+        let range = at(dir.index())..at(dir.index() + 1);
+        self.order
+            .get(range)
+            .unwrap_or_default()
+            .iter()
+            .map(|at| NodeId(*at))
+    }
+
+    /// Finds the entry at a path relative to the root.
+    pub fn find(&self, path: &[u8]) -> Option<NodeId> {
+        let mut at = Tree::ROOT;
+        for name in path
+            .split(|byte| *byte == b'/')
+            .filter(|name| !name.is_empty())
+        {
+            let first = |index: usize| self.first.get(index).copied().unwrap_or(0) as usize;
+            let range = first(at.index())..first(at.index() + 1);
+            let children = self.order.get(range)?;
+            let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
+            at = NodeId(*children.get(found.ok()?)?);
+        }
+        Some(at)
+    }
+
+    /// Notes that something at `path` takes no part, so that the directories above it cannot be
+    /// removed.
+    pub fn protect_above(&mut self, path: &[u8]) {
+        let mut above = path;
+        while let Some(end) = above.iter().rposition(|byte| *byte == b'/') {
+            above = above.get(..end).unwrap_or_default();
+            if let Some(dir) = self.find(above) {
+                return self.tree.protect(dir);
+            }
+        }
+    }
+
+    /// Sets the text of a symlink.
+    pub fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+        self.tree.set_link(id, text);
+    }
+
+    /// Returns the tree.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_are_sorted_and_know_their_paths() {
+        let mut tree = Tree::new();
+        let dir = tree
+            .add(Tree::ROOT, b"d", Entry::new(Kind::Directory))
+            .unwrap();
+        tree.add(dir, b"z", Entry::new(Kind::File));
+        tree.add(Tree::ROOT, b"a", Entry::new(Kind::File));
+        tree.add(dir, b"b", Entry::new(Kind::File));
+        tree.add(dir, b"b", Entry::new(Kind::File));
+        let sorted = tree.sorted();
+        let paths = |of| {
+            let ids = sorted.children(of);
+            ids.map(|id| String::from_utf8(sorted.tree().path(id)).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(paths(Tree::ROOT), ["a", "d"]);
+        assert_eq!(paths(dir), ["d/b", "d/z"]);
+    }
+
+    #[test]
+    fn a_directory_above_an_excluded_entry_is_protected_as_well() {
+        let mut tree = Tree::new();
+        let a = tree
+            .add(Tree::ROOT, b"a", Entry::new(Kind::Directory))
+            .unwrap();
+        let b = tree.add(a, b"b", Entry::new(Kind::Directory)).unwrap();
+        let c = tree.add(a, b"c", Entry::new(Kind::Directory)).unwrap();
+        tree.protect(b);
+        assert!(tree.is_protected(a) && tree.is_protected(b) && !tree.is_protected(c));
+    }
+}

@@ -1,0 +1,74 @@
+//! Conversion between the attributes of a listing and those that a sync compares.
+
+use schedule::{Attributes, EntryKind};
+use sync::{Entry, Kind, Time};
+
+const PERMISSIONS: u32 = 0o7777;
+
+/// Returns what a sync compares of an entry.
+pub(super) fn entry(attributes: &Attributes) -> Entry {
+    let kind = match attributes.kind() {
+        EntryKind::File => Kind::File,
+        EntryKind::Directory => Kind::Directory,
+        EntryKind::Symlink => Kind::Symlink,
+        EntryKind::Other => Kind::Other,
+    };
+    let modified = attributes.times.map(|(_, modified)| Time {
+        seconds: i64::from(modified),
+        nanoseconds: attributes.nanoseconds.map(|(_, modified)| modified),
+    });
+    let mode = attributes.mode.map(|mode| mode & PERMISSIONS);
+    Entry {
+        kind,
+        size: match kind {
+            Kind::File => attributes.size.unwrap_or(0),
+            _ => 0,
+        },
+        modified,
+        mode: mode.and_then(|mode| u16::try_from(mode).ok()),
+        owner: attributes.owner,
+        link: None,
+    }
+}
+
+/// Returns the attributes with which an entry is copied. Its access time is not kept in the tree
+/// and becomes the modification time.
+pub(super) fn attributes(entry: &Entry) -> Attributes {
+    let kind = match entry.kind {
+        Kind::File => 0o100_000,
+        Kind::Directory => 0o040_000,
+        Kind::Symlink => 0o120_000,
+        Kind::Other => 0,
+    };
+    let times = entry.modified.and_then(|time| {
+        let seconds = u32::try_from(time.seconds).ok()?;
+        Some((seconds, seconds))
+    });
+    let nanoseconds = entry.modified.and_then(|time| time.nanoseconds);
+    Attributes {
+        size: (entry.kind == Kind::File).then_some(entry.size),
+        mode: entry.mode.map(|mode| kind | u32::from(mode)),
+        owner: entry.owner,
+        times,
+        nanoseconds: nanoseconds.map(|n| (n, n)),
+        link: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_survive_the_tree() {
+        let before = Attributes {
+            size: Some(5),
+            mode: Some(0o100_640),
+            owner: Some((7, 8)),
+            times: Some((9, 9)),
+            nanoseconds: Some((3, 3)),
+            link: None,
+        };
+        assert_eq!(attributes(&entry(&before)), before);
+    }
+}

@@ -1,0 +1,284 @@
+//! Operations on names at one end of a sync, many at a time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, unlinkat};
+use rustix::io::Errno;
+use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, RemotePath};
+
+use crate::cancel::CancelToken;
+use crate::copy::{End, PlannedCopy};
+use crate::disk::{kind_of, os_words, timestamps};
+use crate::session::{Session, SessionEvent};
+use crate::walk::local_path;
+
+/// Operations in flight at a server.
+const IN_FLIGHT: usize = 2048;
+/// Longest wait for an event before the run looks if it was cancelled.
+const LOOKS: Duration = Duration::from_millis(100);
+/// Number of the first job, above those of the copy and the listings.
+const FIRST_JOB: u64 = 1 << 41;
+
+/// Operation on one name. Paths are those of the end, not relative to its root.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    /// Removes a file or symlink. One that does not exist counts as removed.
+    Remove(Vec<u8>),
+    /// Removes an empty directory.
+    RemoveDir(Vec<u8>),
+    /// Creates a directory, or finds an existing one.
+    MakeDir(Vec<u8>),
+    /// Renames to a name that does not exist.
+    Rename { from: Vec<u8>, to: Vec<u8> },
+    /// Sets permissions and times of a file or directory.
+    Set(Vec<u8>, Attributes),
+    /// Reads the text of a symlink.
+    ReadSymlink(Vec<u8>),
+    /// Gives a file a second name, which does not exist.
+    Link { of: Vec<u8>, to: Vec<u8> },
+    /// Computes the BLAKE3 checksum of a range of a file of `size` bytes.
+    Sum {
+        path: Vec<u8>,
+        range: Range<u64>,
+        size: u64,
+    },
+}
+
+/// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
+pub(super) type OpResult = Result<Option<Vec<u8>>, String>;
+
+/// Numbers the jobs of operations.
+#[derive(Debug)]
+pub(super) struct Operations {
+    next: u64,
+}
+
+impl Default for Operations {
+    fn default() -> Self {
+        Self { next: FIRST_JOB }
+    }
+}
+
+impl Operations {
+    /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
+    /// cancel or the loss of the session the rest fail.
+    pub(super) fn carry_out(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+        end: End,
+        ops: Vec<Op>,
+        cancel: &CancelToken,
+    ) -> Vec<OpResult> {
+        let Some(session) = run.session(end) else {
+            return ops.iter().map(|op| local(run, op, cancel)).collect();
+        };
+        match self.remote(session, ops, cancel) {
+            (results, None) => results,
+            (results, Some(lost)) => {
+                run.lose(lost);
+                results
+            }
+        }
+    }
+
+    fn remote(
+        &mut self,
+        session: &Session,
+        ops: Vec<Op>,
+        cancel: &CancelToken,
+    ) -> (Vec<OpResult>, Option<String>) {
+        let mut results: Vec<OpResult> = Vec::with_capacity(ops.len());
+        results.resize(ops.len(), Err("not done".to_owned()));
+        let mut waiting = ops.into_iter().enumerate();
+        let mut asked: BTreeMap<JobId, (usize, Option<Vec<u8>>)> = BTreeMap::new();
+        loop {
+            while asked.len() < IN_FLIGHT && !cancel.is_cancelled() {
+                let Some((at, op)) = waiting.next() else {
+                    break;
+                };
+                let id = JobId(self.next);
+                self.next += 1;
+                asked.insert(id, (at, None));
+                let kind = job(op);
+                session.submit(Job { id, kind }, None);
+            }
+            if asked.is_empty() {
+                return (results, None);
+            }
+            let event = match session.events().recv_timeout(LOOKS) {
+                Ok(event) => event,
+                Err(error) if error.is_timeout() => continue,
+                Err(_) => return (results, Some("the session ended unexpectedly".to_owned())),
+            };
+            match event {
+                SessionEvent::Lane(LaneEvent::Path(id, path) | LaneEvent::Sum(id, path)) => {
+                    if let Some((_, text)) = asked.get_mut(&id) {
+                        *text = Some(path);
+                    }
+                }
+                SessionEvent::Lane(LaneEvent::Done(id)) => {
+                    if let Some((at, text)) = asked.remove(&id)
+                        && let Some(result) = results.get_mut(at)
+                    {
+                        *result = Ok(text);
+                    }
+                }
+                SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
+                    if let Some((at, _)) = asked.remove(&id)
+                        && let Some(result) = results.get_mut(at)
+                    {
+                        *result = Err(fault.what);
+                    }
+                }
+                SessionEvent::Lost(why) => return (results, Some(why)),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn job(op: Op) -> JobKind {
+    match op {
+        Op::Remove(path) => JobKind::Remove {
+            path: RemotePath(path),
+        },
+        Op::RemoveDir(path) => JobKind::RemoveDir {
+            path: RemotePath(path),
+        },
+        Op::MakeDir(path) => JobKind::MakeDir {
+            path: RemotePath(path),
+            mode: 0o777,
+            follow: false,
+        },
+        Op::Rename { from, to } => JobKind::Rename {
+            from: RemotePath(from),
+            to: RemotePath(to),
+        },
+        Op::Set(path, attributes) => JobKind::SetAttributes {
+            path: RemotePath(path),
+            attributes,
+            follow: false,
+            xattrs: None,
+        },
+        Op::ReadSymlink(path) => JobKind::ReadSymlink {
+            path: RemotePath(path),
+        },
+        Op::Link { of, to } => JobKind::MakeHardLink {
+            path: RemotePath(to),
+            of: RemotePath(of),
+        },
+        Op::Sum { path, range, size } => JobKind::Sum {
+            path: RemotePath(path),
+            span: ByteRange {
+                offset: range.start,
+                len: Some(range.end - range.start),
+            },
+            size: Some(size),
+        },
+    }
+}
+
+fn local(run: &PlannedCopy<'_>, op: &Op, cancel: &CancelToken) -> OpResult {
+    if cancel.is_cancelled() {
+        return Err("interrupted".to_owned());
+    }
+    if let Op::ReadSymlink(path) = op {
+        let text = std::fs::read_link(local_path(path)).map_err(|error| os_words(&error))?;
+        return Ok(Some(text.as_os_str().as_bytes().to_vec()));
+    }
+    if let Op::Sum { path, range, size } = op {
+        let sum = sum_of(path, range, *size, cancel).map_err(|error| os_words(&error))?;
+        return Ok(Some(sum));
+    }
+    let directories = run.directories();
+    let at = |path: &[u8]| directories.locate(&run.local_target(path));
+    let done: io::Result<()> = match op {
+        Op::Remove(path) => at(path).and_then(|at| match at.remove() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }),
+        Op::RemoveDir(path) => at(path).and_then(|at| {
+            directories.forget(&run.local_target(path));
+            Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
+        }),
+        Op::MakeDir(path) => at(path).and_then(|at| {
+            let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(0o777));
+            match made {
+                Err(Errno::EXIST) => match at.look()? {
+                    Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
+                    _ => Err(Errno::EXIST.into()),
+                },
+                made => Ok(made?),
+            }
+        }),
+        Op::Rename { from, to } => at(from).and_then(|from| rename_to_free_name(&from, &at(to)?)),
+        Op::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        Op::Link { of, to } => at(of).and_then(|of| {
+            let to = at(to)?;
+            let flags = AtFlags::empty();
+            Ok(rustix::fs::linkat(
+                &of.dir, &of.name, &to.dir, &to.name, flags,
+            )?)
+        }),
+        Op::ReadSymlink(_) | Op::Sum { .. } => Ok(()),
+    };
+    done.map(|()| None).map_err(|error| os_words(&error))
+}
+
+fn rename_to_free_name(from: &crate::disk::Location, to: &crate::disk::Location) -> io::Result<()> {
+    let flags = RenameFlags::NOREPLACE;
+    match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
+        // Some file systems have no such flag.
+        Err(Errno::INVAL | Errno::NOSYS) => match to.look()? {
+            Some(_) => Err(Errno::EXIST.into()),
+            None => Ok(from.rename(to)?),
+        },
+        done => Ok(done?),
+    }
+}
+
+fn set(at: &crate::disk::Location, attributes: &Attributes) -> io::Result<()> {
+    let flags = match attributes.kind() {
+        EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+        // Setting needs no permission to read: a file of mode 0200 is opened for writing.
+        _ => OFlags::RDONLY,
+    };
+    let nonblocking = flags | OFlags::NONBLOCK;
+    let file = match at.open(nonblocking, 0) {
+        Err(Errno::ACCESS) => at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?,
+        opened => opened?,
+    };
+    if let Some(mode) = attributes.mode {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if let Some(times) = timestamps(attributes) {
+        rustix::fs::futimens(&file, &times)?;
+    }
+    Ok(())
+}
+
+fn sum_of(path: &[u8], range: &Range<u64>, size: u64, cancel: &CancelToken) -> io::Result<Vec<u8>> {
+    const PART: usize = 1 << 20;
+    let file = std::fs::File::open(local_path(path))?;
+    if file.metadata()?.len() != size {
+        return Err(io::Error::other("its size has changed"));
+    }
+    let mut hasher = blake3::Hasher::new();
+    let mut part = vec![0; PART];
+    let mut at = range.start;
+    while at < range.end && !cancel.is_cancelled() {
+        let left = usize::try_from(range.end - at).unwrap_or(PART).min(PART);
+        let read = file.read_at(part.get_mut(..left).unwrap_or_default(), at)?;
+        if read == 0 {
+            break;
+        }
+        hasher.update(part.get(..read).unwrap_or_default());
+        at += read as u64;
+    }
+    Ok(hasher.finalize().as_bytes().to_vec())
+}

@@ -1,0 +1,170 @@
+//! The entries of a plan, as a walk of the source would report them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use sftp::Link;
+use sync::{Action, Kind, NodeId, Plan, SortedTree, Tree};
+
+use super::attributes::attributes;
+use crate::disk::{identity, os_words};
+use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
+
+/// Walks the entries of a plan whose data or attributes are copied, with the directories above
+/// them.
+pub(super) struct PlannedWalk {
+    plan: Arc<Plan>,
+    root: Vec<u8>,
+    local: bool,
+    links: BTreeMap<NodeId, Link>,
+    /// Entries to report, and directories that lead to them, by their number.
+    wanted: Vec<bool>,
+    stack: Vec<Frame>,
+    begun: bool,
+}
+
+struct Frame {
+    dir: NodeId,
+    path: Vec<u8>,
+    rest: std::vec::IntoIter<NodeId>,
+}
+
+impl PlannedWalk {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        root: Vec<u8>,
+        local: bool,
+        links: BTreeMap<NodeId, Link>,
+    ) -> Self {
+        let tree = plan.source().tree();
+        let mut wanted = vec![false; tree.len() + 1];
+        for step in plan.steps() {
+            let copied = match step.action {
+                Action::Create | Action::Replace(_) | Action::Unsure(_) => true,
+                // A directory gets its attributes after its contents.
+                Action::SetAttributes(_) => tree.entry(step.source).kind == Kind::Directory,
+                // Only the directories above it change.
+                Action::MoveFrom(_) => true,
+            };
+            let mut at = match step.action {
+                Action::MoveFrom(_) => tree.parent(step.source),
+                _ => step.source,
+            };
+            while copied && !std::mem::replace(&mut wanted[at.index()], true) {
+                at = tree.parent(at);
+            }
+        }
+        Self {
+            plan,
+            root,
+            local,
+            links,
+            wanted,
+            stack: Vec::new(),
+            begun: false,
+        }
+    }
+
+    /// True if there is anything to report besides the root.
+    pub(super) fn has_any(&self) -> bool {
+        self.wanted.iter().any(|wanted| *wanted)
+    }
+
+    fn source(&self) -> &SortedTree {
+        self.plan.source()
+    }
+
+    fn enter(&mut self, dir: NodeId, path: Vec<u8>) {
+        let children = self.source().children(dir);
+        let wanted: Vec<NodeId> = children.filter(|id| self.wanted[id.index()]).collect();
+        self.stack.push(Frame {
+            dir,
+            path,
+            rest: wanted.into_iter(),
+        });
+    }
+
+    fn report(&mut self, id: NodeId, parent: Option<NodeId>, path: Vec<u8>) -> WalkEntry {
+        let tree = self.source().tree();
+        let entry = tree.entry(id);
+        let kind = entry.kind;
+        let mut found = Entry {
+            parent: parent.map(dir_id),
+            name: match parent {
+                Some(_) => tree.name(id).to_vec(),
+                None => Vec::new(),
+            },
+            attributes: attributes(entry),
+            identity: None,
+            path,
+        };
+        found.attributes.link = self.links.get(&id).copied();
+        if self.local {
+            // It may have changed since it was listed, and the copy needs all of its attributes.
+            let meta = match parent {
+                Some(_) => fs::symlink_metadata(local_path(&found.path)),
+                None => fs::metadata(local_path(&found.path)),
+            };
+            match meta {
+                Ok(meta)
+                    if super::attributes::entry(&crate::disk::attributes(&meta)).kind != kind =>
+                {
+                    let what = "its type has changed since it was listed; run the sync again";
+                    return WalkEntry::Problem {
+                        path: found.path,
+                        what: what.to_owned(),
+                    };
+                }
+                Ok(meta) => {
+                    found.attributes = crate::disk::attributes(&meta);
+                    found.identity = meta.is_file().then(|| identity(&meta));
+                }
+                Err(error) => {
+                    return WalkEntry::Problem {
+                        path: found.path,
+                        what: os_words(&error),
+                    };
+                }
+            }
+        }
+        match kind {
+            Kind::Directory => {
+                self.enter(id, found.path.clone());
+                WalkEntry::Directory {
+                    id: dir_id(id),
+                    at: found,
+                }
+            }
+            Kind::Symlink => WalkEntry::Symlink(found),
+            Kind::File | Kind::Other => WalkEntry::File(found),
+        }
+    }
+}
+
+fn dir_id(id: NodeId) -> DirId {
+    DirId(id.index() as u64)
+}
+
+impl Iterator for PlannedWalk {
+    type Item = WalkEntry;
+
+    fn next(&mut self) -> Option<WalkEntry> {
+        if !std::mem::replace(&mut self.begun, true) {
+            let root = self.root.clone();
+            return Some(self.report(Tree::ROOT, None, root));
+        }
+        let frame = self.stack.last_mut()?;
+        let dir = frame.dir;
+        match frame.rest.next() {
+            Some(id) => {
+                let path = join(&frame.path, self.plan.source().tree().name(id));
+                Some(self.report(id, Some(dir), path))
+            }
+            None => {
+                self.stack.pop();
+                Some(WalkEntry::Listed(dir_id(dir)))
+            }
+        }
+    }
+}

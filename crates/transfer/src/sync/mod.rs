@@ -1,0 +1,68 @@
+//! Makes a target equal to a source: lists both ends, decides what differs (crate `sync`), and
+//! copies only that. Deletions come last, and only if both listings were complete.
+
+mod attributes;
+mod ends;
+mod entries;
+mod listing;
+mod remembered;
+mod run;
+mod settle;
+
+use std::path::PathBuf;
+
+use sync::{Comparison, DeletionLimits, Filter};
+
+use crate::copy::{CopyOptions, Place};
+use crate::report::Summary;
+
+pub use run::run;
+
+/// Source, target and options of a sync.
+#[derive(Clone, Debug)]
+pub struct SyncRequest {
+    /// Directory to read.
+    pub source: Place,
+    /// Directory to make equal to the source; created if it does not exist.
+    pub target: Place,
+    /// Options of the copy of what differs.
+    pub copy: CopyOptions,
+    /// Options of the comparison and of deletions.
+    pub options: SyncOptions,
+}
+
+/// Options of a sync.
+#[derive(Clone, Debug, Default)]
+pub struct SyncOptions {
+    /// Entries that take part.
+    pub filter: Filter,
+    /// Read `.gitignore` files of the source (`--gitignore`).
+    pub gitignore: bool,
+    /// Stay on the file system of the source's root (`-x`); for a source on this machine.
+    pub one_file_system: bool,
+    /// Rules of the comparison. The grain is learnt.
+    pub comparison: Comparison,
+    /// Delete entries that exist at the target only.
+    pub delete: bool,
+    /// Limits of these deletions.
+    pub limits: DeletionLimits,
+    /// Directory at the target that keeps what is replaced or deleted.
+    pub backup: Option<PathBuf>,
+    /// Show what would be done, and change nothing.
+    pub dry_run: bool,
+}
+
+/// Result of a sync.
+#[derive(Clone, Debug)]
+pub struct SyncResult {
+    /// Result of the copy.
+    pub summary: Summary,
+    /// Entries without a difference.
+    pub equal: u64,
+    /// Entries deleted at the target.
+    pub deleted: u64,
+    /// Files renamed at the target instead of copied.
+    pub moved: u64,
+    /// Reason why nothing was deleted or done.
+    pub refused: Option<String>,
+}

@@ -1,0 +1,67 @@
+//! The file system of a sync's source, remembered from run to run: an empty directory on another
+//! file system is a mount point whose file system is missing.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+
+use super::SyncRequest;
+use crate::copy::Place;
+use crate::private_dir::{PrivateDir, UserDir};
+
+/// Longest memory that is read, in bytes.
+const MOST: u64 = 64;
+
+/// File system of a source on this machine.
+pub(super) struct SourceFileSystem {
+    name: OsString,
+    now: Option<String>,
+    before: Option<String>,
+}
+
+impl SourceFileSystem {
+    /// Looks at the source's file system, and at the memory of the last sync of the same source to
+    /// the same target.
+    pub(super) fn find(request: &SyncRequest) -> Self {
+        let now = match &request.source {
+            Place::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| {
+                let mut text = String::new();
+                let _ = write!(text, "{:x}", stat.f_fsid);
+                text
+            }),
+            Place::Remote { .. } => None,
+        };
+        let identity = format!("{:?} {:?}", request.source, request.target);
+        let mut name = OsString::from("sync-");
+        name.push(blake3::hash(identity.as_bytes()).to_hex().as_str());
+        let before = now.as_ref().and_then(|_| Self::read(&name));
+        Self { name, now, before }
+    }
+
+    fn read(name: &OsString) -> Option<String> {
+        let dir = PrivateDir::open(&UserDir::State.path()?).ok()?;
+        let file = dir.file(name, false).ok()?;
+        let mut text = String::new();
+        file.take(MOST).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
+    /// True if the source lies on another file system than in the last sync.
+    pub(super) fn has_changed(&self) -> bool {
+        self.before.is_some() && self.before != self.now
+    }
+
+    /// Remembers the present file system. Without a private state folder nothing is remembered.
+    pub(super) fn keep(&self) {
+        let Some(now) = self.now.as_ref().filter(|_| self.before != self.now) else {
+            return;
+        };
+        let keep = || -> Option<()> {
+            let dir = PrivateDir::create(&UserDir::State.path()?).ok()?;
+            let _ = dir.remove(&self.name);
+            let mut file = dir.create_file(&self.name).ok()?;
+            file.write_all(now.as_bytes()).ok()
+        };
+        keep();
+    }
+}

@@ -1,0 +1,644 @@
+//! The steps of a sync, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use schedule::EntryKind;
+use sync::{Action, DeletionCount, Filter, Grain, Kind, NodeId, Plan, Refused, Step, Tree};
+
+use super::attributes::attributes;
+use super::ends::{Op, Operations};
+use super::entries::PlannedWalk;
+use super::listing::{self, ListError, Listing, Root, hides_entries};
+use super::remembered::SourceFileSystem;
+use super::settle::Settling;
+use super::{SyncOptions, SyncRequest, SyncResult};
+use crate::cancel::CancelToken;
+use crate::copy::{Connect, CopyRequest, End, PlannedCopy};
+use crate::report::{Change, Event, Name, Progress, Summary};
+use crate::walk::join;
+
+/// Runs a sync to its end on this thread. `events` is called on this thread; `progress` may be read
+/// from any.
+pub fn run(
+    request: &SyncRequest,
+    connect: &dyn Connect,
+    progress: &Progress,
+    events: &mut dyn FnMut(Event),
+    cancel: &CancelToken,
+) -> SyncResult {
+    let start = Instant::now();
+    let copy = CopyRequest {
+        sources: vec![request.source.clone()],
+        target: request.target.clone(),
+        options: request.copy.clone(),
+    };
+    let begun = PlannedCopy::begin(&copy, &request.copy, connect, progress, events, cancel);
+    let run = match begun {
+        Ok(run) => run,
+        Err(summary) => return SyncResult::failed(*summary, start.elapsed()),
+    };
+    let mut sync = Sync {
+        run,
+        request,
+        options: &request.options,
+        cancel,
+        operations: Operations::default(),
+        deleted: 0,
+        moved: 0,
+        equal: 0,
+        refused: None,
+    };
+    sync.carry_out();
+    let Sync {
+        run,
+        deleted,
+        moved,
+        equal,
+        refused,
+        ..
+    } = sync;
+    SyncResult {
+        summary: run.finish(start.elapsed()),
+        equal,
+        deleted,
+        moved,
+        refused,
+    }
+}
+
+impl SyncResult {
+    fn failed(mut summary: Summary, elapsed: Duration) -> Self {
+        summary.elapsed = elapsed;
+        Self {
+            summary,
+            equal: 0,
+            deleted: 0,
+            moved: 0,
+            refused: None,
+        }
+    }
+}
+
+/// A sync in progress.
+struct Sync<'a> {
+    run: PlannedCopy<'a>,
+    request: &'a SyncRequest,
+    options: &'a SyncOptions,
+    cancel: &'a CancelToken,
+    operations: Operations,
+    deleted: u64,
+    moved: u64,
+    equal: u64,
+    refused: Option<String>,
+}
+
+impl Sync<'_> {
+    fn carry_out(&mut self) {
+        let Some((source, target)) = self.list() else {
+            return;
+        };
+        let unlisted = self.report_problems(&source, &target);
+        let links = source.links.clone();
+        let missing: Vec<Vec<u8>> = source.filter.missing().map(<[u8]>::to_vec).collect();
+        for name in missing {
+            let path = join(self.run.root(End::Source), &name);
+            let path = self.run.shown(End::Source, &path);
+            self.run.fail(path, "no such file or directory".to_owned());
+        }
+        let Some(mut plan) = self.plan(source, target) else {
+            return;
+        };
+        let memory = SourceFileSystem::find(self.request);
+        let count = DeletionCount {
+            deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
+            target_entries: plan.target().tree().len() as u64,
+            source_entries: plan.source().tree().len() as u64,
+            unlisted,
+            moved_source: memory.has_changed(),
+        };
+        if self.options.delete
+            && let Err(refused) = self.options.limits.check(&count)
+        {
+            self.refuse(&mut plan, refused);
+        }
+        self.report_blocked(&plan);
+        self.equal = plan.equal();
+        self.announce(&plan);
+        if self.options.dry_run || self.run.stopped() {
+            return;
+        }
+        memory.keep();
+        self.change(plan, links);
+    }
+
+    /// Lists both ends at the same time.
+    fn list(&mut self) -> Option<(Listing, Listing)> {
+        let attributes = [End::Source, End::Target].map(|end| self.run.root_attributes(end));
+        if self.run.stopped() {
+            return None;
+        }
+        let [source, target] = attributes;
+        let kind = |attributes: &Option<schedule::Attributes>| attributes.map(|a| a.kind());
+        let source_error = match kind(&source) {
+            None => Some("no such directory"),
+            Some(EntryKind::Directory) => None,
+            Some(_) => {
+                Some("not a directory: sync works on directories; use longhaul cp for a file")
+            }
+        };
+        let target_error = match kind(&target) {
+            None | Some(EntryKind::Directory) => None,
+            Some(_) => Some("not a directory: name the directory to make equal to the source"),
+        };
+        for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
+            if let Some(error) = error {
+                let name = self.run.shown(end, &self.run.root(end).to_vec());
+                self.run.fail(name, error.to_owned());
+                return None;
+            }
+        }
+        let root = |end, attributes| Root {
+            end,
+            path: self.run.root(end).to_vec(),
+            attributes,
+            session: self.run.session(end),
+            one_file_system: self.options.one_file_system && end == End::Source,
+        };
+        let filter = self.filter();
+        let (source, target) = (root(End::Source, source), root(End::Target, target));
+        let gitignore = self.options.gitignore;
+        let (source, target) = thread::scope(|scope| {
+            let cancel = self.cancel;
+            let name_filter = filter.clone();
+            // Nested rules of the source decide at the target too, so it is listed after them.
+            if gitignore {
+                let source = listing::list(source, filter, true, cancel);
+                let filter = match &source {
+                    Ok(listing) => listing.filter.clone(),
+                    Err(_) => name_filter,
+                };
+                return (source, listing::list(target, filter, false, cancel));
+            }
+            let there = scope.spawn(move || listing::list(target, name_filter, false, cancel));
+            let here = listing::list(source, filter, false, cancel);
+            let there = there.join().unwrap_or(Err(ListError::Cancelled));
+            (here, there)
+        });
+        match (source, target) {
+            (Ok(source), Ok(target)) => Some((source, target)),
+            (Err(ListError::Lost(why)), _) | (_, Err(ListError::Lost(why))) => {
+                self.run.lose(why);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
+    fn filter(&self) -> Filter {
+        let mut filter = self.options.filter.clone();
+        if let Some(backup) = &self.options.backup
+            && backup.is_relative()
+        {
+            filter.leave_out(backup.as_os_str().as_bytes());
+        }
+        filter
+    }
+
+    /// Reports what could not be listed. Returns the number of problems that hide entries.
+    fn report_problems(&mut self, source: &Listing, target: &Listing) -> u64 {
+        let mut hidden = 0;
+        for (end, listing) in [(End::Source, source), (End::Target, target)] {
+            for (path, what) in &listing.problems {
+                hidden += u64::from(hides_entries(what));
+                let path = join(self.run.root(end), path);
+                let name = self.run.shown(end, &path);
+                self.run.fail(name, what.clone());
+            }
+        }
+        hidden
+    }
+
+    /// Compares the two listings.
+    fn plan(&mut self, source: Listing, target: Listing) -> Option<Plan> {
+        let (mut ours, mut theirs) = (source.tree, target.tree);
+        let mut rules = self.options.comparison.clone();
+        rules.grain = Grain::of(&theirs);
+        let mut settling = Settling {
+            run: &mut self.run,
+            operations: &mut self.operations,
+            cancel: self.cancel,
+        };
+        settling.read_symlinks(&mut ours, &mut theirs);
+        let mut plan = Plan::keeping(ours, theirs, &rules, source.kept);
+        settling.compare_unsure(&mut plan);
+        match self.options.delete {
+            true => settling.find_moves(&mut plan, &rules),
+            false => plan.keep_others(),
+        }
+        (!self.run.stopped()).then_some(plan)
+    }
+
+    fn report_blocked(&mut self, plan: &Plan) {
+        for id in plan.blocked() {
+            let path = join(self.run.root(End::Target), &plan.target().tree().path(*id));
+            let name = self.run.shown(End::Target, &path);
+            let what = "a directory with entries stands there, and is not replaced: --delete \
+                        replaces it, unless it has excluded entries";
+            self.run.fail(name, what.to_owned());
+        }
+    }
+
+    fn refuse(&mut self, plan: &mut Plan, refused: Refused) {
+        plan.keep_others();
+        let why = refused.to_string();
+        self.run.tell(Event::Warning {
+            path: None,
+            message: why.clone(),
+        });
+        self.refused = Some(why);
+    }
+
+    /// Reports the totals, and each planned change.
+    fn announce(&mut self, plan: &Plan) {
+        let mut files = 0;
+        let mut bytes = 0;
+        for step in plan.steps() {
+            let entry = plan.source().tree().entry(step.source);
+            let data = matches!(step.action, Action::Create | Action::Replace(_));
+            if data && entry.kind == Kind::File {
+                files += 1;
+                bytes += entry.size;
+            }
+        }
+        let shown = |end| {
+            let mut root = self.run.root(end).to_vec();
+            if !root.ends_with(b"/") {
+                root.push(b'/');
+            }
+            self.run.shown(end, &root)
+        };
+        let event = Event::SyncPlanned {
+            source: shown(End::Source),
+            target: shown(End::Target),
+            files,
+            bytes,
+            deletions: plan.deletions().len() as u64,
+            equal: plan.equal(),
+        };
+        self.run.tell(event);
+        for step in plan.steps() {
+            let event = self.planned(plan, step);
+            self.run.tell(event);
+        }
+        for id in plan.deletions() {
+            let path = plan.target().tree().path(*id);
+            let is_dir = plan.target().tree().entry(*id).kind == Kind::Directory;
+            self.run.tell(Event::Planned {
+                change: Change::Delete,
+                path: directory_name(path, is_dir),
+                from: None,
+                reasons: Vec::new(),
+            });
+        }
+    }
+
+    fn planned(&self, plan: &Plan, step: &Step) -> Event {
+        let (change, reasons) = match step.action {
+            Action::Create => (Change::Create, Vec::new()),
+            Action::Replace(why) | Action::SetAttributes(why) | Action::Unsure(why) => {
+                (Change::Update, why.words().collect())
+            }
+            Action::MoveFrom(_) => (Change::Move, Vec::new()),
+        };
+        let from = match step.action {
+            Action::MoveFrom(from) => Some(Name(plan.target().tree().path(from))),
+            _ => None,
+        };
+        let mut path = plan.source().tree().path(step.source);
+        if step.source == Tree::ROOT {
+            path = b".".to_vec();
+        }
+        let is_dir = plan.source().tree().entry(step.source).kind == Kind::Directory;
+        Event::Planned {
+            change,
+            path: directory_name(path, is_dir),
+            from,
+            reasons,
+        }
+    }
+
+    /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
+    /// are set, and deletions come last.
+    fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::Link>) {
+        let doomed = plan.in_the_way().to_vec();
+        self.remove_entries(&plan, &doomed);
+        let plan = self.carry_out_moves(plan);
+        if self.run.stopped() {
+            return;
+        }
+        self.back_up_replaced(&plan);
+        let plan = Arc::new(plan);
+        let local = self.run.session(End::Source).is_none();
+        let root = self.run.root(End::Source).to_vec();
+        let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
+        if walk.has_any() {
+            self.run.copy(Box::new(walk));
+        }
+        if self.run.stopped() {
+            return;
+        }
+        self.set_attributes(&plan);
+        if !self.run.has_failed() || plan.deletions().is_empty() {
+            self.delete(&plan);
+        } else {
+            let refused = "nothing is deleted: not everything was copied; run the sync again";
+            self.run.tell(Event::Warning {
+                path: None,
+                message: refused.to_owned(),
+            });
+        }
+    }
+
+    /// Renames what was moved at the source. A file that cannot be renamed is copied.
+    fn carry_out_moves(&mut self, mut plan: Plan) -> Plan {
+        let moves: Vec<(NodeId, NodeId)> = plan
+            .steps()
+            .iter()
+            .filter_map(|step| match step.action {
+                Action::MoveFrom(from) => Some((step.source, from)),
+                _ => None,
+            })
+            .collect();
+        if moves.is_empty() {
+            return plan;
+        }
+        let root = self.run.root(End::Target).to_vec();
+        let above: Vec<Vec<u8>> = moves
+            .iter()
+            .map(|(to, _)| plan.source().tree().path(plan.source().tree().parent(*to)))
+            .collect();
+        self.make_directories(&root, above);
+        let ops = moves.iter().map(|(to, from)| Op::Rename {
+            from: join(&root, &plan.target().tree().path(*from)),
+            to: join(&root, &plan.source().tree().path(*to)),
+        });
+        let ops: Vec<Op> = ops.collect();
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        let mut failed = BTreeSet::new();
+        let mut set = Vec::new();
+        for ((to, _), result) in moves.iter().zip(results) {
+            match result {
+                Ok(_) => {
+                    let path = join(&root, &plan.source().tree().path(*to));
+                    set.push(Op::Set(path, attributes(plan.source().tree().entry(*to))));
+                    self.moved += 1;
+                }
+                Err(_) => drop(failed.insert(*to)),
+            }
+        }
+        plan.unsettle_moves(&failed);
+        self.operations
+            .carry_out(&mut self.run, End::Target, set, self.cancel);
+        plan
+    }
+
+    /// Creates directories below `root`, each after the one that contains it.
+    fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
+        let mut all = BTreeSet::new();
+        for path in paths {
+            let mut at = path.as_slice();
+            while !at.is_empty() && all.insert(at.to_vec()) {
+                let end = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                at = at.get(..end).unwrap_or_default();
+            }
+        }
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        let mut levels: BTreeMap<usize, Vec<Op>> = BTreeMap::new();
+        for path in all {
+            let level = levels.entry(depth(&path)).or_default();
+            level.push(Op::MakeDir(join(root, &path)));
+        }
+        for ops in levels.into_values() {
+            // A failure shows in what is put into the directory.
+            self.operations
+                .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        }
+    }
+
+    /// Sets attributes of files whose data are equal. Directories get theirs from the copy.
+    fn set_attributes(&mut self, plan: &Plan) {
+        let root = self.run.root(End::Target).to_vec();
+        let tree = plan.source().tree();
+        let mut paths = Vec::new();
+        let mut ops = Vec::new();
+        for step in plan.steps() {
+            let entry = tree.entry(step.source);
+            if let Action::SetAttributes(_) = step.action
+                && entry.kind == Kind::File
+            {
+                let path = join(&root, &tree.path(step.source));
+                ops.push(Op::Set(path.clone(), attributes(entry)));
+                paths.push(path);
+            }
+        }
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        self.report_failures(&paths, results, "cannot set its permissions and times");
+    }
+
+    fn delete(&mut self, plan: &Plan) {
+        if plan.deletions().is_empty() {
+            return;
+        }
+        self.remove_entries(plan, plan.deletions());
+        self.restore_times(plan);
+    }
+
+    /// Removes entries of the target, or moves them to the backup folder.
+    fn remove_entries(&mut self, plan: &Plan, ids: &[NodeId]) {
+        let root = self.run.root(End::Target).to_vec();
+        let tree = plan.target().tree();
+        let doomed = ids.iter().map(|id| {
+            let is_dir = tree.entry(*id).kind == Kind::Directory;
+            (tree.path(*id), is_dir)
+        });
+        let (dirs, files): (Vec<_>, Vec<_>) = doomed.partition(|(_, is_dir)| *is_dir);
+        let whole = |(path, is_dir): (Vec<u8>, bool)| (join(&root, &path), is_dir);
+        match self.backup_root() {
+            Some(backup) => {
+                let files = files.into_iter().map(|(path, _)| path).collect();
+                self.move_to_backup(&root, &backup, files);
+            }
+            None => self.remove(files.into_iter().map(whole).collect()),
+        }
+        self.remove(dirs.into_iter().map(whole).collect());
+    }
+
+    /// Sets the times of directories again from which something was deleted.
+    fn restore_times(&mut self, plan: &Plan) {
+        let (ours, theirs) = (plan.source(), plan.target());
+        let mut dirs = BTreeSet::new();
+        for id in plan.deletions() {
+            dirs.extend(ours.find(&theirs.tree().path(theirs.tree().parent(*id))));
+        }
+        let root = self.run.root(End::Target).to_vec();
+        let ops: Vec<Op> = dirs
+            .into_iter()
+            .filter(|id| *id != Tree::ROOT)
+            .filter(|id| ours.tree().entry(*id).kind == Kind::Directory)
+            .map(|id| {
+                let path = join(&root, &ours.tree().path(id));
+                Op::Set(path, attributes(ours.tree().entry(id)))
+            })
+            .collect();
+        self.operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        // The root's own path is the one that the user named, symlinks included.
+        if plan
+            .deletions()
+            .iter()
+            .any(|id| theirs.tree().parent(*id) == Tree::ROOT)
+        {
+            self.run
+                .set_root_times(&attributes(ours.tree().entry(Tree::ROOT)));
+        }
+    }
+
+    /// Removes paths, directories after their contents. Each comes with true for a directory.
+    fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
+        let (dirs, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, is_dir)| *is_dir);
+        let files: Vec<Vec<u8>> = files.into_iter().map(|(path, _)| path).collect();
+        let ops = files.iter().cloned().map(Op::Remove).collect();
+        self.remove_all(&files, ops);
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        let mut levels: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
+        for (path, _) in dirs {
+            levels.entry(depth(&path)).or_default().push(path);
+        }
+        for (_, level) in levels.into_iter().rev() {
+            let ops = level.iter().cloned().map(Op::RemoveDir).collect();
+            self.remove_all(&level, ops);
+        }
+    }
+
+    fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<Op>) {
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
+        self.report_failures(paths, results, "cannot be deleted");
+    }
+
+    fn report_failures(
+        &mut self,
+        paths: &[Vec<u8>],
+        results: Vec<super::ends::OpResult>,
+        what: &str,
+    ) {
+        if self.run.stopped() {
+            return;
+        }
+        for (path, result) in paths.iter().zip(results) {
+            if let Err(why) = result {
+                let name = self.run.shown(End::Target, path);
+                self.run.fail(name, format!("{what}: {why}"));
+            }
+        }
+    }
+
+    fn backup_root(&self) -> Option<Vec<u8>> {
+        let backup = self.options.backup.as_ref()?.as_os_str().as_bytes();
+        match backup.starts_with(b"/") {
+            true => Some(backup.to_vec()),
+            false => Some(join(self.run.root(End::Target), backup)),
+        }
+    }
+
+    /// Keeps the files that will be replaced, under a second name where the target can link them.
+    fn back_up_replaced(&mut self, plan: &Plan) {
+        let Some(backup) = self.backup_root() else {
+            return;
+        };
+        let root = self.run.root(End::Target).to_vec();
+        let replaced = plan.steps().iter().filter_map(|step| match step.action {
+            Action::Replace(_) | Action::Unsure(_) => step.target,
+            _ => None,
+        });
+        let tree = plan.target().tree();
+        let files: Vec<Vec<u8>> = replaced
+            .filter(|id| tree.entry(*id).kind != Kind::Directory)
+            .map(|id| tree.path(id))
+            .collect();
+        self.make_backup_directories(&backup, &files);
+        let paths = |path: &Vec<u8>| (join(&root, path), join(&backup, path));
+        let ops = files.iter().map(|path| {
+            let (of, to) = paths(path);
+            Op::Link { of, to }
+        });
+        let ops = ops.collect();
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        let unlinked: Vec<Vec<u8>> = files
+            .into_iter()
+            .zip(results)
+            .filter(|(_, result)| result.is_err())
+            .map(|(path, _)| path)
+            .collect();
+        self.move_to_backup(&root, &backup, unlinked);
+    }
+
+    fn make_backup_directories(&mut self, backup: &[u8], files: &[Vec<u8>]) {
+        if files.is_empty() {
+            return;
+        }
+        let ops = vec![Op::MakeDir(backup.to_vec())];
+        self.operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        let parent = |path: &Vec<u8>| {
+            let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            path.get(..end).unwrap_or_default().to_vec()
+        };
+        self.make_directories(backup, files.iter().map(parent).collect());
+    }
+
+    /// Renames files into the backup folder, replacing what an earlier sync has put there.
+    fn move_to_backup(&mut self, root: &[u8], backup: &[u8], files: Vec<Vec<u8>>) {
+        if files.is_empty() {
+            return;
+        }
+        self.make_backup_directories(backup, &files);
+        let older = files
+            .iter()
+            .map(|path| Op::Remove(join(backup, path)))
+            .collect();
+        self.operations
+            .carry_out(&mut self.run, End::Target, older, self.cancel);
+        let ops = files.iter().map(|path| Op::Rename {
+            from: join(root, path),
+            to: join(backup, path),
+        });
+        let ops = ops.collect();
+        let results = self
+            .operations
+            .carry_out(&mut self.run, End::Target, ops, self.cancel);
+        self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
+        let paths: Vec<Vec<u8>> = files.iter().map(|path| join(root, path)).collect();
+        self.report_failures(&paths, results, "cannot be moved to the backup folder");
+    }
+}
+
+fn directory_name(mut path: Vec<u8>, is_dir: bool) -> Name {
+    if is_dir {
+        path.push(b'/');
+    }
+    Name(path)
+}

@@ -1,0 +1,800 @@
+//! `longhaul sync`: the target becomes equal to the source, only what differs is sent, and nothing is
+//! deleted by mistake.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use longhaul_tests::Scene;
+use longhaul_tests::both_ends::events;
+use testkit::process::Run;
+use testkit::tree::{Compare, Tree, assert_same, differences};
+use testkit::{Outcome, PeerBuilder, PeerKind, Seed};
+
+/// `longhaul sync` with the client's configuration.
+fn sync(scene: &Scene, flags: &[&str]) -> Run {
+    let program = longhaul_tests::longhaul();
+    let run = scene.client.dir.run(program).arg("sync");
+    run.arg("-F").arg(scene.client.dir.config()).args(flags)
+}
+
+fn scene(kind: PeerKind) -> Option<Scene> {
+    let builder = match kind {
+        PeerKind::Longhaul => PeerBuilder::longhaul(longhaul_tests::longhaul(), [""; 0]),
+        kind => PeerBuilder::new(kind),
+    };
+    let scene = Scene::with(builder)?;
+    (!scene.client.is_scp()).then_some(scene)
+}
+
+/// Writes a file, with the folders above it.
+fn write_file(path: &Path, content: &[u8]) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder of our own");
+    testkit::tree::write_file(path, content);
+}
+
+/// Runs a command of the system that must succeed.
+fn must(program: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) {
+    let words: Vec<OsString> = words.iter().map(|word| word.as_ref().to_owned()).collect();
+    let done = Command::new(program).args(&words).status();
+    assert!(
+        done.is_ok_and(|status| status.success()),
+        "{program} {words:?}"
+    );
+}
+
+fn summary(outcome: &Outcome) -> serde_json::Value {
+    events(outcome).pop().expect("there are events")
+}
+
+fn set_time(path: &Path, seconds: u64) {
+    let file = fs::File::open(path).expect("it is there");
+    file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        .expect("a time");
+}
+
+/// Every entry below `root`, deepest last.
+fn entries(root: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).expect("our folder").flatten() {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(path.clone());
+            }
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Writes a file with a time of its own: of two files of one size and one second, SFTP cannot tell
+/// which is newer, and rsync can.
+fn write_new(path: &Path, random: &mut Seed, size: usize) {
+    write_file(path, &random.bytes(size));
+    set_time(path, 1_100_000_000 + random.below(100_000_000));
+}
+
+/// Changes a tree at random: new, removed and changed entries, other types, times and modes.
+fn change(root: &Path, random: &mut Seed) {
+    for step in 0..12 {
+        let all = entries(root);
+        if all.is_empty() {
+            return;
+        }
+        let at = &all[random.below(all.len() as u64) as usize];
+        let Ok(meta) = fs::symlink_metadata(at) else {
+            continue;
+        };
+        let dir = if meta.is_dir() {
+            at.clone()
+        } else {
+            at.parent().expect("a folder").to_owned()
+        };
+        let remove = |path: &Path| match fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {
+            true => drop(fs::remove_dir_all(path)),
+            false => drop(fs::remove_file(path)),
+        };
+        match random.below(8) {
+            0 => remove(at),
+            1 => {
+                remove(at);
+                write_new(at, random, 100);
+            }
+            2 => {
+                remove(at);
+                fs::create_dir(at).expect("a folder of our own");
+                write_new(&at.join("inside"), random, 1);
+            }
+            3 => {
+                remove(at);
+                symlink("nowhere", at).expect("a symlink of our own");
+            }
+            4 if meta.is_file() => {
+                let mode = 0o600 | (random.below(0o100) as u32);
+                fs::set_permissions(at, fs::Permissions::from_mode(mode)).expect("a mode");
+            }
+            5 if meta.is_file() => set_time(at, 1_000_000_000 + random.below(1000)),
+            6 if meta.is_file() => {
+                let to = dir.join(format!("moved-{step}"));
+                let _ = fs::rename(at, to);
+            }
+            _ => write_new(&dir.join(format!("new-{step}")), random, 3000),
+        }
+    }
+}
+
+/// Makes two trees that differ at random, and compares the result of a sync with rsync's.
+fn like_rsync(kind: PeerKind, seeds: std::ops::Range<u64>) {
+    let Some(scene) = scene(kind) else { return };
+    if testkit::missing::find_program("rsync").is_none() {
+        return testkit::missing::skip("rsync", "apt-get install rsync");
+    }
+    for seed in seeds {
+        let mut random = Seed::new(seed);
+        let name = |of: &str| scene.path(&format!("{of}-{seed}"));
+        let (source, target, expected) = (name("source"), name("target"), name("expected"));
+        Tree::full(seed).with_folder_links().make(&source);
+        must("cp", &[&"-a", &source, &target]);
+        change(&source, &mut random);
+        change(&target, &mut random);
+        must("cp", &[&"-a", &target, &expected]);
+        must(
+            "rsync",
+            &[&"-aH", &"--delete", &source.join(""), &expected.join("")],
+        );
+        let up = seed % 2 == 0;
+        let remote = |path: &Path| longhaul_tests::remote("peer", path);
+        let (from, to) = match up {
+            true => (source.clone().into_os_string(), remote(&target)),
+            false => (remote(&source), target.clone().into_os_string()),
+        };
+        let outcome = sync(&scene, &["--delete", "--yes"])
+            .arg(&from)
+            .arg(&to)
+            .run();
+        let outcome = outcome.expect_code(0);
+        let differ = differences(&expected, &target, Compare::PRESERVED);
+        assert!(
+            differ.is_empty(),
+            "seed {seed}, up {up}:\n{}\n{outcome}",
+            differ.join("\n")
+        );
+        let again = sync(&scene, &["--delete", "--json", "-q"])
+            .arg(&from)
+            .arg(&to)
+            .run();
+        let again = again.expect_code(0);
+        let planned = events(&again);
+        let planned: Vec<_> = planned.iter().filter(|e| e["event"] == "planned").collect();
+        assert!(
+            planned.is_empty(),
+            "seed {seed}: a second sync would change {planned:?}"
+        );
+        for path in [source, target, expected] {
+            fs::remove_dir_all(path).expect("ours");
+        }
+    }
+}
+
+#[test]
+fn the_result_is_rsyncs_over_openssh() {
+    like_rsync(PeerKind::OpenSsh, 0..10);
+}
+
+#[test]
+fn the_result_is_rsyncs_over_longhaul() {
+    like_rsync(PeerKind::Longhaul, 100..106);
+}
+
+#[test]
+fn a_slash_at_the_end_changes_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    for (from, to) in [("a", "b1"), ("a/", "b2"), ("a", "b3/"), ("a/", "b4/")] {
+        let mut source = scene.path("a").into_os_string();
+        source.push(from.strip_prefix('a').unwrap_or_default());
+        sync(&scene, &[])
+            .arg(source)
+            .arg(scene.remote(to))
+            .run()
+            .expect_code(0);
+        let to = to.trim_end_matches('/');
+        assert_same(&scene.path("a"), &scene.path(to), Compare::PRESERVED);
+    }
+    // A second run does not nest either.
+    sync(&scene, &[])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b1"))
+        .run()
+        .expect_code(0);
+    assert_same(&scene.path("a"), &scene.path("b1"), Compare::PRESERVED);
+}
+
+#[test]
+fn without_delete_what_only_the_target_has_stays() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    write_file(&scene.path("b/other"), b"mine");
+    sync(&scene, &[])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    assert_eq!(fs::read(scene.path("b/other")).expect("kept"), b"mine");
+    assert_eq!(fs::read(scene.path("b/f")).expect("copied"), b"one");
+}
+
+#[test]
+fn a_dry_run_names_every_change_and_makes_none() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/new"), b"n");
+    write_file(&scene.path("a/changed"), b"longer");
+    write_file(&scene.path("b/changed"), b"old");
+    write_file(&scene.path("b/gone/deep"), b"g");
+    must("cp", &[&"-a", &scene.path("b"), &scene.path("before")]);
+    let outcome = sync(&scene, &["-n", "--delete"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"));
+    let outcome = outcome.run().expect_code(0);
+    let out = outcome.out();
+    for line in ["+ new", "- gone/deep", "- gone/"] {
+        assert!(out.lines().any(|l| l == line), "{line} in {out}");
+    }
+    assert!(
+        out.lines().any(|l| l.starts_with("~ changed (size")),
+        "{out}"
+    );
+    assert!(
+        out.lines()
+            .next()
+            .is_some_and(|l| l.contains("/a/ -> peer:")),
+        "{out}"
+    );
+    assert_same(&scene.path("before"), &scene.path("b"), Compare::PRESERVED);
+}
+
+#[test]
+fn a_moved_folder_is_renamed_and_not_sent_again() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    let mut random = Seed::new(1);
+    for n in 0..8 {
+        write_file(
+            &scene.path(&format!("a/old/deep/{n}")),
+            &random.bytes(1 << 20),
+        );
+    }
+    write_file(&scene.path("a/stays"), b"x");
+    sync(&scene, &[])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    let inode = |path: &str| fs::metadata(scene.path(path)).expect("there").ino();
+    let before = inode("b/old/deep/3");
+    fs::rename(scene.path("a/old"), scene.path("a/new")).expect("ours");
+    let outcome = sync(&scene, &["--delete", "--json", "-q"]);
+    let outcome = outcome
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    assert_eq!(summary(&outcome)["bytes"], 0, "{outcome}");
+    assert_eq!(inode("b/new/deep/3"), before, "renamed, not copied");
+    assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+}
+
+#[test]
+fn equal_size_and_second_with_other_content_is_found_where_checksums_are_cheap() {
+    let Some(scene) = scene(PeerKind::Longhaul) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    write_file(&scene.path("b/f"), b"two");
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_500_000_000, 5);
+    let set = |path: &str, more: u32| {
+        let file = fs::File::open(scene.path(path)).expect("ours");
+        file.set_modified(time + Duration::from_nanos(more.into()))
+            .expect("a time");
+    };
+    set("a/f", 0);
+    set("b/f", 7);
+    sync(&scene, &[])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"one");
+}
+
+#[test]
+fn with_checksum_equal_times_hide_no_change() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = scene(kind) else { continue };
+        for (path, content) in [("a/f", b"one"), ("b/f", b"two")] {
+            write_file(&scene.path(path), content);
+            set_time(&scene.path(path), 1_500_000_000);
+        }
+        sync(&scene, &[])
+            .arg(scene.path("a"))
+            .arg(scene.remote("b"))
+            .run()
+            .expect_code(0);
+        assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"two");
+        let outcome = sync(&scene, &["--checksum"])
+            .arg(scene.path("a"))
+            .arg(scene.remote("b"));
+        outcome.run().expect_code(0);
+        assert_eq!(fs::read(scene.path("b/f")).expect("there"), b"one");
+    }
+}
+
+#[test]
+fn most_of_the_target_is_deleted_after_a_confirmation_only() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    for n in 0..150 {
+        write_file(&scene.path(&format!("b/{n}")), b"x");
+    }
+    let run = |flags: &[&str]| {
+        let run = sync(&scene, flags)
+            .arg(scene.path("a"))
+            .arg(scene.remote("b"));
+        run.run()
+    };
+    run(&["--delete"])
+        .expect_code(25)
+        .expect_err(&["150 of 150", "--yes"]);
+    run(&["--delete", "--max-delete", "149"])
+        .expect_code(25)
+        .expect_err(&["--max-delete"]);
+    assert_eq!(entries(&scene.path("b")).len(), 151);
+    run(&["--delete", "--max-delete", "150"]).expect_code(0);
+    assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+}
+
+#[test]
+fn an_empty_source_deletes_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("a")).expect("ours");
+    write_file(&scene.path("b/f"), b"x");
+    let run = sync(&scene, &["--delete"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"));
+    run.run()
+        .expect_code(25)
+        .expect_err(&["the source is empty"]);
+    assert!(scene.path("b/f").exists());
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    write_file(&scene.path("b/other"), b"x");
+    // Deeper than a path may be long: the walk reaches it and cannot enter.
+    let name = "d".repeat(200);
+    let mut dir = fs::File::open(scene.path("a")).expect("ours");
+    for _ in 0..25 {
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mkdirat(&dir, &name, mode).expect("a folder of our own");
+        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::RDONLY;
+        let below = rustix::fs::openat(&dir, &name, flags, mode).expect("it was made");
+        dir = fs::File::from(below);
+    }
+    let run = sync(&scene, &["--delete", "--yes"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"));
+    let outcome = run.run();
+    assert_ne!(outcome.code, Some(0), "{outcome}");
+    assert!(outcome.err().contains("nothing is deleted"), "{outcome}");
+    assert!(scene.path("b/other").exists());
+    must("rm", &[&"-rf", &scene.path("a"), &scene.path("b")]);
+}
+
+#[test]
+fn excluded_entries_are_neither_copied_nor_deleted() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    for file in [
+        "a/x.o",
+        "a/keep.o",
+        "a/src/y.c",
+        "a/build/z",
+        "a/sub/build/z",
+    ] {
+        write_file(&scene.path(file), b"s");
+    }
+    for file in ["b/old.o", "b/build/old", "b/gone.c", "b/dir/inner.o"] {
+        write_file(&scene.path(file), b"t");
+    }
+    let flags = [
+        "--delete",
+        "--exclude",
+        "*.o",
+        "--include",
+        "keep.o",
+        "--exclude",
+        "/build/",
+    ];
+    sync(&scene, &flags)
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    let root = scene.path("b");
+    let names: BTreeSet<String> = entries(&root)
+        .iter()
+        .filter(|path| path.is_file())
+        .map(|path| {
+            path.strip_prefix(&root)
+                .expect("below")
+                .display()
+                .to_string()
+        })
+        .collect();
+    let expected = [
+        "build/old",
+        "dir/inner.o",
+        "keep.o",
+        "old.o",
+        "src/y.c",
+        "sub/build/z",
+    ];
+    assert_eq!(names, expected.map(str::to_owned).into());
+}
+
+#[test]
+fn gitignore_files_of_the_source_decide_at_both_ends() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    for (file, content) in [
+        ("a/.gitignore", "*.log\n/target/\n"),
+        ("a/sub/.gitignore", "!important.log\n"),
+        ("a/x.log", ""),
+        ("a/sub/important.log", ""),
+        ("a/target/big", ""),
+        ("a/main.rs", ""),
+    ] {
+        write_file(&scene.path(file), content.as_bytes());
+    }
+    write_file(&scene.path("b/target/cache"), b"theirs");
+    let run = sync(&scene, &["--delete", "--gitignore"]);
+    run.arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    assert!(scene.path("b/target/cache").exists() && !scene.path("b/target/big").exists());
+    assert!(scene.path("b/sub/important.log").exists() && !scene.path("b/x.log").exists());
+}
+
+#[test]
+fn a_file_over_max_size_keeps_its_counterpart() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/large"), &[7; 5000]);
+    write_file(&scene.path("a/small"), b"s");
+    write_file(&scene.path("b/large"), b"older and small");
+    let run = sync(&scene, &["--delete", "--max-size", "1kB"]);
+    run.arg(scene.path("a"))
+        .arg(scene.remote("b"))
+        .run()
+        .expect_code(0);
+    assert_eq!(
+        fs::read(scene.path("b/large")).expect("kept"),
+        b"older and small"
+    );
+    assert!(scene.path("b/small").exists());
+}
+
+#[test]
+fn files_from_syncs_what_is_listed_and_names_what_is_missing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    for file in ["a/one", "a/dir/two", "a/dir/three", "a/other"] {
+        write_file(&scene.path(file), b"x");
+    }
+    write_file(&scene.path("list"), b"one\ndir\nmissing\n");
+    let list = scene.path("list");
+    let list = list.to_str().expect("plain");
+    let run = sync(&scene, &["--files-from", list])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"));
+    run.run()
+        .expect_code(1)
+        .expect_err(&["missing: no such file or directory"]);
+    assert!(scene.path("b/dir/three").exists() && scene.path("b/one").exists());
+    assert!(!scene.path("b/other").exists());
+}
+
+#[test]
+fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("rules"), b"*.o\n[z-a]\n");
+    fs::create_dir(scene.path("a")).expect("ours");
+    for (file, says) in [("rules", "rules, line 2"), ("nothing", "no such file")] {
+        let file = scene.path(file);
+        let file = file.to_str().expect("plain");
+        let run = sync(&scene, &["--filter-from", file]).arg(scene.path("a"));
+        run.arg(scene.remote("b"))
+            .run()
+            .expect_code(2)
+            .expect_err(&[says]);
+    }
+}
+
+#[test]
+fn replaced_and_deleted_files_go_to_the_backup_folder() {
+    for up in [true, false] {
+        let Some(scene) = scene(PeerKind::OpenSsh) else {
+            return;
+        };
+        write_file(&scene.path("a/changed"), b"new content");
+        write_file(&scene.path("b/changed"), b"old");
+        write_file(&scene.path("b/dir/gone"), b"gone");
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        let flags = ["--delete", "--backup-dir", ".old"];
+        for _ in 0..2 {
+            sync(&scene, &flags)
+                .arg(&from)
+                .arg(&to)
+                .run()
+                .expect_code(0);
+        }
+        assert_eq!(
+            fs::read(scene.path("b/changed")).expect("there"),
+            b"new content"
+        );
+        assert_eq!(
+            fs::read(scene.path("b/.old/changed")).expect("kept"),
+            b"old"
+        );
+        assert_eq!(
+            fs::read(scene.path("b/.old/dir/gone")).expect("kept"),
+            b"gone"
+        );
+        assert!(!scene.path("b/dir").exists());
+    }
+}
+
+#[test]
+fn a_symlink_at_the_target_is_deleted_and_never_followed() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("outside/precious"), b"p");
+    fs::create_dir_all(scene.path("b")).expect("ours");
+    symlink(scene.path("outside"), scene.path("b/link")).expect("ours");
+    symlink(scene.path("outside"), scene.path("b/dir")).expect("ours");
+    write_file(&scene.path("a/dir/precious"), b"other");
+    write_file(&scene.path("a/dir/more"), b"other");
+    for up in [false, true] {
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        sync(&scene, &["--delete"])
+            .arg(from)
+            .arg(to)
+            .run()
+            .expect_code(0);
+        assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+        assert_eq!(
+            fs::read(scene.path("outside/precious")).expect("there"),
+            b"p"
+        );
+        assert!(!scene.path("outside/more").exists());
+    }
+}
+
+#[test]
+fn a_process_that_swaps_directories_for_symlinks_leads_no_deletion_outside() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"x");
+    for n in 0..40 {
+        write_file(&scene.path(&format!("outside/{n}")), b"precious");
+    }
+    for round in 0..6 {
+        for n in 0..40 {
+            write_file(&scene.path(&format!("b/dir/{n}")), b"to be deleted");
+        }
+        let over = AtomicBool::new(false);
+        let (dir, aside) = (scene.path("b/dir"), scene.path(&format!("aside-{round}")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = fs::rename(&dir, &aside);
+                    let _ = symlink(scene.path("outside"), &dir);
+                    let _ = fs::remove_file(&dir);
+                    let _ = fs::rename(&aside, &dir);
+                }
+            });
+            let run = sync(&scene, &["--delete", "--yes"]).arg(scene.remote("a"));
+            let outcome = run.arg(scene.path("b")).run();
+            over.store(true, Ordering::Relaxed);
+            assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+        });
+        assert_eq!(entries(&scene.path("outside")).len(), 40, "round {round}");
+        let _ = fs::remove_dir_all(scene.path("b"));
+    }
+}
+
+#[test]
+fn a_sync_that_is_killed_at_any_moment_loses_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    let mut random = Seed::new(9);
+    for n in 0..60 {
+        write_file(
+            &scene.path(&format!("a/{}/{n}", n % 7)),
+            &random.bytes(20_000),
+        );
+    }
+    must("cp", &[&"-a", &scene.path("a"), &scene.path("original")]);
+    let both: BTreeSet<String> = (0..20).map(|n| format!("{}/{n}", n % 7)).collect();
+    for round in 0..20 {
+        let _ = fs::remove_dir_all(scene.path("b"));
+        for name in &both {
+            let from = scene.path(&format!("a/{name}"));
+            let to = scene.path(&format!("b/{name}"));
+            fs::create_dir_all(to.parent().expect("a folder")).expect("ours");
+            must("cp", &[&"-p", &from, &to]);
+        }
+        write_file(&scene.path("b/gone"), b"x");
+        let run = sync(&scene, &["--delete"])
+            .arg(scene.path("a"))
+            .arg(scene.remote("b"));
+        let running = run.spawn();
+        let after = Duration::from_millis(random.below(400));
+        let until = std::time::Instant::now() + after;
+        running.until(|| std::time::Instant::now() >= until);
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_raw(running.pid() as i32).expect("a process"),
+            rustix::process::Signal::KILL,
+        );
+        running.wait();
+        // What was equal before is still there, and no file is incomplete under its name.
+        for name in &both {
+            let (from, to) = (
+                scene.path(&format!("a/{name}")),
+                scene.path(&format!("b/{name}")),
+            );
+            assert_eq!(
+                fs::read(from).ok(),
+                fs::read(to).ok(),
+                "round {round}: {name}"
+            );
+        }
+        for path in entries(&scene.path("b")) {
+            let below = path
+                .strip_prefix(scene.path("b"))
+                .expect("below")
+                .to_owned();
+            let temporary = below.to_string_lossy().contains(".longhaul");
+            if path.is_file() && !temporary && below != Path::new("gone") {
+                let from = scene.path("a").join(&below);
+                assert_eq!(
+                    fs::read(from).ok(),
+                    fs::read(&path).ok(),
+                    "round {round}: {below:?}"
+                );
+            }
+        }
+        let run = sync(&scene, &["--delete"])
+            .arg(scene.path("a"))
+            .arg(scene.remote("b"));
+        run.run().expect_code(0);
+        // Temporaries of the killed run stay, as those of a copy too small for a journal do.
+        for path in entries(&scene.path("b")) {
+            if path.to_string_lossy().ends_with(".longhaul") {
+                fs::remove_file(path).expect("ours");
+            }
+        }
+        assert_same(&scene.path("a"), &scene.path("b"), Compare::MODES);
+    }
+    assert_same(
+        &scene.path("original"),
+        &scene.path("a"),
+        Compare::PRESERVED,
+    );
+}
+
+#[test]
+fn a_sync_of_equal_trees_plans_nothing() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    for n in 0..3000 {
+        write_file(&scene.path(&format!("a/{}/{n}", n % 30)), b"");
+    }
+    must("cp", &[&"-a", &scene.path("a"), &scene.path("b")]);
+    let run = sync(&scene, &["--json", "-q"])
+        .arg(scene.path("a"))
+        .arg(scene.remote("b"));
+    let outcome = run.run().expect_code(0);
+    let planned = events(&outcome);
+    let planned = planned
+        .iter()
+        .find(|e| e["event"] == "sync_planned")
+        .expect("a plan");
+    assert_eq!(
+        (&planned["files"], &planned["equal"]),
+        (&0.into(), &3030.into())
+    );
+}
+
+#[test]
+fn operands_that_cannot_be_synced_are_one_sentence() {
+    let Some(scene) = scene(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"x");
+    let a = || scene.path("a").into_os_string();
+    for (from, to, code, says) in [
+        (
+            a(),
+            scene.path("b").into_os_string(),
+            2,
+            "both directories are on this machine",
+        ),
+        (
+            scene.remote("a"),
+            scene.remote("a"),
+            2,
+            "the same directory",
+        ),
+        (
+            scene.path("a/f").into_os_string(),
+            scene.remote("b"),
+            1,
+            "use longhaul cp for a file",
+        ),
+        (
+            scene.path("none").into_os_string(),
+            scene.remote("b"),
+            1,
+            "no such directory",
+        ),
+        (a(), scene.remote("a/f"), 1, "not a directory"),
+    ] {
+        sync(&scene, &[])
+            .arg(from)
+            .arg(to)
+            .run()
+            .expect_code(code)
+            .expect_err(&[says]);
+    }
+}
