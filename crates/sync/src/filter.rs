@@ -424,7 +424,7 @@ mod tests {
         for (size, seconds) in [(9, 150), (21, 150), (15, 100), (15, 200)] {
             assert_eq!(
                 decide(size, seconds),
-                Selection::Excluded,
+                Selection::OutOfLimits,
                 "{size} {seconds}"
             );
         }

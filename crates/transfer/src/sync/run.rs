@@ -156,7 +156,7 @@ impl Sync<'_> {
         };
         for (end, error) in [(End::Source, source_error), (End::Target, target_error)] {
             if let Some(error) = error {
-                let name = self.run.shown(end, &self.run.root(end).to_vec());
+                let name = self.run.shown(end, self.run.root(end));
                 self.run.fail(name, error.to_owned());
                 return None;
             }
