@@ -146,8 +146,8 @@ impl Exit {
             Self::SomeFailed => "some files failed; the end of the output names each",
             Self::Usage => "invalid command line (scp says 1)",
             Self::Refused => {
-                "sync: everything was copied, and nothing was deleted, for the stated reason (as \
-                 with rsync's --max-delete)"
+                "sync: everything was copied, and nothing was deleted, for the stated reason (as in \
+                 rsync)"
             }
             Self::NoConnection => {
                 "no connection: it could not be made, was refused, or was lost for good"
