@@ -253,7 +253,7 @@ impl Plan {
     }
 
     /// Pairs new files with files that would be deleted and have the same size and time. Returns
-    /// the pairs (source, target), which become moves by [`Plan::settle_move`].
+    /// the pairs (source, target), which become moves by [`Plan::settle_moves`].
     pub fn find_moves(&self, rules: &Comparison) -> Vec<(NodeId, NodeId)> {
         let created = self
             .steps
