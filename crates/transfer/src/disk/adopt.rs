@@ -251,9 +251,11 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let temp = temporary(&at("f"));
         fs::write(at("other"), b"precious").unwrap();
-        fs::hard_link(at("other"), &temp).unwrap();
-        assert!(!clears(folder.path(), &at("f"), &temp));
-        symlink(at("other"), &temp).unwrap();
-        assert!(!clears(folder.path(), &at("f"), &temp));
+        for sweeps in [false, true] {
+            fs::hard_link(at("other"), &temp).unwrap();
+            assert!(!clears_by(sweeps, folder.path(), &at("f"), &temp));
+            symlink(at("other"), &temp).unwrap();
+            assert!(!clears_by(sweeps, folder.path(), &at("f"), &temp));
+        }
     }
 }
