@@ -5,7 +5,7 @@ use crate::compare::{Comparison, Difference, Reasons};
 use crate::moves;
 use crate::tree::{Kind, NodeId, SortedTree, Tree};
 
-/// What is done with an entry of the source.
+/// Change that an entry of the source asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The target has no entry of this name.
@@ -24,7 +24,7 @@ pub enum Action {
 /// An entry of the source with its action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// Change at the target.
     pub action: Action,
     /// Entry of the source.
     pub source: NodeId,

@@ -47,7 +47,7 @@ pub(super) enum ListError {
     Cancelled,
 }
 
-/// What is listed.
+/// Directory to list, at one end.
 pub(super) struct Root<'a> {
     pub(super) end: End,
     pub(super) path: Vec<u8>,
