@@ -5,10 +5,10 @@ use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told}
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::Session;
-use crate::answers::{AnswerChunk, AnswerQueue};
 use crate::error::RequestError;
-use crate::handles::Allowance;
+use crate::sftp::answer::Session;
+use crate::sftp::answers::{AnswerChunk, AnswerQueue};
+use crate::sftp::handles::Allowance;
 
 /// Injected errors for tests.
 #[cfg(test)]

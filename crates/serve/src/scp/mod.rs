@@ -18,9 +18,9 @@ use bytes::Bytes;
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::TransferCounters;
-use crate::answers::AnswerChunk;
-use crate::handles::Allowance;
+use crate::sftp::answer::TransferCounters;
+use crate::sftp::answers::AnswerChunk;
+use crate::sftp::handles::Allowance;
 use crate::words::{self, Word};
 use expand::Expansion;
 use files::Files;

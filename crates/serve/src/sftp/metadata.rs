@@ -13,12 +13,12 @@ use sftp::{Attrs, HOLE, MetadataFlags, Parts, StatusCode, Told};
 use sys::{XattrsOf, read_xattrs, replace_xattrs};
 use wire::Rest;
 
-use crate::answer::{Answer, Session};
 use crate::beneath::proc_name;
 use crate::error::RequestError;
-use crate::handles::OpenHandle;
-use crate::reply::Reply;
-use crate::set::{set_found, set_open};
+use crate::sftp::answer::{Answer, Session};
+use crate::sftp::handles::OpenHandle;
+use crate::sftp::reply::Reply;
+use crate::sftp::set::{set_found, set_open};
 
 /// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;

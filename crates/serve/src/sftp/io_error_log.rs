@@ -5,10 +5,10 @@ use rustix::io::Errno;
 use sftp::Request;
 use tracing::warn;
 
-use crate::answer::Session;
 use crate::error::RequestError;
-use crate::handles::OpenHandle;
-use crate::whole_file::words;
+use crate::sftp::answer::Session;
+use crate::sftp::handles::OpenHandle;
+use crate::sftp::whole_file::words;
 use wire::escape::field;
 
 /// Number of files of a session that get their own log line; further ones are only counted. A tree

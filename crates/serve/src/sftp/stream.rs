@@ -11,13 +11,13 @@ use sftp::{
 use wire::{Field, Pool, Rest};
 
 use crate::Export;
-use crate::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
-use crate::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
-use crate::blocking_pool::BlockingPool;
-use crate::direct_write::LargeWrites;
 use crate::error::StreamError;
-use crate::handles::Allowance;
-use crate::incoming::IncomingStream;
+use crate::sftp::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
+use crate::sftp::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
+use crate::sftp::blocking_pool::BlockingPool;
+use crate::sftp::direct_write::LargeWrites;
+use crate::sftp::handles::Allowance;
+use crate::sftp::incoming::IncomingStream;
 
 /// Bytes of unsent answers, or of answers that wait for a channel's window, at which requests wait.
 /// Two of the longest answers fit, so that data are encrypted soon after they are read.

@@ -9,16 +9,16 @@ use rustix::io::Errno;
 use sftp::packed::LEAST_FILE;
 use sftp::{Attrs, OWNER_NOT_SET, PutFlags, StatusCode, StatusText};
 
-use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::attributes::attributes;
 use crate::beneath::split;
 use crate::error::RequestError;
-use crate::files::write_at;
-use crate::group_sync::close;
-use crate::reply::Reply;
-use crate::set::set_open;
-use crate::temporary::{Parent, Written, create};
-use crate::transfers::tell_transfer;
+use crate::sftp::answer::{Answer, LONGEST_DATA, Session};
+use crate::sftp::attributes::attributes;
+use crate::sftp::files::write_at;
+use crate::sftp::group_sync::close;
+use crate::sftp::reply::Reply;
+use crate::sftp::set::set_open;
+use crate::sftp::temporary::{Parent, Written, create};
+use crate::sftp::transfers::tell_transfer;
 
 /// Arguments of put-file@longhaul, with decompressed data.
 pub(crate) struct PutFileRequest<'a> {

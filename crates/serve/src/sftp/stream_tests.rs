@@ -11,8 +11,8 @@ use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
 use wire::{Block, BorrowPolicy, Pool, Rest};
 
 use super::{Server, stdio};
-use crate::answers::{AnswerChunk, DATA_HEADER};
-use crate::incoming::IncomingStream;
+use crate::sftp::answers::{AnswerChunk, DATA_HEADER};
+use crate::sftp::incoming::IncomingStream;
 use crate::{Access, Export};
 
 /// Counts written bytes and flushes.

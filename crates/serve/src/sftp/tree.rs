@@ -10,12 +10,12 @@ use sftp::packed::LONGEST_UNPACKED;
 use sftp::{StatusCode, Told, TreeFlags, TreeStep};
 use wire::{Field as _, Rest};
 
-use crate::answer::{Answer, Session};
-use crate::attributes::attributes;
-use crate::count;
 use crate::error::RequestError;
-use crate::handles::{BudgetPermit, Handles};
-use crate::reply::Reply;
+use crate::sftp::answer::{Answer, Session};
+use crate::sftp::attributes::attributes;
+use crate::sftp::count;
+use crate::sftp::handles::{BudgetPermit, Handles};
+use crate::sftp::reply::Reply;
 
 /// Most trees that a client lists at a time, and most open directories of each; every directory
 /// costs a descriptor and 32 KiB of entries. The client lists deeper directories itself, and those

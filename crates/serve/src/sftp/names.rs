@@ -7,15 +7,15 @@ use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, StatusCode, Statvfs};
 use wire::{Field, Reader};
 
-use crate::accounts;
-use crate::answer::{Answer, LONGEST, Session};
-use crate::attributes::attributes;
 use crate::beneath::PathRoot;
 use crate::error::RequestError;
-use crate::handles::OpenHandle;
-use crate::longname::longname;
-use crate::reply::Reply;
-use crate::set::set_found;
+use crate::sftp::accounts;
+use crate::sftp::answer::{Answer, LONGEST, Session};
+use crate::sftp::attributes::attributes;
+use crate::sftp::handles::OpenHandle;
+use crate::sftp::longname::longname;
+use crate::sftp::reply::Reply;
+use crate::sftp::set::set_found;
 
 /// Most entries, and most bytes, of one answer to READDIR; sftp-server sends a hundred entries.
 const ENTRIES: usize = 512;

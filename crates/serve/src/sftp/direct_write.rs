@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use sftp::Request;
 
 use crate::Server;
-use crate::handles::OpenHandle;
+use crate::sftp::handles::OpenHandle;
 
 /// Data bytes of a WRITE from which the next one is expected to be as large.
 const LARGE: u64 = 128 << 10;

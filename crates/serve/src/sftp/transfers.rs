@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use tracing::info;
 
-use crate::answer::Session;
+use crate::sftp::answer::Session;
 use wire::escape::field;
 
 /// Logs a line about a file: always if at least `log_files` bytes were moved, otherwise with -v.

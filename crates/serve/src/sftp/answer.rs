@@ -9,26 +9,26 @@ use sftp::{Limits, Request, RequestId, StatusCode, Told};
 use sys::Windows;
 
 use crate::Export;
-use crate::accounts::Accounts;
-use crate::answers::AnswerQueue;
-use crate::blocking_pool::BlockingPool;
-use crate::deferred_close::DeferredClose;
-use crate::direct_write::PlacedBytes;
-use crate::drop_box::DropBoxFiles;
 use crate::error::RequestError;
-use crate::files::changes_nothing;
-use crate::group_sync::{GroupSync, may_be_held};
-use crate::handles::{Allowance, Handles};
-use crate::hashes::HashRequest;
-use crate::incoming::IncomingStream;
-use crate::io_error_log::IoErrorLog;
-use crate::packed::Packing;
-use crate::reply::{PoolResult, Reply, settle};
-use crate::set::set_open;
-use crate::temporary::Parent;
-use crate::transfers::LoggedNames;
-use crate::tree::Trees;
-use crate::whole_file::PutFileRequest;
+use crate::sftp::accounts::Accounts;
+use crate::sftp::answers::AnswerQueue;
+use crate::sftp::blocking_pool::BlockingPool;
+use crate::sftp::deferred_close::DeferredClose;
+use crate::sftp::direct_write::PlacedBytes;
+use crate::sftp::drop_box::DropBoxFiles;
+use crate::sftp::files::changes_nothing;
+use crate::sftp::group_sync::{GroupSync, may_be_held};
+use crate::sftp::handles::{Allowance, Handles};
+use crate::sftp::hashes::HashRequest;
+use crate::sftp::incoming::IncomingStream;
+use crate::sftp::io_error_log::IoErrorLog;
+use crate::sftp::packed::Packing;
+use crate::sftp::reply::{PoolResult, Reply, settle};
+use crate::sftp::set::set_open;
+use crate::sftp::temporary::Parent;
+use crate::sftp::transfers::LoggedNames;
+use crate::sftp::tree::Trees;
+use crate::sftp::whole_file::PutFileRequest;
 
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
 /// WRITE.

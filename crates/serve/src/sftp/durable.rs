@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use sftp::{MOST_SYNCED, StatusCode, printable};
 use wire::Reader;
 
-use crate::answer::{Answer, Session};
 use crate::beneath::{PathRoot, proc_name};
 use crate::error::RequestError;
+use crate::sftp::answer::{Answer, Session};
 
 /// Threads per set. With 4 it took a third longer, with 32 no less; threads that wait for the same
 /// journal commit cost nothing but their stacks.

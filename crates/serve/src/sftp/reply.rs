@@ -3,10 +3,10 @@ use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
 use wire::{Block, Field, Rest};
 
-use crate::answers::{AnswerQueue, DATA_HEADER};
-use crate::attributes::attributes;
-use crate::blocking_pool::{Arrived, BlockingTicket, Outcome};
 use crate::error::RequestError;
+use crate::sftp::answers::{AnswerQueue, DATA_HEADER};
+use crate::sftp::attributes::attributes;
+use crate::sftp::blocking_pool::{Arrived, BlockingTicket, Outcome};
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
 pub(crate) struct Reply<'o> {

@@ -9,12 +9,12 @@ use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request};
 use wire::Block;
 
-use crate::answer::{Answer, LONGEST_DATA, Session};
-use crate::blocking_pool::{Outcome, ReadAttempt};
 use crate::error::RequestError;
-use crate::group_sync::close;
-use crate::handles::OpenHandle;
-use crate::reply::Reply;
+use crate::sftp::answer::{Answer, LONGEST_DATA, Session};
+use crate::sftp::blocking_pool::{Outcome, ReadAttempt};
+use crate::sftp::group_sync::close;
+use crate::sftp::handles::OpenHandle;
+use crate::sftp::reply::Reply;
 
 /// Length below which a READ's answer shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;

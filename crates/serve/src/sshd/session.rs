@@ -15,11 +15,11 @@ use wire::Reader;
 use super::ServedFiles;
 use super::program::Program;
 use super::serving::Serving;
-use crate::blocking_pool::LAST;
-use crate::direct_write::WriteTarget;
-use crate::handles::Allowance;
 use crate::scp::{self, Scp};
-use crate::stream::ANSWERS;
+use crate::sftp::blocking_pool::LAST;
+use crate::sftp::direct_write::WriteTarget;
+use crate::sftp::handles::Allowance;
+use crate::sftp::stream::ANSWERS;
 use crate::{Export, Server, TransferCounters};
 
 /// Message for a client that requests a shell or a command, as from sshd's internal-sftp.

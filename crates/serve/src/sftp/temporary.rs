@@ -8,9 +8,9 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::tagged_name;
 
-use crate::answer::{Answer, Session};
 use crate::beneath::split;
-use crate::whole_file::{PERMISSIONS, PutFileRequest, failed};
+use crate::sftp::answer::{Answer, Session};
+use crate::sftp::whole_file::{PERMISSIONS, PutFileRequest, failed};
 
 /// The directory of the last small file, kept because files that arrive together usually share it.
 /// It is dropped before the next input is handled, so that a client which has waited for an answer

@@ -17,8 +17,8 @@ use tracing::debug;
 
 use super::connection::Connection;
 use super::session::Session;
-use crate::direct_write::WriteTarget;
 use crate::error::ConnectionError;
+use crate::sftp::direct_write::WriteTarget;
 
 /// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
 const WRITE_HEAD: usize = 29;

@@ -10,11 +10,11 @@ use rustix::fs::{self, FileType};
 use rustix::io::retry_on_intr;
 use sftp::StatusCode;
 
-use crate::answer::{Answer, Session};
-use crate::blocking_pool::{BlockingPool, Outcome};
 use crate::error::RequestError;
-use crate::files::STATUS;
-use crate::reply::Reply;
+use crate::sftp::answer::{Answer, Session};
+use crate::sftp::blocking_pool::{BlockingPool, Outcome};
+use crate::sftp::files::STATUS;
+use crate::sftp::reply::Reply;
 
 /// Bytes per read of copy-data.
 const COPIED_AT_ONCE: usize = 1 << 20;

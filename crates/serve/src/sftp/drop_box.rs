@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use sftp::StatusCode;
 
 use crate::Access;
-use crate::answer::{Answer, Session};
 use crate::beneath::proc_name;
 use crate::error::RequestError;
+use crate::sftp::answer::{Answer, Session};
 
 /// Files that a client has put into a drop box, at least the last [`KEPT`], which it may still
 /// rename and remove. They are not identified by device and inode: after a removal another client's

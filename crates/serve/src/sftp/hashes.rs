@@ -10,9 +10,9 @@ use sftp::StatusCode;
 use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
 use wire::Rest;
 
-use crate::answer::{Answer, Session};
 use crate::error::RequestError;
-use crate::reply::Reply;
+use crate::sftp::answer::{Answer, Session};
+use crate::sftp::reply::Reply;
 
 /// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;

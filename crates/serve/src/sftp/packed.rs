@@ -5,11 +5,11 @@ use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
 
-use crate::answer::{Answer, LONGEST_DATA, Session};
 use crate::error::RequestError;
-use crate::handles::OpenHandle;
-use crate::reply::Reply;
-use crate::whole_file::PutFileRequest;
+use crate::sftp::answer::{Answer, LONGEST_DATA, Session};
+use crate::sftp::handles::OpenHandle;
+use crate::sftp::reply::Reply;
+use crate::sftp::whole_file::PutFileRequest;
 
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
