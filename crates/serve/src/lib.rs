@@ -16,10 +16,7 @@ pub mod sshd;
 mod testing;
 mod words;
 
-pub use crate::sftp::answer::TransferCounters;
-pub use crate::sftp::answers::AnswerChunk;
-pub use crate::sftp::handles::Allowance;
-pub use crate::sftp::stream::{Server, show_marker, stdio};
+pub use crate::sftp::{Allowance, AnswerChunk, Server, TransferCounters, show_marker, stdio};
 pub use access::Access;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;

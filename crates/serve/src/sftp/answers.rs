@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use sftp::RequestId;
 use wire::{Block, Pool};
 
-use crate::sftp::blocking_pool::BlockingTicket;
+use super::blocking_pool::BlockingTicket;
 
 /// Bytes before the data of a READ's answer: length, number, ID and length of the data.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;

@@ -18,8 +18,8 @@ use sftp::Request;
 use sys::Threads;
 use wire::Block;
 
-use crate::sftp::answer::Answer;
-use crate::sftp::files::changes_nothing;
+use super::open_files::changes_nothing;
+use super::session::Answer;
 
 /// Number of threads for disk requests in this process; more gain little.
 const MOST: usize = 8;

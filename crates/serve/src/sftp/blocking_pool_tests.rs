@@ -165,7 +165,7 @@ fn a_long_copy_keeps_nobody_else_waiting_and_ends_with_its_client() {
     server.handle(&mut received).expect("sound requests");
     assert!(server.awaits() && server.bell().is_some());
     assert!(server.is_stuck(), "what is behind it waits for it");
-    let until = server.session.aside.as_ref().expect("some").until();
+    let until = server.deadline().expect("some");
     assert!(!until.is_over());
     drop(server);
     assert!(until.is_over(), "nobody hears of it");

@@ -10,11 +10,8 @@ use rustix::fs::{self, FileType};
 use rustix::io::retry_on_intr;
 use sftp::StatusCode;
 
+use super::session::Answer;
 use crate::error::RequestError;
-use crate::sftp::answer::{Answer, Session};
-use crate::sftp::blocking_pool::{BlockingPool, Outcome};
-use crate::sftp::files::STATUS;
-use crate::sftp::reply::Reply;
 
 /// Bytes per read of copy-data.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -31,74 +28,62 @@ const LONG: Duration = Duration::from_millis(5);
 /// Largest copy that is carried out inline; it takes no longer than a few WRITEs.
 const SHORT: u64 = 4 << 20;
 
-impl Session<'_> {
-    /// Carries out copy-data (draft-ietf-secsh-filexfer-extensions-00 section 7); `len` 0 means to
-    /// the end. Only regular files are allowed, because a copy of an endless device would never
-    /// end. A long copy runs on the blocking pool, so that other channels get their turn.
-    pub(crate) fn copy_data(
-        &mut self,
-        (from, from_offset): (&[u8], u64),
-        len: u64,
-        (to_handle, to_offset): (&[u8], u64),
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        let (from, to) = (self.handles.file(from)?, self.handles.file(to_handle)?);
-        let whole = match len {
-            0 => u64::MAX,
-            len => len,
-        };
-        let (a, b) = (fs::fstat(&**from)?, fs::fstat(&**to)?);
-        if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
-            let words = "only what is in a regular file is copied";
-            return Err(RequestError::new(StatusCode::FAILURE, words));
-        }
-        let same = (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
-        let meet = from_offset < to_offset.saturating_add(whole)
-            && to_offset < from_offset.saturating_add(whole);
-        if same && meet {
-            return Err(RequestError::new(
-                StatusCode::FAILURE,
-                "the ranges to copy between overlap",
-            ));
-        }
-        let (out, into) = ((Arc::clone(from), from_offset), (Arc::clone(to), to_offset));
-        let until = self
-            .aside
-            .as_ref()
-            .map(BlockingPool::until)
-            .unwrap_or_default();
-        match &mut self.aside {
-            Some(aside) if aside.is_told() && whole > SHORT => {
-                let handle = to_handle.to_vec();
-                let ticket = aside.begin_long(move || {
-                    let (out, into) = ((&*out.0, out.1), (&*into.0, into.1));
-                    Outcome::Copied(handle, copy(out, len, into, &|| !until.is_over()))
-                });
-                reply.awaits(ticket, STATUS);
-                Ok(())
-            }
-            _ => {
-                let goes_on = || {
-                    self.meanwhile();
-                    !until.is_over()
-                };
-                copy((&out.0, out.1), len, (&into.0, into.1), &goes_on)
-            }
-        }
+/// An open file, and the offset in it at which a copy begins.
+pub(super) struct FilePlace {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl FilePlace {
+    pub(super) fn new(file: Arc<File>, offset: u64) -> Self {
+        Self { file, offset }
     }
 }
 
-/// Copies `len` bytes, or up to the end if `len` is 0, while `goes_on` returns true.
-fn copy(
-    (from, from_offset): (&File, u64),
-    len: u64,
-    (to, to_offset): (&File, u64),
-    goes_on: &impl Fn() -> bool,
-) -> Answer {
-    let whole = match len {
+/// True if a copy of `len` bytes, or up to the end if `len` is 0, is too long to be carried out
+/// inline.
+pub(super) fn is_long(len: u64) -> bool {
+    whole(len) > SHORT
+}
+
+/// Number of bytes to copy, given that 0 means up to the end.
+fn whole(len: u64) -> u64 {
+    match len {
         0 => u64::MAX,
         len => len,
-    };
+    }
+}
+
+/// Refuses a copy from anything but a regular file, because a copy of an endless device would never
+/// end, and between ranges that overlap.
+pub(super) fn check_copy(from: &FilePlace, len: u64, to: &FilePlace) -> Answer {
+    let (a, b) = (fs::fstat(&*from.file)?, fs::fstat(&*to.file)?);
+    if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
+        let words = "only what is in a regular file is copied";
+        return Err(RequestError::new(StatusCode::FAILURE, words));
+    }
+    let same = (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    let meet = from.offset < to.offset.saturating_add(whole(len))
+        && to.offset < from.offset.saturating_add(whole(len));
+    if same && meet {
+        return Err(RequestError::new(
+            StatusCode::FAILURE,
+            "the ranges to copy between overlap",
+        ));
+    }
+    Ok(())
+}
+
+/// Copies `len` bytes, or up to the end if `len` is 0, while `goes_on` returns true.
+pub(super) fn copy(
+    from: &FilePlace,
+    len: u64,
+    to: &FilePlace,
+    goes_on: &impl Fn() -> bool,
+) -> Answer {
+    let whole = whole(len);
+    let (from, from_offset) = (&*from.file, from.offset);
+    let (to, to_offset) = (&*to.file, to.offset);
     // copy_file_range(2) costs nothing on file systems that share blocks, and saves one copy
     // elsewhere.
     let (out, into) = ((from, from_offset), (to, to_offset));

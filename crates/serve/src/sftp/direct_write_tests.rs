@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::testing::{bytes_of, input, served};
-use crate::{Access, Export};
+use crate::{Access, Export, Server};
 
 /// A served folder with a file in it.
 struct Scene {
@@ -81,10 +81,11 @@ fn what_went_to_the_file_and_what_came_to_memory_are_one_write() {
         let mut gone = 0;
         while gone < placed {
             let place = server.place().expect("it is known");
-            assert_eq!(place.left, (200 << 10) - gone);
+            assert_eq!(place.left(), (200 << 10) - gone);
             let n = (placed - gone).min(70_000);
             let part = data.split_to(n);
-            place.file.write_all_at(&part, place.offset).expect("room");
+            let (file, offset) = place.into_place();
+            file.write_all_at(&part, offset).expect("room");
             server.placed(n, Ok(()));
             gone += n;
         }

@@ -5,22 +5,18 @@
 //! nobody can list it, and its 50 random bits cannot be guessed.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use sftp::StatusCode;
 
-use crate::Access;
 use crate::beneath::proc_name;
-use crate::error::RequestError;
-use crate::sftp::answer::{Answer, Session};
 
 /// Files that a client has put into a drop box, at least the last [`KEPT`], which it may still
 /// rename and remove. They are not identified by device and inode: after a removal another client's
 /// new file may get the same inode.
 #[derive(Debug, Default)]
-pub(crate) struct DropBoxFiles {
+pub(super) struct DropBoxFiles {
     recent: BTreeSet<Id>,
     before: BTreeSet<Id>,
     /// The last files, kept open on file systems without such IDs, since the inode of an open file
@@ -38,7 +34,8 @@ const KEPT: usize = 1 << 16;
 const HELD: usize = 64;
 
 impl DropBoxFiles {
-    fn insert(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// Remembers a file that the client has created.
+    pub(super) fn insert(&mut self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let stat = fs::fstat(file)?;
         self.keep(id(file, &stat), file, &stat)
     }
@@ -73,7 +70,7 @@ impl DropBoxFiles {
     }
 
     /// True if this client has put `file`, to which `path` leads, into the drop box.
-    pub(crate) fn has(&self, path: &[u8], file: BorrowedFd<'_>, stat: &Stat) -> bool {
+    pub(super) fn has(&self, path: &[u8], file: BorrowedFd<'_>, stat: &Stat) -> bool {
         is_temporary(path) || self.contains(id(file, stat), stat)
     }
 }
@@ -83,68 +80,6 @@ fn id(file: BorrowedFd<'_>, stat: &Stat) -> Option<Id> {
     let mut hash = blake3::Hasher::new();
     hash.update(&stat.st_dev.to_ne_bytes()).update(&id);
     hash.finalize().as_bytes().first_chunk().copied()
-}
-
-impl Session<'_> {
-    pub(crate) fn is_drop_box(&self) -> bool {
-        self.export.access == Access::WriteOnly
-    }
-
-    /// Remembers a file that this client has put into a drop box.
-    pub(crate) fn has_put(&mut self, file: impl AsFd) -> Answer {
-        if self.is_drop_box() {
-            self.own.insert(file.as_fd())?;
-        }
-        Ok(())
-    }
-
-    /// Fails in a drop box unless this client has put there the file `found` to which `path` leads.
-    pub(crate) fn must_be_own(&self, path: &[u8], found: impl AsFd, stat: &Stat) -> Answer {
-        match self.is_drop_box() && !self.own.has(path, found.as_fd(), stat) {
-            true => Err(self.forbidden()),
-            false => Ok(()),
-        }
-    }
-
-    /// Fails in a drop box unless this client has put there the file of this name.
-    pub(crate) fn name_must_be_own(&self, path: &[u8]) -> Answer {
-        match self.is_drop_box() && !self.is_own(path)? {
-            true => Err(self.forbidden()),
-            false => Ok(()),
-        }
-    }
-
-    /// True if this client has put into the drop box the file that now has this name.
-    pub(crate) fn is_own(&self, path: &[u8]) -> Result<bool, RequestError> {
-        // With a trailing slash, a symlink's name would mean the directory it leads to.
-        let end = path.iter().rposition(|byte| *byte != b'/');
-        let path = end.map_or(path, |end| &path[..=end]);
-        match self.export.place.find(path, false) {
-            Ok(found) => Ok(self.own.has(path, found.as_fd(), &fs::fstat(&found)?)),
-            Err(Errno::NOENT) => Ok(false),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// True if this client has put there the file `name` in an open directory.
-    pub(crate) fn is_own_in(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
-        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = fs::openat(dir, name, how, Mode::empty());
-        found.is_ok_and(|found| {
-            let stat = fs::fstat(&found);
-            stat.is_ok_and(|stat| self.own.has(name, found.as_fd(), &stat))
-        })
-    }
-
-    pub(crate) fn forbidden(&self) -> RequestError {
-        RequestError::new(
-            StatusCode::PERMISSION_DENIED,
-            match self.export.access {
-                Access::ReadOnly => "nothing can be changed here: it is served read-only",
-                _ => "only new files can be put here: it is a drop box",
-            },
-        )
-    }
 }
 
 /// True if the last component of `path` has the form of a temporary's name.

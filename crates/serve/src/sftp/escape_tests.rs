@@ -44,7 +44,7 @@ fn links_of_proc_are_not_followed_where_there_is_a_proc() {
         format!("{folder}/link{file}"),
     ] {
         let opened = export
-            .place
+            .root()
             .open(path.as_bytes(), OFlags::RDONLY, Mode::empty());
         assert_eq!(opened.err(), Some(Errno::LOOP), "{path}");
         let path = path.as_bytes();
@@ -64,7 +64,7 @@ fn links_of_proc_are_not_followed_where_there_is_a_proc() {
     // /proc itself is served like any other folder.
     for path in ["/proc/self/status".to_owned(), file.to_string()] {
         let opened = export
-            .place
+            .root()
             .open(path.as_bytes(), OFlags::RDONLY, Mode::empty());
         assert!(opened.is_ok(), "{path}: {opened:?}");
     }

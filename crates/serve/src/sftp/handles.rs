@@ -12,31 +12,87 @@ use crate::error::RequestError;
 
 /// The open file or directory of a handle.
 #[derive(Debug)]
-pub(crate) enum OpenHandle {
-    /// A regular file or device.
-    File {
-        file: Arc<File>,
-        /// Writes go to the end of the file, whatever offset the client sends.
-        append: bool,
-        /// Bytes sent to the client.
-        sent: u64,
-        /// Bytes received from the client.
-        received: u64,
-        /// Path that the client used.
-        path: Vec<u8>,
-        /// A write error of this file is already logged.
-        told: bool,
-    },
-    /// A directory that is being listed.
-    Dir { dir: Dir, fd: OwnedFd },
+enum OpenHandle {
+    File(OpenFile),
+    Dir(OpenDir),
 }
 
-impl OpenHandle {
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::File { file, .. } => file.as_fd(),
-            Self::Dir { fd, .. } => fd.as_fd(),
+/// An open regular file or device.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: Arc<File>,
+    append: bool,
+    sent: u64,
+    received: u64,
+    /// Path that the client used.
+    path: Vec<u8>,
+    error_logged: bool,
+}
+
+impl OpenFile {
+    pub(super) fn new(file: File, path: &[u8], append: bool) -> Self {
+        Self {
+            file: Arc::new(file),
+            append,
+            sent: 0,
+            received: 0,
+            path: path.to_vec(),
+            error_logged: false,
         }
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Offset at which data that the client sends for `offset` are written; `None` for the end of a
+    /// file that was opened for appending.
+    pub(super) fn write_offset(&self, offset: u64) -> Option<u64> {
+        (!self.append).then_some(offset)
+    }
+
+    /// Counts bytes received from the client.
+    pub(super) fn count_received(&mut self, bytes: u64) {
+        self.received += bytes;
+    }
+
+    /// Path that the client used, and the bytes sent and received.
+    pub(super) fn transfer(&self) -> (&[u8], u64, u64) {
+        (&self.path, self.sent, self.received)
+    }
+
+    /// Path for a log line about an error of this file; `None` after the first.
+    pub(super) fn log_once(&mut self) -> Option<&[u8]> {
+        (!std::mem::replace(&mut self.error_logged, true)).then_some(&*self.path)
+    }
+
+    /// Takes the file apart to close it: the file, its path, and the bytes sent and received.
+    pub(super) fn into_closing(self) -> (Arc<File>, Vec<u8>, u64, u64) {
+        (self.file, self.path, self.sent, self.received)
+    }
+}
+
+/// A directory that is being listed.
+#[derive(Debug)]
+pub(super) struct OpenDir {
+    dir: Dir,
+    fd: OwnedFd,
+}
+
+impl OpenDir {
+    pub(super) fn new(fd: OwnedFd) -> Result<Self, Errno> {
+        let dir = Dir::read_from(&fd)?;
+        Ok(Self { dir, fd })
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The name of the next entry; `None` at the end.
+    pub(super) fn next_name(&mut self) -> Option<Result<Vec<u8>, Errno>> {
+        let entry = self.dir.read()?;
+        Some(entry.map(|entry| entry.file_name().to_bytes().to_vec()))
     }
 }
 
@@ -170,20 +226,13 @@ impl Handles {
         self.open.clear();
     }
 
-    /// Open files: path that the client used, bytes sent, and bytes received.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&[u8], u64, u64)> {
-        self.open
-            .iter()
-            .flatten()
-            .filter_map(|(open, _)| match open {
-                OpenHandle::File {
-                    path,
-                    sent,
-                    received,
-                    ..
-                } => Some((path.as_slice(), *sent, *received)),
-                OpenHandle::Dir { .. } => None,
-            })
+    /// The open files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &OpenFile> {
+        let open = self.open.iter().flatten();
+        open.filter_map(|(open, _)| match open {
+            OpenHandle::File(file) => Some(file),
+            OpenHandle::Dir(_) => None,
+        })
     }
 
     /// Takes a descriptor for a file without a handle, if the budget has one.
@@ -210,7 +259,16 @@ impl Handles {
     }
 
     /// Fills a reserved handle. No other handle may have been inserted since the reservation.
-    pub(crate) fn insert(&mut self, room: HandleSlot, open: OpenHandle) -> [u8; 4] {
+    pub(super) fn insert(&mut self, room: HandleSlot, file: OpenFile) -> [u8; 4] {
+        self.fill(room, OpenHandle::File(file))
+    }
+
+    /// Fills a reserved handle with a directory.
+    pub(super) fn insert_dir(&mut self, room: HandleSlot, dir: OpenDir) -> [u8; 4] {
+        self.fill(room, OpenHandle::Dir(dir))
+    }
+
+    fn fill(&mut self, room: HandleSlot, open: OpenHandle) -> [u8; 4] {
         let HandleSlot { at, taken } = room;
         let open = (open, taken);
         match self.open.get_mut(at) {
@@ -220,41 +278,80 @@ impl Handles {
         (at as u32).to_be_bytes()
     }
 
-    pub(crate) fn get(&self, handle: &[u8]) -> Result<&OpenHandle, RequestError> {
+    fn get(&self, handle: &[u8]) -> Result<&OpenHandle, RequestError> {
         let open = self.open.get(index(handle)?).and_then(Option::as_ref);
         open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
-    pub(crate) fn get_mut(&mut self, handle: &[u8]) -> Result<&mut OpenHandle, RequestError> {
+    fn get_mut(&mut self, handle: &[u8]) -> Result<&mut OpenHandle, RequestError> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::as_mut);
         open.map(|(open, _)| open).ok_or_else(unknown)
     }
 
-    pub(crate) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
+    /// Descriptor of an open file or directory.
+    pub(super) fn fd(&self, handle: &[u8]) -> Result<BorrowedFd<'_>, RequestError> {
+        Ok(match self.get(handle)? {
+            OpenHandle::File(open) => open.file.as_fd(),
+            OpenHandle::Dir(dir) => dir.fd(),
+        })
+    }
+
+    /// The file of a handle; a directory is an error of the request.
+    pub(super) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
         match self.get(handle)? {
-            OpenHandle::File { file, .. } => Ok(file),
-            OpenHandle::Dir { .. } => {
-                Err(RequestError::new(StatusCode::FAILURE, "it is a directory"))
-            }
+            OpenHandle::File(open) => Ok(&open.file),
+            OpenHandle::Dir(_) => Err(RequestError::new(StatusCode::FAILURE, "it is a directory")),
+        }
+    }
+
+    /// The open file of a handle, to read or write; a directory is an error (EISDIR).
+    pub(super) fn open(&self, handle: &[u8]) -> Result<&OpenFile, RequestError> {
+        match self.get(handle)? {
+            OpenHandle::File(open) => Ok(open),
+            OpenHandle::Dir(_) => Err(Errno::ISDIR.into()),
         }
     }
 
     /// The file of a handle, to read or write; a directory is an error (EISDIR).
-    pub(crate) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
-        match self.get(handle)? {
-            OpenHandle::File { file, .. } => Ok(file),
-            OpenHandle::Dir { .. } => Err(Errno::ISDIR.into()),
+    pub(super) fn open_file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
+        Ok(&self.open(handle)?.file)
+    }
+
+    /// The file of a handle, to change what is known about it; a directory is an error (EISDIR).
+    pub(super) fn open_file_mut(&mut self, handle: &[u8]) -> Result<&mut OpenFile, RequestError> {
+        match self.get_mut(handle)? {
+            OpenHandle::File(open) => Ok(open),
+            OpenHandle::Dir(_) => Err(Errno::ISDIR.into()),
+        }
+    }
+
+    /// The directory of a handle; a file is an error (ENOTDIR).
+    pub(super) fn open_dir_mut(&mut self, handle: &[u8]) -> Result<&mut OpenDir, RequestError> {
+        match self.get_mut(handle)? {
+            OpenHandle::Dir(dir) => Ok(dir),
+            OpenHandle::File(_) => Err(Errno::NOTDIR.into()),
+        }
+    }
+
+    /// Counts bytes of a file that were sent, if its handle is still open.
+    pub(super) fn count_sent(&mut self, handle: &[u8], bytes: u64) {
+        if let Ok(open) = self.open_file_mut(handle) {
+            open.sent += bytes;
         }
     }
 
     /// True if data were written to the file.
-    pub(crate) fn has_received(&self, handle: &[u8]) -> bool {
-        matches!(self.get(handle), Ok(OpenHandle::File { received, .. }) if *received > 0)
+    pub(super) fn has_received(&self, handle: &[u8]) -> bool {
+        matches!(self.get(handle), Ok(OpenHandle::File(open)) if open.received > 0)
     }
 
-    pub(crate) fn remove(&mut self, handle: &[u8]) -> Result<OpenHandle, RequestError> {
+    /// Frees a handle; returns the file, or `None` for a directory, which is closed.
+    pub(super) fn remove(&mut self, handle: &[u8]) -> Result<Option<OpenFile>, RequestError> {
         let open = self.open.get_mut(index(handle)?).and_then(Option::take);
-        open.map(|(open, _)| open).ok_or_else(unknown)
+        match open.ok_or_else(unknown)? {
+            (OpenHandle::File(open), _) => Ok(Some(open)),
+            (OpenHandle::Dir(_), _) => Ok(None),
+        }
     }
 }
 
@@ -316,16 +413,9 @@ mod tests {
                 all: before + 15,
             }),
         };
-        let file = || -> Result<OpenHandle, Errno> {
+        let file = || -> Result<OpenFile, Errno> {
             let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty())?;
-            Ok(OpenHandle::File {
-                file: Arc::new(File::from(fd)),
-                append: false,
-                sent: 0,
-                received: 0,
-                path: Vec::new(),
-                told: false,
-            })
+            Ok(OpenFile::new(fd.into(), b"", false))
         };
         let fill = |handles: &mut Handles| {
             let mut insert = || {

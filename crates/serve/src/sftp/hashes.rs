@@ -10,66 +10,85 @@ use sftp::StatusCode;
 use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
 use wire::Rest;
 
+use super::reply::Reply;
+use super::session::Answer;
 use crate::error::RequestError;
-use crate::sftp::answer::{Answer, Session};
-use crate::sftp::reply::Reply;
 
 /// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;
 
-/// Arguments of a hash request.
-pub(crate) struct HashRequest<'a> {
-    pub(crate) offset: u64,
-    pub(crate) len: u32,
-    pub(crate) block: u32,
-    pub(crate) kind: &'a [u8],
-    pub(crate) key: &'a [u8],
+/// Arguments of a hash request, as received.
+#[derive(Clone, Copy)]
+pub(super) struct HashRequest<'a> {
+    offset: u64,
+    len: u32,
+    block: u32,
+    kind: &'a [u8],
+    key: &'a [u8],
 }
 
-impl Session<'_> {
-    /// Answers a hash request. All arguments are checked before anything is read.
-    pub(crate) fn hash(
-        &self,
-        handle: &[u8],
-        asked: &HashRequest<'_>,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        let file = self.handles.file(handle)?;
-        let kind = SumKind::named(asked.kind).ok_or_else(|| {
+impl<'a> HashRequest<'a> {
+    /// Collects the arguments: offset, length and block length in bytes, name of the sum and key.
+    pub(super) fn new(
+        (offset, len, block): (u64, u32, u32),
+        kind: &'a [u8],
+        key: &'a [u8],
+    ) -> Self {
+        Self {
+            offset,
+            len,
+            block,
+            kind,
+            key,
+        }
+    }
+
+    /// Checks the arguments, before anything is read.
+    fn check(&self) -> Result<(SumKind, Option<&'a SumKey>), RequestError> {
+        let kind = SumKind::named(self.kind).ok_or_else(|| {
             RequestError::new(StatusCode::OP_UNSUPPORTED, "this server has no such sums")
         })?;
-        let key: Option<&SumKey> = match asked.key {
+        let key: Option<&SumKey> = match self.key {
             [] if kind == SumKind::Blake3 => None,
             key => Some(
                 key.try_into()
                     .map_err(|_| RequestError::bad_message("the key has 32 bytes"))?,
             ),
         };
-        if !(LEAST_BLOCK..=kind.most()).contains(&asked.block) {
+        if !(LEAST_BLOCK..=kind.most()).contains(&self.block) {
             return Err(RequestError::bad_message(
                 "blocks of this length are not summed",
             ));
         }
-        let sums = asked.len.div_ceil(asked.block) as usize * kind.bytes();
-        if asked.len > MOST_HASHED || sums > MOST_SUMS {
+        let sums = self.len.div_ceil(self.block) as usize * kind.bytes();
+        if self.len > MOST_HASHED || sums > MOST_SUMS {
             return Err(RequestError::bad_message("the range is too long"));
         }
-        let between = || self.meanwhile();
-        let made = match (kind, key) {
-            (SumKind::Rolling, Some(key)) => side_by_side(file, asked, &between, |block, made| {
-                BlockSum::of(key, block).write(made)
-            })?,
-            (SumKind::Strong, Some(key)) => side_by_side(file, asked, &between, |block, made| {
-                made.extend_from_slice(&strong(key, block));
-            })?,
-            _ => blake3(file, asked, key, &between)?,
-        };
-        if made.is_empty() && asked.len > 0 {
-            return Err(RequestError::end_of_file());
-        }
-        reply.extended(&Rest(&made));
-        Ok(())
+        Ok((kind, key))
     }
+}
+
+/// Answers a hash request about `file`; `between` is called between the parts of a long one.
+pub(super) fn hash(
+    file: &File,
+    asked: &HashRequest<'_>,
+    between: &impl Fn(),
+    reply: &mut Reply<'_>,
+) -> Answer {
+    let made = match asked.check()? {
+        (SumKind::Rolling, Some(key)) => side_by_side(file, asked, between, |block, made| {
+            BlockSum::of(key, block).write(made)
+        })?,
+        (SumKind::Strong, Some(key)) => side_by_side(file, asked, between, |block, made| {
+            made.extend_from_slice(&strong(key, block));
+        })?,
+        (_, key) => blake3(file, asked, key, between)?,
+    };
+    if made.is_empty() && asked.len > 0 {
+        return Err(RequestError::end_of_file());
+    }
+    reply.extended(&Rest(&made));
+    Ok(())
 }
 
 /// Computes the checksum of each block with `sum`, on two threads if the range is long and there is

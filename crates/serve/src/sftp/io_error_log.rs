@@ -4,12 +4,9 @@
 use rustix::io::Errno;
 use sftp::Request;
 use tracing::warn;
-
-use crate::error::RequestError;
-use crate::sftp::answer::Session;
-use crate::sftp::handles::OpenHandle;
-use crate::sftp::whole_file::words;
 use wire::escape::field;
+
+use crate::error::words;
 
 /// Number of files of a session that get their own log line; further ones are only counted. A tree
 /// that finds no space can have a hundred thousand.
@@ -17,20 +14,20 @@ const NAMED: u64 = 16;
 
 /// Number of files of a session with disk errors.
 #[derive(Debug, Default)]
-pub(crate) struct IoErrorLog {
+pub(super) struct IoErrorLog {
     files: u64,
     /// The last logged file; a client that fails in one way tries another.
     last: Vec<u8>,
 }
 
 /// The file that a request is about.
-enum ErrorSubject<'r> {
+pub(super) enum ErrorSubject<'r> {
     Path(&'r [u8]),
     Handle(&'r [u8]),
 }
 
 /// Subject of a request that can meet a disk error, and true if it reads.
-fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bool)> {
+pub(super) fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bool)> {
     use Request as R;
     let reads = matches!(
         request,
@@ -80,7 +77,7 @@ fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bool)> {
 }
 
 impl IoErrorLog {
-    fn add(&mut self, path: &[u8], errno: Errno, reads: bool) {
+    pub(super) fn add(&mut self, path: &[u8], errno: Errno, reads: bool) {
         if self.last == path {
             return;
         }
@@ -101,42 +98,6 @@ impl Drop for IoErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
             warn!(files, "more could not be written or read");
-        }
-    }
-}
-
-impl Session<'_> {
-    /// Logs that `request` has failed, if the disk is the cause.
-    pub(crate) fn tell_of_disk(&mut self, request: &Request<'_>, refused: &RequestError) {
-        let Some((errno, (subject, reads))) = refused.disk.zip(subject(request)) else {
-            return;
-        };
-        match subject {
-            ErrorSubject::Path(path) => self.troubles.add(path, errno, reads),
-            ErrorSubject::Handle(handle) => self.tell_of_handle(handle, errno, reads),
-        }
-    }
-
-    /// Logs a disk error of a request on an open file that the blocking pool has carried out.
-    pub(crate) fn tell_of_open(&mut self, handle: &[u8], errno: Errno, reads: bool) {
-        if let Some(errno) = RequestError::from(errno).disk {
-            self.tell_of_handle(handle, errno, reads);
-        }
-    }
-
-    /// Logs at most one disk error per handle.
-    fn tell_of_handle(&mut self, handle: &[u8], errno: Errno, reads: bool) {
-        if let Ok(OpenHandle::File { path, told, .. }) = self.handles.get_mut(handle)
-            && !std::mem::replace(told, true)
-        {
-            self.troubles.add(path, errno, reads);
-        }
-    }
-
-    /// Logs a disk error of a file that was to be written to `path`.
-    pub(crate) fn tell_of_path(&mut self, path: &[u8], refused: &RequestError) {
-        if let Some(errno) = refused.disk {
-            self.troubles.add(path, errno, false);
         }
     }
 }

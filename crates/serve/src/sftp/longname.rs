@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use rustix::fs::{FileType, Stat};
 
-use crate::sftp::accounts::Accounts;
+use super::accounts::Accounts;
 
 /// Age in seconds (half a year) from which the year replaces the time of day.
 const RECENT: i64 = 365 * 24 * 3600 / 2;

@@ -9,16 +9,17 @@ use std::path::Path;
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use sftp::xattrs::{self, Xattr};
-use sftp::{Attrs, HOLE, MetadataFlags, Parts, StatusCode, Told};
+use sftp::{Attrs, MetadataFlags, Parts, StatusCode, Told};
 use sys::{XattrsOf, read_xattrs, replace_xattrs};
 use wire::Rest;
 
-use crate::beneath::proc_name;
+use super::client_tree::ClientTree;
+use super::handles::Handles;
+use super::reply::Reply;
+use super::session::Answer;
+use super::set::{set_found, set_open};
+use crate::beneath::{PathRoot, proc_name};
 use crate::error::RequestError;
-use crate::sftp::answer::{Answer, Session};
-use crate::sftp::handles::OpenHandle;
-use crate::sftp::reply::Reply;
-use crate::sftp::set::{set_found, set_open};
 
 /// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;
@@ -29,101 +30,79 @@ enum Whose<'a> {
     Found(OwnedFd),
 }
 
-impl Session<'_> {
-    /// attributes@longhaul: selects additional fields of ATTRS.
-    pub(crate) fn tell(&mut self, told: Told) -> Answer {
-        if told.has_unknown() {
-            return Err(unknown_flag());
-        }
-        self.told = told;
-        Ok(())
+/// Checks the fields of ATTRS that attributes@longhaul selects.
+pub(super) fn known_fields(told: Told) -> Result<Told, RequestError> {
+    match told.has_unknown() {
+        true => Err(unknown_flag()),
+        false => Ok(told),
     }
+}
 
-    pub(crate) fn get_xattrs(
-        &self,
-        path: &[u8],
-        flags: MetadataFlags,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        if flags.has_unknown() || flags.contains(MetadataFlags::HANDLE) {
-            return Err(unknown_flag());
-        }
-        let follow = flags.contains(MetadataFlags::FOLLOW);
-        let found = self.export.place.find(path, follow)?;
-        let list = match is_symlink(&found)? {
-            true => Vec::new(),
-            false => {
-                let of = proc_name(&found);
-                let asked = |name: &[u8]| xattrs::is_asked(name, is_root(), flags);
-                read_xattrs(XattrsOf::Path(Path::new(&of)), asked)?
-            }
-        };
-        if !xattrs::fits(&list) {
-            return Err(RequestError::new(
-                StatusCode::FAILURE,
-                "it has more extended attributes than fit into an answer",
-            ));
-        }
-        let mut body = Vec::new();
-        xattrs::write(&list, &mut body);
-        reply.extended(&Rest(&body));
-        Ok(())
+/// Answers get-xattrs@longhaul.
+pub(super) fn get_xattrs(
+    root: &PathRoot,
+    path: &[u8],
+    flags: MetadataFlags,
+    reply: &mut Reply<'_>,
+) -> Answer {
+    if flags.has_unknown() || flags.contains(MetadataFlags::HANDLE) {
+        return Err(unknown_flag());
     }
+    let found = root.find(path, flags.contains(MetadataFlags::FOLLOW))?;
+    let list = match is_symlink(&found)? {
+        true => Vec::new(),
+        false => {
+            let of = proc_name(&found);
+            let asked = |name: &[u8]| xattrs::is_asked(name, is_root(), flags);
+            read_xattrs(XattrsOf::Path(Path::new(&of)), asked)?
+        }
+    };
+    if !xattrs::fits(&list) {
+        return Err(RequestError::new(
+            StatusCode::FAILURE,
+            "it has more extended attributes than fit into an answer",
+        ));
+    }
+    let mut body = Vec::new();
+    xattrs::write(&list, &mut body);
+    reply.extended(&Rest(&body));
+    Ok(())
+}
 
-    pub(crate) fn set_metadata(
-        &self,
-        (of, flags): (&[u8], MetadataFlags),
-        attrs: &Attrs,
-        list: &[u8],
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        if flags.has_unknown() {
-            return Err(unknown_flag());
-        }
-        let bad = |_| RequestError::bad_message("the attributes make no sense");
-        let list = xattrs::read(list).map_err(bad)?;
-        // The kernel decides about attributes that only root may set.
-        if !list
-            .iter()
-            .all(|(name, _)| xattrs::is_asked(name, true, flags))
-        {
-            return Err(RequestError::bad_message(
-                "attributes of such a name are not copied",
-            ));
-        }
-        let whose = match flags.contains(MetadataFlags::HANDLE) {
-            true => Whose::Open(self.handles.file(of)?),
-            false => {
-                let follow = flags.contains(MetadataFlags::FOLLOW);
-                let found = self.export.place.find(of, follow)?;
-                self.must_be_own(of, &found, &fs::fstat(&found)?)?;
-                Whose::Found(found)
-            }
-        };
-        let (not_kept, why) = whose.set_all(attrs, &list, flags);
-        reply.extended(&(not_kept.0, why.as_bytes()));
-        Ok(())
+/// Carries out set-metadata@longhaul.
+pub(super) fn set_metadata(
+    (tree, handles): (&ClientTree<'_>, &Handles),
+    (of, flags): (&[u8], MetadataFlags),
+    attrs: &Attrs,
+    list: &[u8],
+    reply: &mut Reply<'_>,
+) -> Answer {
+    if flags.has_unknown() {
+        return Err(unknown_flag());
     }
-
-    pub(crate) fn read_sparse(
-        &mut self,
-        handle: &[u8],
-        (offset, len): (u64, u32),
-        pack: bool,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        let OpenHandle::File { file, .. } = self.handles.get(handle)? else {
-            return Err(Errno::ISDIR.into());
-        };
-        if let Some(hole) = hole_at(file, offset)? {
-            reply.extended(&(HOLE, hole));
-            return Ok(());
-        }
-        match pack {
-            true => self.read_zstd(handle, offset, len, reply),
-            false => self.read(handle, offset, len, reply),
-        }
+    let bad = |_| RequestError::bad_message("the attributes make no sense");
+    let list = xattrs::read(list).map_err(bad)?;
+    // The kernel decides about attributes that only root may set.
+    if !list
+        .iter()
+        .all(|(name, _)| xattrs::is_asked(name, true, flags))
+    {
+        return Err(RequestError::bad_message(
+            "attributes of such a name are not copied",
+        ));
     }
+    let whose = match flags.contains(MetadataFlags::HANDLE) {
+        true => Whose::Open(handles.file(of)?),
+        false => {
+            let follow = flags.contains(MetadataFlags::FOLLOW);
+            let found = tree.root().find(of, follow)?;
+            tree.check_own(of, &found, &fs::fstat(&found)?)?;
+            Whose::Found(found)
+        }
+    };
+    let (not_kept, why) = whose.set_all(attrs, &list, flags);
+    reply.extended(&(not_kept.0, why.as_bytes()));
+    Ok(())
 }
 
 impl Whose<'_> {
@@ -205,7 +184,7 @@ impl Whose<'_> {
 }
 
 /// Bytes of the hole at `offset`, if it is long enough to report.
-fn hole_at(file: &File, offset: u64) -> io::Result<Option<u64>> {
+pub(super) fn hole_at(file: &File, offset: u64) -> io::Result<Option<u64>> {
     let size = file.metadata()?.len();
     if offset >= size {
         return Ok(None);

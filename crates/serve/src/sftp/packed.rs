@@ -5,19 +5,19 @@ use sftp::StatusCode;
 use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
 use wire::Rest;
 
+use super::open_files::OpenFiles;
+use super::reply::Reply;
+use super::session::{Answer, LONGEST_DATA};
+use super::transfer_log::TransferLog;
 use crate::error::RequestError;
-use crate::sftp::answer::{Answer, LONGEST_DATA, Session};
-use crate::sftp::handles::OpenHandle;
-use crate::sftp::reply::Reply;
-use crate::sftp::whole_file::PutFileRequest;
 
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
-pub(crate) struct Packing {
+pub(super) struct Compression {
     packer: Option<Packer>,
     unpacker: Option<Unpacker>,
     unpacked: Vec<u8>,
-    pub(crate) raw: Vec<u8>,
+    raw: Vec<u8>,
     packed: Vec<u8>,
 }
 
@@ -32,9 +32,14 @@ fn no_memory() -> RequestError {
     RequestError::new(StatusCode::FAILURE, "this server has no memory for zstd")
 }
 
-impl Packing {
-    /// Decompresses a block of `len` bytes, into memory that the caller returns.
-    fn unpack(&mut self, data: &[u8], len: u32) -> Result<Vec<u8>, RequestError> {
+impl Compression {
+    /// Decompresses a block of `len` bytes and calls `use_it` with the result.
+    pub(super) fn with_unpacked(
+        &mut self,
+        data: &[u8],
+        len: u32,
+        use_it: impl FnOnce(&[u8]) -> Answer,
+    ) -> Answer {
         if len > LONGEST_UNPACKED {
             return Err(RequestError::bad_message(
                 "the block claims to be longer than a block may be",
@@ -47,11 +52,11 @@ impl Packing {
         if !unpacker.unpack_to(data, len, &mut self.unpacked) {
             return Err(RequestError::bad_message("the block is not what it claims"));
         }
-        Ok(std::mem::take(&mut self.unpacked))
+        use_it(&self.unpacked)
     }
 
     /// Compresses `raw`; `None` if the result is not smaller.
-    pub(crate) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, RequestError> {
+    pub(super) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, RequestError> {
         if self.packer.is_none() {
             self.packer = Packer::new();
         }
@@ -59,91 +64,82 @@ impl Packing {
         let smaller = packer.pack(raw, &mut self.packed);
         Ok(smaller.then_some(self.packed.as_slice()))
     }
+
+    /// Compresses the data that `read` appends to a buffer, if it returns true.
+    pub(super) fn pack_read(
+        &mut self,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<bool, RequestError>,
+    ) -> Result<ReadData<'_>, RequestError> {
+        let mut raw = std::mem::take(&mut self.raw);
+        raw.clear();
+        let packs = read(&mut raw)?;
+        let smaller = packs && self.pack(&raw)?.is_some();
+        self.raw = raw;
+        Ok(match smaller {
+            true => ReadData::Packed(self.raw.len() as u32, &self.packed),
+            false => ReadData::Plain(&self.raw),
+        })
+    }
 }
 
-impl Session<'_> {
-    pub(crate) fn write_zstd(
-        &mut self,
-        handle: &[u8],
-        offset: u64,
-        len: u32,
-        data: &[u8],
-    ) -> Answer {
-        // Report an unusable handle before decompressing.
-        self.handles.file(handle)?;
-        let bytes = self.packing.unpack(data, len)?;
-        let written = self.write_unpacked(handle, offset, &bytes);
-        self.packing.unpacked = bytes;
-        written
-    }
+/// Data of a file for an answer.
+pub(super) enum ReadData<'a> {
+    /// Compressed data, and the length of what they decompress to.
+    Packed(u32, &'a [u8]),
+    Plain(&'a [u8]),
+}
 
-    pub(crate) fn put_file_zstd(
-        &mut self,
-        put: &PutFileRequest<'_>,
-        len: u32,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        let bytes = self.packing.unpack(put.data, len)?;
-        let done = self.put_file(
-            &PutFileRequest {
-                data: &bytes,
-                ..*put
-            },
-            reply,
-        );
-        self.packing.unpacked = bytes;
-        done
-    }
-
-    fn write_unpacked(&mut self, handle: &[u8], offset: u64, bytes: &[u8]) -> Answer {
-        let (file, append) = match self.handles.get(handle)? {
-            OpenHandle::File { file, append, .. } => (file, *append),
-            OpenHandle::Dir { .. } => {
-                return Err(RequestError::new(StatusCode::FAILURE, "it is a directory"));
-            }
-        };
+/// Carries out write-zstd@longhaul.
+pub(super) fn write_zstd(
+    files: &mut OpenFiles,
+    zstd: &mut Compression,
+    (handle, offset): (&[u8], u64),
+    (data, len): (&[u8], u32),
+    log: &mut TransferLog,
+) -> Answer {
+    // Report an unusable handle before decompressing.
+    files.handles().file(handle)?;
+    zstd.with_unpacked(data, len, |bytes| {
         match bytes.split_last() {
             // The last byte is written to set the length; truncation could cut off concurrent
             // writes by others.
             Some((0, zeros))
-                if !append
-                    && is_hole(zeros)
-                    && sys::punch_hole(file, offset, bytes.len() as u64) =>
+                if is_hole(zeros) && files.punch_hole(handle, offset, bytes.len())? =>
             {
                 let last = offset.saturating_add(zeros.len() as u64);
-                self.write(handle, last, [[0].as_slice()])
+                files.write(handle, last, [[0].as_slice()], log)
             }
-            _ => self.write(handle, offset, [bytes]),
+            _ => files.write(handle, offset, [bytes], log),
         }
-    }
+    })
+}
 
-    pub(crate) fn read_zstd(
-        &mut self,
-        handle: &[u8],
-        offset: u64,
-        len: u32,
-        reply: &mut Reply<'_>,
-    ) -> Answer {
-        let OpenHandle::File { file, sent, .. } = self.handles.get_mut(handle)? else {
-            return Err(rustix::io::Errno::ISDIR.into());
-        };
-        let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
-        let mut raw = std::mem::take(&mut self.packing.raw);
-        raw.clear();
-        let read = sys::append_at(&*file, &mut raw, len, offset)?;
-        if read == 0 && len > 0 {
-            return Err(RequestError::end_of_file());
+/// Answers read-zstd@longhaul.
+pub(super) fn read_zstd(
+    files: &mut OpenFiles,
+    zstd: &mut Compression,
+    handle: &[u8],
+    (offset, len): (u64, u32),
+    log: &mut TransferLog,
+    reply: &mut Reply<'_>,
+) -> Answer {
+    let file = files.handles().open_file(handle)?;
+    let len = len.min(LONGEST_DATA).min(LONGEST_UNPACKED) as usize;
+    let mut read = 0;
+    let data = zstd.pack_read(|raw| {
+        read = sys::append_at(&**file, raw, len, offset)?;
+        match read == 0 && len > 0 {
+            true => Err(RequestError::end_of_file()),
+            false => Ok(true),
         }
-        *sent += read as u64;
-        self.moved.sent += read as u64;
-        match self.packing.pack(&raw)? {
-            Some(packed) => reply.extended(&(read as u32, Rest(packed))),
-            None => reply.data(|out| {
-                out.extend_from_slice(&raw);
-                Ok::<_, RequestError>(())
-            })?,
-        }
-        self.packing.raw = raw;
-        Ok(())
+    })?;
+    files.count_sent(handle, read, log);
+    match data {
+        ReadData::Packed(len, packed) => reply.extended(&(len, Rest(packed))),
+        ReadData::Plain(raw) => reply.data(|out| {
+            out.extend_from_slice(raw);
+            Ok::<_, RequestError>(())
+        })?,
     }
+    Ok(())
 }

@@ -3,13 +3,13 @@ use rustix::io::Errno;
 use sftp::{Attrs, NameEntry, Names, RequestId, Response, StatusCode, StatusText, Told};
 use wire::{Block, Field, Rest};
 
+use super::answers::{AnswerQueue, DATA_HEADER};
+use super::attributes::attributes;
+use super::blocking_pool::{Arrived, BlockingTicket, Outcome};
 use crate::error::RequestError;
-use crate::sftp::answers::{AnswerQueue, DATA_HEADER};
-use crate::sftp::attributes::attributes;
-use crate::sftp::blocking_pool::{Arrived, BlockingTicket, Outcome};
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
-pub(crate) struct Reply<'o> {
+pub(super) struct Reply<'o> {
     id: RequestId,
     out: &'o mut AnswerQueue,
     start: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Reply<'o> {
 
 impl<'o> Reply<'o> {
     /// Creates the reply to request `id`, behind the answers in `out`.
-    pub(crate) fn new(id: RequestId, out: &'o mut AnswerQueue) -> Self {
+    pub(super) fn new(id: RequestId, out: &'o mut AnswerQueue) -> Self {
         let start = out.len();
         let later = false;
         Self {
@@ -30,13 +30,13 @@ impl<'o> Reply<'o> {
     }
 
     /// Leaves the answer to a later reply with the same ID, unless the request fails now.
-    pub(crate) fn later(&mut self) -> RequestId {
+    pub(super) fn later(&mut self) -> RequestId {
         self.later = true;
         self.id
     }
 
     /// Finishes the answer with the result of the request.
-    pub(crate) fn end(self, done: Result<(), RequestError>) {
+    pub(super) fn end(self, done: Result<(), RequestError>) {
         if done.is_ok() && (self.later || self.out.len() > self.start) {
             return;
         }
@@ -46,17 +46,17 @@ impl<'o> Reply<'o> {
     }
 
     /// Reserves the answer's place for a result of the blocking pool, of about `len` bytes.
-    pub(crate) fn awaits(&mut self, ticket: BlockingTicket, len: usize) {
+    pub(super) fn awaits(&mut self, ticket: BlockingTicket, len: usize) {
         self.out.await_one(ticket, self.id, len);
     }
 
     /// Answers HANDLE.
-    pub(crate) fn handle(&mut self, handle: &[u8]) {
+    pub(super) fn handle(&mut self, handle: &[u8]) {
         Response::Handle { handle }.encode(self.id, self.out.bytes());
     }
 
     /// Answers DATA, which `read` appends; for short data, because they are copied once more.
-    pub(crate) fn data<E>(
+    pub(super) fn data<E>(
         &mut self,
         read: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -64,23 +64,27 @@ impl<'o> Reply<'o> {
     }
 
     /// Allocates a block for DATA of up to `len` bytes.
-    pub(crate) fn block(&self, len: usize) -> Block {
+    pub(super) fn block(&self, len: usize) -> Block {
         self.out.block(len)
     }
 
     /// Answers DATA, of which `read` bytes are in `block`.
-    pub(crate) fn long_data(&mut self, mut block: Block, read: usize) {
+    pub(super) fn long_data(&mut self, mut block: Block, read: usize) {
         head(self.id, &mut block, read);
         self.out.push(block);
     }
 
-    /// Answers a STATUS with a message.
-    pub(crate) fn status(&mut self, code: StatusCode, text: StatusText<'_>) {
-        Response::Status { code, text }.encode(self.id, self.out.bytes());
+    /// Answers a STATUS of success with a warning, if there is one.
+    pub(super) fn warning(&mut self, warning: Option<String>) {
+        if let Some(text) = warning {
+            let (code, message) = (StatusCode::OK, text.as_bytes());
+            let text = StatusText { message };
+            Response::Status { code, text }.encode(self.id, self.out.bytes());
+        }
     }
 
     /// Answers get-file: `read` appends the data and returns true if they are complete.
-    pub(crate) fn file<E>(
+    pub(super) fn file<E>(
         &mut self,
         attrs: &Attrs,
         read: impl FnOnce(&mut Vec<u8>) -> Result<bool, E>,
@@ -89,23 +93,23 @@ impl<'o> Reply<'o> {
     }
 
     /// Answers get-file-zstd for a file whose `len` bytes were compressed to `data`.
-    pub(crate) fn packed_file(&mut self, attrs: &Attrs, len: u32, data: &[u8]) {
+    pub(super) fn packed_file(&mut self, attrs: &Attrs, len: u32, data: &[u8]) {
         Response::encode_packed_file(self.id, attrs, len, data, self.out.bytes());
     }
 
     /// Answers ATTRS.
-    pub(crate) fn attributes(&mut self, stat: &Stat, told: Told) {
+    pub(super) fn attributes(&mut self, stat: &Stat, told: Told) {
         let attrs = attributes(stat, told);
         Response::Attrs { attrs }.encode(self.id, self.out.bytes());
     }
 
     /// Answers NAME with these entries.
-    pub(crate) fn names(&mut self, names: Names<'_>) {
+    pub(super) fn names(&mut self, names: Names<'_>) {
         Response::Name { names }.encode(self.id, self.out.bytes());
     }
 
     /// Answers NAME with a single path.
-    pub(crate) fn path(&mut self, path: &[u8]) {
+    pub(super) fn path(&mut self, path: &[u8]) {
         self.names(Names(vec![NameEntry {
             filename: path,
             longname: path,
@@ -114,7 +118,7 @@ impl<'o> Reply<'o> {
     }
 
     /// Answers EXTENDED_REPLY.
-    pub(crate) fn extended<'f>(&mut self, body: &impl Field<'f>) {
+    pub(super) fn extended<'f>(&mut self, body: &impl Field<'f>) {
         let mut bytes = Vec::new();
         body.write(&mut bytes);
         let body = Rest(&bytes);
@@ -123,7 +127,7 @@ impl<'o> Reply<'o> {
 }
 
 /// Result of a request on the blocking pool, with its file handle.
-pub(crate) enum PoolResult {
+pub(super) enum PoolResult {
     Read(Vec<u8>, Result<usize, Errno>),
     Synced(Vec<u8>, Result<(), Errno>),
     /// Result of copy-data, with a disk error if there was one.
@@ -131,7 +135,7 @@ pub(crate) enum PoolResult {
 }
 
 /// Fills in the answer of a finished pool request and returns its result.
-pub(crate) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
+pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
     let mut settled = None;
     out.settle(arrived.ticket, |id, bytes| {
         let done = match arrived.outcome {

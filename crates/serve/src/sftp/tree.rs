@@ -10,12 +10,14 @@ use sftp::packed::LONGEST_UNPACKED;
 use sftp::{StatusCode, Told, TreeFlags, TreeStep};
 use wire::{Field as _, Rest};
 
+use super::attributes::attributes;
+use super::client_tree::ClientTree;
+use super::count;
+use super::handles::{BudgetPermit, Handles};
+use super::packed::Compression;
+use super::reply::Reply;
+use super::session::Answer;
 use crate::error::RequestError;
-use crate::sftp::answer::{Answer, Session};
-use crate::sftp::attributes::attributes;
-use crate::sftp::count;
-use crate::sftp::handles::{BudgetPermit, Handles};
-use crate::sftp::reply::Reply;
 
 /// Most trees that a client lists at a time, and most open directories of each; every directory
 /// costs a descriptor and 32 KiB of entries. The client lists deeper directories itself, and those
@@ -31,12 +33,9 @@ const FIRST_PART: usize = 4 * 1024;
 /// Longest time for estimating the size of a tree.
 const COUNTING: Duration = Duration::from_millis(15);
 
-/// Trees that a client is listing, by its numbers.
-pub(crate) type Trees = BTreeMap<u32, TreeWalk>;
-
 /// A walk through a tree: the open directories from the top to the one being read.
 #[derive(Debug)]
-pub(crate) struct TreeWalk {
+struct TreeWalk {
     levels: Vec<(Dir, BudgetPermit)>,
     /// Size of the next answer.
     part: usize,
@@ -46,55 +45,43 @@ pub(crate) struct TreeWalk {
     packs: bool,
 }
 
-impl Session<'_> {
-    pub(crate) fn list_tree(
+/// Trees that a client is listing, by its numbers.
+#[derive(Debug, Default)]
+pub(super) struct TreeWalks(BTreeMap<u32, TreeWalk>);
+
+impl TreeWalks {
+    /// Begins a listing if the flags say so, and answers with its next part.
+    pub(super) fn answer(
         &mut self,
-        number: u32,
-        flags: TreeFlags,
-        path: &[u8],
+        (number, flags, path): (u32, TreeFlags, &[u8]),
+        told: Told,
+        (tree, handles): (&ClientTree<'_>, &Handles),
+        zstd: &mut Compression,
         reply: &mut Reply<'_>,
     ) -> Answer {
         if flags.contains(TreeFlags::END) {
-            self.trees.remove(&number);
+            self.0.remove(&number);
             return Ok(());
         }
         if flags.contains(TreeFlags::BEGIN) {
-            self.trees.remove(&number);
-            if self.trees.len() >= MOST {
-                return Err(RequestError::new(
-                    StatusCode::FAILURE,
-                    "too many trees are listed at once",
-                ));
-            }
-            let how = OFlags::RDONLY | OFlags::DIRECTORY;
-            let top: OwnedFd = self.export.place.open(path, how, Mode::empty())?;
-            let taken = self.handles.take().ok_or_else(|| {
-                RequestError::new(StatusCode::FAILURE, "too many files are open at once")
-            })?;
-            let levels = vec![(Dir::new(top)?, taken)];
-            let walk = TreeWalk {
-                levels,
-                part: FIRST_PART,
-                packs: flags.contains(TreeFlags::PACK),
-            };
-            self.trees.insert(number, walk);
+            self.begin((number, flags, path), tree, handles)?;
         }
-        let Some(walk) = self.trees.get_mut(&number) else {
+        let Some(walk) = self.0.get_mut(&number) else {
             return Err(RequestError::end_of_file());
         };
         let mut part = Vec::new();
         let packs = walk.packs && walk.part == PART;
-        walk.fill(self.told, &self.handles, &mut part);
+        walk.fill(told, handles, &mut part);
         if flags.contains(TreeFlags::BEGIN | TreeFlags::COUNT) {
             walk.count(&mut part);
         }
         if walk.levels.is_empty() {
-            self.trees.remove(&number);
+            self.0.remove(&number);
         }
         let len = u32::try_from(part.len()).unwrap_or(u32::MAX);
         if packs
             && len <= LONGEST_UNPACKED
-            && let Some(packed) = self.packing.pack(&part)?
+            && let Some(packed) = zstd.pack(&part)?
         {
             let mut answer = Vec::with_capacity(packed.len() + 5);
             sftp::pack_steps(len, packed, &mut answer);
@@ -102,6 +89,34 @@ impl Session<'_> {
             return Ok(());
         }
         reply.extended(&Rest(&part));
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        (number, flags, path): (u32, TreeFlags, &[u8]),
+        tree: &ClientTree<'_>,
+        handles: &Handles,
+    ) -> Answer {
+        self.0.remove(&number);
+        if self.0.len() >= MOST {
+            return Err(RequestError::new(
+                StatusCode::FAILURE,
+                "too many trees are listed at once",
+            ));
+        }
+        let how = OFlags::RDONLY | OFlags::DIRECTORY;
+        let top: OwnedFd = tree.open(path, how, Mode::empty())?;
+        let taken = handles.take().ok_or_else(|| {
+            RequestError::new(StatusCode::FAILURE, "too many files are open at once")
+        })?;
+        let levels = vec![(Dir::new(top)?, taken)];
+        let walk = TreeWalk {
+            levels,
+            part: FIRST_PART,
+            packs: flags.contains(TreeFlags::PACK),
+        };
+        self.0.insert(number, walk);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ use super::session::Session;
 use super::zero_copy_write::ZeroCopyWrite;
 use super::{ServedFiles, StopSignal, engine};
 use crate::error::ConnectionError;
-use crate::sftp::handles::Allowance;
+use crate::sftp::Allowance;
 use crate::{Export, TransferCounters};
 
 /// Idle time after which a connection gives back its buffer memory.

@@ -16,10 +16,10 @@ use super::ServedFiles;
 use super::program::Program;
 use super::serving::Serving;
 use crate::scp::{self, Scp};
-use crate::sftp::blocking_pool::LAST;
-use crate::sftp::direct_write::WriteTarget;
-use crate::sftp::handles::Allowance;
-use crate::sftp::stream::ANSWERS;
+use crate::sftp::ANSWERS;
+use crate::sftp::Allowance;
+use crate::sftp::LAST;
+use crate::sftp::WriteTarget;
 use crate::{Export, Server, TransferCounters};
 
 /// Message for a client that requests a shell or a command, as from sshd's internal-sftp.

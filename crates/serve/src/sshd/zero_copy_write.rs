@@ -18,7 +18,7 @@ use tracing::debug;
 use super::connection::Connection;
 use super::session::Session;
 use crate::error::ConnectionError;
-use crate::sftp::direct_write::WriteTarget;
+use crate::sftp::WriteTarget;
 
 /// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
 const WRITE_HEAD: usize = 29;
@@ -189,7 +189,7 @@ impl Connection<'_> {
                 }
             },
         };
-        let n = match passage.fill(&self.stream, left.min(place.left)) {
+        let n = match passage.fill(&self.stream, left.min(place.left())) {
             Ok(0) => return Err(ConnectionError::Gone),
             Ok(n) => n,
             // The pipe may be full.
@@ -206,12 +206,11 @@ impl Connection<'_> {
         self.passing.bytes += n as u64;
         self.conn.passed(n);
         self.conn.channels().consumed(now, id, n);
-        let ends = place.left == n;
-        self.passing.target.get_or_insert(PipeTarget {
-            id,
-            file: place.file,
-            offset: place.offset,
-        });
+        let ends = place.left() == n;
+        let (file, offset) = place.into_place();
+        self.passing
+            .target
+            .get_or_insert(PipeTarget { id, file, offset });
         if let Some(session) = self.sessions.get_mut(&id) {
             session.placed(n, Ok(()));
         }

@@ -1,23 +1,25 @@
+//! The SFTP server of one client: requests in, answers out.
+
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::event::Timespec;
+use rustix::io::Errno;
 use sftp::{
     Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
     frame,
 };
 use wire::{Field, Pool, Rest};
 
+use super::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
+use super::direct_write::{LargeWrites, WriteTarget};
+use super::handles::Allowance;
+use super::incoming::IncomingStream;
+use super::session::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session};
+use super::transfer_log::TransferCounters;
 use crate::Export;
 use crate::error::StreamError;
-use crate::sftp::answer::{LONGEST, LONGEST_DATA, LONGEST_WRITE, Session, TransferCounters};
-use crate::sftp::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
-use crate::sftp::blocking_pool::BlockingPool;
-use crate::sftp::direct_write::LargeWrites;
-use crate::sftp::handles::Allowance;
-use crate::sftp::incoming::IncomingStream;
 
 /// Bytes of unsent answers, or of answers that wait for a channel's window, at which requests wait.
 /// Two of the longest answers fit, so that data are encrypted soon after they are read.
@@ -25,24 +27,19 @@ pub(crate) const ANSWERS: usize = 384 << 10;
 /// Time after which existing answers are sent before further requests are carried out: checksums of
 /// a large file take seconds, and the client can use the first of them meanwhile.
 const TURN: Duration = Duration::from_millis(5);
-/// Bytes of answers below which they wait for further ones.
-const FEW: usize = 16 * 1024;
-/// Longest time for which answers wait for further ones. sshd encrypts and sends whatever it finds:
-/// for it and the client, ten answers about small files at once cost hardly more than one.
-const WAITS: Duration = Duration::from_millis(2);
 /// Number of packets kept for further answers.
 const KEPT: usize = 2;
 
 /// The SFTP server of one client. Answers have the order of the requests, which clients that know
 /// sftp-server rely on.
 pub struct Server<'e> {
-    pub(crate) session: Session<'e>,
-    pub(crate) splitter: Splitter,
+    session: Session<'e>,
+    splitter: Splitter,
     greeted: bool,
     answers: AnswerQueue,
     /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
-    pub(crate) held: Option<(Bytes, Vec<Bytes>)>,
-    pub(crate) large: LargeWrites,
+    held: Option<(Bytes, Vec<Bytes>)>,
+    large: LargeWrites,
 }
 
 impl<'e> Server<'e> {
@@ -75,36 +72,29 @@ impl<'e> Server<'e> {
     /// signals their completion, and [`Server::handle`] must be called then; otherwise it waits for
     /// them.
     pub fn several_at_once(&mut self, told: bool) {
-        self.session.is_left = !told;
-        match &mut self.session.aside {
-            Some(aside) if !told => aside.wait(),
-            aside => *aside = Some(BlockingPool::new(told)),
-        }
+        self.session.use_pool(told);
     }
 
     /// Descriptor that becomes readable when a request in the blocking pool has finished.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
-        self.session.aside.as_ref()?.bell()
+        self.session.bell()
     }
 
     /// True if requests are in the blocking pool or wait for one that is.
     pub fn awaits(&self) -> bool {
-        self.session.awaits() || self.held.is_some()
+        self.session.files().awaits() || self.held.is_some()
     }
 
     /// True if [`Server::handle`] has work that needs no new input.
     pub fn goes_on(&self) -> bool {
-        let news = self
-            .session
-            .aside
-            .as_ref()
-            .is_some_and(BlockingPool::has_news);
+        let news = self.session.files().has_news();
         news || self.splitter.is_at_end() || (self.held.is_some() && !self.waits())
     }
 
     /// True if a held request, or the next one, must wait for others.
     fn waits(&self) -> bool {
-        self.session.awaits() || (self.held.is_some() && self.session.is_still_sent())
+        let files = self.session.files();
+        files.awaits() || (self.held.is_some() && files.is_still_sent())
     }
 
     /// True if all further work waits for the blocking pool.
@@ -120,8 +110,7 @@ impl<'e> Server<'e> {
     /// # Errors
     /// The client does not speak SFTP. Answers to earlier requests are still valid.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
-        self.session.parent = None;
-        self.session.hear(&mut self.answers);
+        self.session.begin_turn(&mut self.answers);
         if let Some((message, data)) = self.held.take() {
             self.answer(message, data)?;
         }
@@ -149,7 +138,7 @@ impl<'e> Server<'e> {
 
     /// True if small files are held, to be made durable together with later ones.
     pub fn holds(&self) -> bool {
-        !self.session.unsynced.is_empty()
+        self.session.holds()
     }
 
     /// Makes held files durable and answers them, when no more input is available.
@@ -176,17 +165,64 @@ impl<'e> Server<'e> {
 
     /// Transfer counters of the client so far.
     pub fn moved(&self) -> TransferCounters {
-        self.session.moved
+        self.session.moved()
     }
 
     /// Gives back the mappings of files that were sent.
     pub fn trim(&mut self) {
-        self.session.windows.trim();
+        self.session.trim();
     }
 
     /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
-        self.session.handles.has_open()
+        self.session.has_open()
+    }
+
+    /// Has `incoming` read further input while a request takes long.
+    pub(super) fn read_ahead(&mut self, incoming: &'e IncomingStream<'e>) {
+        self.session.read_ahead(incoming);
+    }
+
+    /// Puts the results of the blocking pool into their places among the answers.
+    pub(super) fn hear(&mut self) {
+        self.session.hear(&mut self.answers);
+    }
+
+    /// Bytes of the answers that are not yet taken.
+    pub(super) fn waiting(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// True if one of the last requests was a WRITE with much data.
+    pub(crate) fn takes_large(&self) -> bool {
+        self.large.are_expected()
+    }
+
+    /// True if the next bytes are data of a WRITE that has begun.
+    pub(crate) fn is_within(&self) -> bool {
+        self.splitter.arriving().is_some()
+    }
+
+    /// Target of the next data, if they may go there directly: they belong to a WRITE to a file,
+    /// none of them are in memory, and nothing has to be carried out before.
+    pub(crate) fn place(&mut self) -> Option<WriteTarget> {
+        if self.held.is_some() {
+            return None;
+        }
+        let (request, left) = self.splitter.arriving()?;
+        self.session.target(&request, left).filter(|_| left > 0)
+    }
+
+    /// Records that `n` more bytes are on their way to the file, or that an earlier write failed.
+    pub(crate) fn placed(&mut self, n: usize, done: Result<(), Errno>) {
+        self.splitter.skip(n);
+        self.session.note_placed(n, done);
+    }
+
+    /// Deadline of requests in the blocking pool.
+    #[cfg(test)]
+    pub(super) fn deadline(&self) -> Option<super::blocking_pool::Until> {
+        self.session.files().deadline()
     }
 
     fn greet(&mut self, message: &Bytes) -> Result<(), StreamError> {
@@ -207,8 +243,9 @@ impl<'e> Server<'e> {
 
     fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), StreamError> {
         let (id, request) = Request::decode(&message).map_err(StreamError::Message)?;
-        self.note_length(&request, &data);
-        if self.session.lets(&request) {
+        let placed = self.session.files().placed();
+        self.large.note(&request, &data, placed);
+        if self.session.files().lets(&request) {
             self.session.answer(id, request, &data, &mut self.answers);
         } else {
             self.held = Some((message, data));
@@ -227,96 +264,3 @@ pub fn show_marker(output: &mut impl Write, theirs: u32, software: &str) -> io::
     output.write_all(&sftp::marker(protocol, software))?;
     output.flush()
 }
-
-/// Serves one client until its stream ends.
-///
-/// # Errors
-/// The client does not speak SFTP, or one of the streams failed. Answers to earlier requests were
-/// sent if possible.
-pub fn stdio(input: impl AsFd, mut output: impl Write, export: &Export) -> Result<(), StreamError> {
-    let incoming = IncomingStream::new(input.as_fd());
-    let mut server = Server::new(export);
-    server.session.incoming = Some(&incoming);
-    server.several_at_once(false);
-    // Time since which answers wait or are being made. An answer that took long, as the first part
-    // of a counted tree, leaves at once; otherwise it would share a packet of sshd's with later
-    // ones.
-    let mut since = None;
-    loop {
-        let mut received = incoming.next().map_err(StreamError::Io)?;
-        if received.is_empty() {
-            // Remaining answers belong to complete requests.
-            server.handle(&mut received)?;
-            server.end_set();
-            return send(&mut server, &mut output).map(|_| ());
-        }
-        loop {
-            let waiting = *since.get_or_insert_with(Instant::now);
-            if let Err(error) = server.handle(&mut received) {
-                // Earlier requests stay carried out, even if their answers cannot be sent.
-                server.end_set();
-                let _ = send(&mut server, &mut output);
-                return Err(error);
-            }
-            // While one file is made durable, more arrive, so groups grow by themselves.
-            if received.is_empty() && server.holds() && !comes(&server, &incoming, WAITS) {
-                send(&mut server, &mut output)?;
-                server.end_set();
-            }
-            let few = received.is_empty() && server.answers.len() < FEW;
-            if few && comes_soon(&server, &incoming, waiting) {
-                break;
-            }
-            since = None;
-            if !send(&mut server, &mut output)? {
-                break;
-            }
-        }
-    }
-}
-
-/// True if more requests arrive before answers that wait since `since` have waited for [`WAITS`].
-fn comes_soon(server: &Server<'_>, incoming: &IncomingStream<'_>, since: Instant) -> bool {
-    if server.answers.len() == 0 {
-        return false;
-    }
-    let Some(left) = WAITS.checked_sub(since.elapsed()) else {
-        return false;
-    };
-    comes(server, incoming, left)
-}
-
-/// True if more requests are available; waits up to `patience` for the rest of one that has begun
-/// to arrive.
-fn comes(server: &Server<'_>, incoming: &IncomingStream<'_>, patience: Duration) -> bool {
-    let left = match server.expects_more() {
-        true => patience,
-        false => Duration::ZERO,
-    };
-    let left = Timespec::try_from(left).unwrap_or_default();
-    incoming.has_kept() || incoming.comes_within(&left)
-}
-
-/// Sends the available answers; false if there are none.
-fn send(server: &mut Server<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
-    server.session.hear(&mut server.answers);
-    let mut any = false;
-    let written = server.take_answers(|answer| {
-        any = true;
-        match answer {
-            AnswerChunk::Bytes(bytes) => output.write_all(bytes),
-            AnswerChunk::Block(block) => {
-                let mut packets = block.packets();
-                packets.try_for_each(|packet| output.write_all(packet.payload()))
-            }
-        }
-    });
-    written
-        .and_then(|()| output.flush())
-        .map_err(StreamError::Io)?;
-    Ok(any)
-}
-
-#[cfg(test)]
-#[path = "stream_tests.rs"]
-mod tests;

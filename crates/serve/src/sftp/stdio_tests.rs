@@ -185,7 +185,7 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let incoming = IncomingStream::new(ours.as_fd());
         let mut server = Server::new(&export);
-        server.session.incoming = Some(&incoming);
+        server.read_ahead(&incoming);
         let mut input = Bytes::from(requests(&[open(b"from"), open(b"to")]));
         while !input.is_empty() {
             server.handle(&mut input).expect("sound requests");
