@@ -23,7 +23,7 @@ pub(crate) fn inside(words: &[OsString]) -> Option<ExitCode> {
     if let [_, part, file] = words
         && part == lab::KEY
     {
-        let made = serve::listen::generate_pair(Path::new(file));
+        let made = serve::sshd::generate_pair(Path::new(file));
         return Some(match made {
             Ok(()) => ExitCode::SUCCESS,
             Err(_) => ExitCode::FAILURE,

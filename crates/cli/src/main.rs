@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if let Some(code) = lab::inside(&words) {
         return code;
     }
-    if let Some(role) = serve::listen::Role::of(&words) {
+    if let Some(role) = serve::sshd::Role::of(&words) {
         return serving::inside(role);
     }
     let world = Environment::look();

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use serve::Export;
-use serve::listen::{
+use serve::sshd::{
     ForkServer, LiveSettings, Log, Once, Role, Server, Settings, hide_memory, preauth, stopping,
 };
 use ssh::transport::DisabledProtection;

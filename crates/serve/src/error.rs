@@ -253,6 +253,12 @@ impl RequestError {
         Self::new(StatusCode::BAD_MESSAGE, words)
     }
 
+    /// Error of a request that this server does not have.
+    pub(crate) fn unknown_request() -> Self {
+        let words = "this server does not know the request";
+        Self::new(StatusCode::OP_UNSUPPORTED, words)
+    }
+
     /// Status at the end of a file or listing.
     pub(crate) fn end_of_file() -> Self {
         Self::new(StatusCode::EOF, "End of file")
@@ -287,6 +293,20 @@ impl From<io::Error> for RequestError {
             None => Self::new(StatusCode::FAILURE, e.to_string()),
         }
     }
+}
+
+pub(crate) fn failed(doing: &str, errno: Errno) -> RequestError {
+    RequestError {
+        words: format!("cannot {doing}: {}", words(errno)).into(),
+        ..RequestError::from(errno)
+    }
+}
+
+pub(crate) fn words(errno: Errno) -> String {
+    let words = RequestError::from(errno).words;
+    let mut chars = words.chars();
+    let first = chars.next().map(|c| c.to_ascii_lowercase());
+    first.into_iter().chain(chars).collect()
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
     let file = named.map(Path::to_owned).or_else(usual);
     let file = file.ok_or("there is no home to keep a key in: --pair-key names a file")?;
     if !file.exists() {
-        let made = serve::listen::keep_new(&file, new_key()?.as_bytes());
+        let made = serve::sshd::keep_new(&file, new_key()?.as_bytes());
         made.map_err(|e| format!("{}: a key cannot be made: {e}", file.display()))?;
     }
     let wrong = |e: io::Error| format!("{}: {e}", file.display());

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serve::listen::{Algorithms, is_fingerprint};
+use serve::sshd::{Algorithms, is_fingerprint};
 use toml::Spanned;
 
 use super::address::is_address;

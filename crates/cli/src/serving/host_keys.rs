@@ -67,7 +67,7 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
     })?;
     let file = folder.join("host_key");
     if !file.exists() {
-        let made = serve::listen::generate(&file);
+        let made = serve::sshd::generate(&file);
         made.map_err(|e| format!("{}: a host key cannot be made: {e}", file.display()))?;
     }
     Ok(all(vec![read(&file)?]))
@@ -129,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let files = ["a", "b"].map(|name| folder.path().join(name));
         for file in &files {
-            serve::listen::generate(file).expect("a key");
+            serve::sshd::generate(file).expect("a key");
         }
         let [a, b] = files;
         let keys = load(&[a.clone(), b.clone(), a], false).expect("keys");

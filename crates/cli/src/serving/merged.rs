@@ -5,9 +5,7 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serve::listen::{
-    AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings,
-};
+use serve::sshd::{AccessPolicy, AllowedProgram, FullOffer, Limits, Rules, ServedFiles, Settings};
 use serve::{Access, Export};
 use ssh::key::host_key_algorithms;
 use ssh::transport::DisabledProtection;

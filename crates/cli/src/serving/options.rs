@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serve::Access;
-use serve::listen::Algorithms;
+use serve::sshd::Algorithms;
 
 /// The documentation of an option.
 pub(crate) struct OptionDoc {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use serve::listen::{AllowedProgram, unknown_token};
+use serve::sshd::{AllowedProgram, unknown_token};
 
 use super::options::Options;
 use crate::flags::low::ServeArgs;

@@ -5,10 +5,10 @@ use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told}
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::Session;
-use crate::answers::{AnswerChunk, AnswerQueue};
 use crate::error::RequestError;
-use crate::handles::Allowance;
+use crate::sftp::Allowance;
+use crate::sftp::Session;
+use crate::sftp::{AnswerChunk, AnswerQueue};
 
 /// Injected errors for tests.
 #[cfg(test)]
@@ -41,7 +41,7 @@ impl<'e> Files<'e> {
     pub(super) fn new(pool: Pool, slot: usize, export: &'e Export, handles: Allowance) -> Self {
         let mut session = Session::new(export, handles);
         // Report which files have several names.
-        session.told = Told::LINKS;
+        session.tell(Told::LINKS);
         Self {
             session,
             asked: AnswerQueue::new(pool.clone(), slot),

@@ -18,9 +18,9 @@ use bytes::Bytes;
 use wire::Pool;
 
 use crate::Export;
-use crate::answer::TransferCounters;
-use crate::answers::AnswerChunk;
-use crate::handles::Allowance;
+use crate::TransferCounters;
+use crate::sftp::Allowance;
+use crate::sftp::AnswerChunk;
 use crate::words::{self, Word};
 use expand::Expansion;
 use files::Files;
@@ -179,7 +179,7 @@ impl<'e> Scp<'e> {
         if let Side::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
-        self.files.session.handles.clear();
+        self.files.session.close_all();
     }
 
     /// Continues the expansion of the paths.
@@ -260,12 +260,12 @@ impl<'e> Scp<'e> {
 
     /// Transfer counters so far.
     pub fn moved(&self) -> TransferCounters {
-        self.files.session.moved
+        self.files.session.moved()
     }
 
     /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
-        self.files.session.handles.has_open()
+        self.files.session.has_open()
     }
 }
 

@@ -8,8 +8,8 @@ use sftp::{Attrs, OpenFlags, Request};
 
 use super::files::Files;
 use super::{ClientProgress, ScpFlags, joined, take_line};
-use crate::answer::LONGEST_DATA;
 use crate::error::RequestError;
+use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
 const LONGEST_PATH: usize = 4096;

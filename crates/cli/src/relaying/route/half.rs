@@ -13,7 +13,7 @@ use relay::peer::{KnownPeers, PeerConfig, StripeCount};
 use relay::{
     ClientProtocols, Endpoint, Entrance, Host, InheritedSockets, RelaySettings, Relays, Target,
 };
-use serve::listen::hide_memory;
+use serve::sshd::hide_memory;
 
 use super::super::settle;
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
