@@ -270,6 +270,12 @@ impl SftpModel {
                 }
                 self.status(id, code);
             }
+            Some(Act::Full) => {
+                if let Request::Close { handle } = request {
+                    self.handles.remove(handle);
+                }
+                self.status_with(id, StatusCode::FAILURE, b"No space left on device");
+            }
             Some(Act::Reply(body)) => {
                 self.say(id, &Response::ExtendedReply { body: Rest(&body) });
             }
@@ -314,6 +320,10 @@ impl SftpModel {
             StatusCode::PERMISSION_DENIED => b"Permission denied",
             _ => b"Failure",
         };
+        self.status_with(id, code, message);
+    }
+
+    fn status_with(&mut self, id: RequestId, code: StatusCode, message: &[u8]) {
         self.say(
             id,
             &Response::Status {
@@ -350,7 +360,7 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_) | Act::Reply(_) | Act::OtherId | Act::Silence => {}
+        Act::Status(_) | Act::Full | Act::Reply(_) | Act::OtherId | Act::Silence => {}
     }
 }
 
