@@ -4,10 +4,11 @@ use schedule::{Attributes, JobKind};
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::equal_names::ClaimedTargets;
+use super::local_ops::TreeWalk;
 use super::names::name_in_target;
 use super::owner::WaitingForOwner;
 use super::tree::{DirKey, HeldItem};
-use crate::walk::{DirId, Entry, ListAnswer, LocalWalk, RemoteWalk, WalkEntry, join};
+use crate::walk::{DirId, Entry, ListAnswer, RemoteWalk, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -56,7 +57,7 @@ impl TargetPath {
 #[derive(Debug, Default)]
 pub(super) struct ActiveWalks {
     next: u64,
-    pub(super) local: Option<(WalkId, LocalWalk, Vec<u8>)>,
+    pub(super) local: Option<(WalkId, Box<dyn TreeWalk>, Vec<u8>)>,
     pub(super) remote: BTreeMap<WalkId, Remote>,
     /// Listings of roots that were requested together with the roots' attributes.
     ahead: BTreeMap<WalkId, EarlyListing>,
