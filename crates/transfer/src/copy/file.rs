@@ -1,7 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rustix::fs::FileType;
 use schedule::journal::{ExistingFile, SourceId};
 use schedule::{
     Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
@@ -11,13 +10,12 @@ use sftp::Link;
 
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local;
+use super::local_ops::{CopySettings, LocalOps};
 use super::names::basename;
 use super::relayed::RelayTask;
 use super::resume::StartDecision;
 use super::target_kind::{RetryVerdict, TargetGuess, TargetIs};
 use super::tree::{DirKey, FailureScope, HeldItem};
-use crate::disk::kind_of;
 use crate::report::{Event, Name};
 use crate::sums::FileSums;
 use crate::walk::{join, local_path};
@@ -114,8 +112,9 @@ impl Engine<'_> {
     /// at once, on a guess.
     pub(super) fn begin_guessed(&mut self, item: HeldItem, target: Vec<u8>) {
         let name = basename(&item.entry.path).to_vec();
-        let reach = self.target.as_ref().and_then(|side| side.session.reach());
-        let guess = TargetGuess::new(&target, &name, reach.is_some_and(|r| r.was_file(&target)));
+        let side = self.target.as_ref();
+        let was_file = side.is_some_and(|side| side.session.was_file(&target));
+        let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
         let stat = JobKind::Stat {
             path: RemotePath(target.clone()),
@@ -269,7 +268,9 @@ impl Engine<'_> {
             (false, false) => self.copy_here(id),
             (false, true) => {
                 let size = task.size.unwrap_or(0);
-                let kind = put(self.options.delta, size, (source, target), options);
+                let local = self.local();
+                let delta = self.options.delta;
+                let kind = put(&*local, delta, size, (source, target), options);
                 self.submit_file(CopyEnd::Target, kind, id);
             }
             (true, false) => {
@@ -303,10 +304,8 @@ impl Engine<'_> {
         let left = keep.is_some_and(|keep| keep.left.is_some());
         let size = known.and_then(|known| known.size).unwrap_or(0);
         let rebuilds = || {
-            let older = self.directories().look(&target).ok().flatten();
-            let older = older.filter(|stat| kind_of(stat) == FileType::RegularFile);
-            let len = older.and_then(|stat| u64::try_from(stat.st_size).ok());
-            len.is_some_and(|len| schedule::delta::may_be_forms(size, len))
+            let older = self.local().look(&target).filter(|stat| stat.is_file());
+            older.is_some_and(|stat| schedule::delta::may_be_forms(size, stat.id.size))
         };
         let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
         let delta = self.options.delta;
@@ -343,27 +342,24 @@ impl Engine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        let source = local_path(&task.source);
         let target = self.target_path(&task.target);
-        let directories = self.directories();
+        let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
         let progress = self.progress;
         let beyond = task.beyond.clone();
-        let meta = std::fs::metadata(&source);
-        task.opened = meta.ok().map(|meta| crate::disk::attributes(&meta));
+        task.opened = local.stat(&task.source).ok().map(|stat| stat.attributes);
+        let source = local_path(&task.source);
         progress.set_current(&task.source_name);
         task.sums = self.verify.sums();
         let sums = task.sums.clone();
-        let here = local::Here {
-            directories: &directories,
+        let settings = CopySettings {
             options: self.options,
-            cancel: self.cancel,
             sums: sums.as_ref(),
             beyond: &beyond,
         };
-        let result = local::copy_file(&source, &target, &here, &mut |n| {
+        let result = local.copy_file(&source, &target, &settings, &mut |n| {
             task.confirmed += n;
             progress.add_bytes(n);
         });
@@ -435,7 +431,7 @@ impl Engine<'_> {
                 self.progress.add_size(Some(task.confirmed - size));
                 task.size = Some(task.confirmed);
             }
-            self.verify.note_progress(n);
+            self.verify.note_progress(self.edge.now(), n);
             self.progress.set_current(&task.source_name);
         }
     }
@@ -659,6 +655,7 @@ impl FileTask {
 /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
 /// the whole file.
 fn put(
+    local: &dyn LocalOps,
     delta: DeltaUse,
     size: u64,
     (source, target): (Vec<u8>, Vec<u8>),
@@ -670,7 +667,7 @@ fn put(
         .as_ref()
         .is_some_and(|keep| keep.left.is_some());
     // A file rebuilt from a delta has no holes.
-    let holes = || options.sparse && crate::disk::has_holes(&source);
+    let holes = || options.sparse && local.has_holes(&source);
     let whole =
         options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
     match delta {

@@ -7,7 +7,6 @@ use schedule::{FileState, JobKind, RemotePath};
 use sftp::Link;
 
 use super::engine::{CopyEnd, Engine, JobPurpose};
-use super::local;
 use super::tree::HeldItem;
 use crate::report::Event;
 
@@ -120,7 +119,7 @@ impl Engine<'_> {
             return;
         }
         let (path, of) = (self.target_path(&item.target), self.target_path(&of));
-        let made = local::make_hard_link(&self.directories(), &path, &of);
+        let made = self.local().make_hard_link(&path, &of);
         self.hard_link_over(item, made);
     }
 

@@ -4,12 +4,14 @@
 mod answers;
 mod changed;
 mod durable;
+mod edge;
 mod engine;
 mod equal_names;
 mod file;
 mod hard_links;
 mod links;
 mod local;
+mod local_ops;
 mod metadata;
 mod names;
 mod owner;
@@ -24,23 +26,25 @@ mod source;
 mod symlink;
 mod target_kind;
 mod target_path;
+mod this_machine;
+mod threads;
 mod transfer_estimate;
 mod tree;
 mod verify;
 mod withheld;
 mod xattrs;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Instant;
-
 use self::engine::Engine;
-pub(crate) use self::planned::{End, PlannedCopy};
+pub(crate) use self::local_ops::ReadAt;
+pub(crate) use self::planned::{End, PlannedCopy, with_edge};
+use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
 use crate::sums::Ledger;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -171,9 +175,8 @@ pub fn run(
     events: &mut dyn FnMut(Event),
     cancel: &CancelToken,
 ) -> Summary {
-    let start = Instant::now();
     let options = request.options.clone();
-    let mut engine = Engine::new(&options, connect, progress, events, cancel);
-    engine.run(request);
-    engine.into_summary(start.elapsed())
+    let edge = ThreadedEdge::new(connect, cancel);
+    let engine = Engine::new(&options, &edge, progress, events);
+    edge.drive(engine.into_summary(request))
 }

@@ -7,9 +7,7 @@ mod remote_sums;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +20,7 @@ use self::remote_sums::RemoteSums;
 use super::CopyOptions;
 use super::engine::{CopyEnd, Engine, JobPurpose};
 use super::file::FileId;
+use super::local_ops::ReadAt;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::RemoteCommandId;
@@ -97,14 +96,14 @@ impl Verification {
     }
 
     /// Notes that `bytes` more have arrived at their target.
-    pub(super) fn note_progress(&mut self, bytes: u64) {
-        let (_, moved) = self.pace.get_or_insert_with(|| (Instant::now(), 0));
+    pub(super) fn note_progress(&mut self, now: Instant, bytes: u64) {
+        let (_, moved) = self.pace.get_or_insert((now, 0));
         *moved += bytes;
     }
 
     /// True if processors limit the copy, so that checksums of whole files are cheaper than those
     /// of ranges, which need a pipe.
-    fn compares_whole(&self) -> bool {
+    fn compares_whole(&self, now: Instant) -> bool {
         let Some((since, moved)) = self.pace else {
             return false;
         };
@@ -112,7 +111,8 @@ impl Verification {
         if self.far.program().is_some_and(|program| program.is_ours()) {
             return false;
         }
-        let took = since.elapsed().as_secs_f64().max(0.001);
+        let took = now.saturating_duration_since(since);
+        let took = took.as_secs_f64().max(0.001);
         let most = EARLY_RATE * f64::from(self.far.processors());
         let whole = moved as f64 / took > most;
         if let Some(ledger) = self.ledger.as_ref().filter(|_| whole) {
@@ -189,6 +189,7 @@ impl Engine<'_> {
         let Some(ledger) = self.verify.ledger.clone() else {
             return self.file_kept(id);
         };
+        let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
@@ -201,7 +202,11 @@ impl Engine<'_> {
         };
         let (source, target) = (task.source.clone(), task.target.clone());
         let completed = match &here {
-            Some(path) => seen.complete(path, &ledger).map_err(|e| os_words(&e)),
+            Some(path) => {
+                let file = local.reader(path);
+                let complete = |file: Box<dyn ReadAt>| seen.complete(&*file, &ledger);
+                file.and_then(complete).map_err(|e| os_words(&e))
+            }
             None if !seen.holes().is_empty() => Err("not all of it passed".to_owned()),
             None => Ok(()),
         };
@@ -276,7 +281,8 @@ impl Engine<'_> {
             return self.unverified(id, "it has no sum".to_owned());
         };
         let path = local_path(&checking.path);
-        match feed(&path, &check) {
+        let file = self.local().reader(&path);
+        match file.and_then(|file| feed(&*file, &check)) {
             Ok(()) => self.judge_read_back(id),
             Err(e) => self.unverified(id, os_words(&e)),
         }
@@ -414,15 +420,16 @@ impl Engine<'_> {
     }
 }
 
-fn feed(path: &Path, check: &ReadBackCheck) -> io::Result<()> {
-    let mut file = File::open(path)?;
+fn feed(file: &dyn ReadAt, check: &ReadBackCheck) -> io::Result<()> {
     let mut part = vec![0; 256 << 10];
+    let mut at = 0;
     loop {
-        match file.read(&mut part) {
-            Ok(0) => return Ok(()),
-            Ok(n) => check.take(&part[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
+        match file.read_at(at, &mut part)? {
+            0 => return Ok(()),
+            n => {
+                check.take(&part[..n]);
+                at += n as u64;
+            }
         }
     }
 }

@@ -33,6 +33,6 @@ pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
 pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_source};
 pub(crate) use target::{
-    CreateSettings, FinishSettings, LocalTarget, create_target, mtime, mtime_of, timestamps,
+    CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
 };
 pub(crate) use temp_name::temp_name;

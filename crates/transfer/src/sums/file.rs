@@ -1,16 +1,14 @@
 //! Checksums of one file, computed as its data are transferred.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{AlgorithmChoice, Ledger, WantedDigest};
 use super::tree::{HashTree, TreeNodes};
 use super::xxh::WholeSum;
 use super::{Algorithm, Digest, Hasher, Sum};
+use crate::copy::ReadAt;
 
 /// The maximum length of a run, so that a difference is located closely and the far end can start
 /// before a large file is complete.
@@ -104,17 +102,16 @@ impl FinishedSums {
         twice.into_iter().collect()
     }
 
-    /// Reads the missing ranges from the file at `path`, and all of it if the manifest's digest is
+    /// Reads the missing ranges from `file`, and all of it if the manifest's digest is
     /// missing.
-    pub(crate) fn complete(&mut self, path: &Path, ledger: &Ledger) -> io::Result<()> {
-        let file = File::open(path)?;
+    pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &Ledger) -> io::Result<()> {
         for (from, end) in self.holes() {
             let mut at = from;
             while at < end {
                 let to = end.min(at + RUN);
                 let mut hasher = Hasher::new(ledger.algorithm());
                 let mut update = |bytes: &[u8]| hasher.update(bytes);
-                read(&file, at, to, &mut update)?;
+                read(file, at, to, &mut update)?;
                 self.sums.push(Sum {
                     from: at,
                     len: to - at,
@@ -130,19 +127,19 @@ impl FinishedSums {
             WantedDigest::Sha256 => Algorithm::Sha256,
         };
         let mut hasher = Hasher::new(Some(by));
-        read(&file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
+        read(file, 0, self.size, &mut |bytes| hasher.update(bytes))?;
         self.whole = hasher.finish().pop().map(|(_, digest)| digest);
         Ok(())
     }
 }
 
 /// Passes the bytes from `from` to `to` to `take`.
-fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+fn read(file: &dyn ReadAt, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; PART];
     let mut at = from;
     while at < to {
         let most = PART.min(usize::try_from(to - at).unwrap_or(PART));
-        match file.read_at(&mut buffer[..most], at) {
+        match file.read_at(at, &mut buffer[..most]) {
             Ok(0) => return Err(io::Error::other("it became shorter")),
             Ok(n) => {
                 take(&buffer[..n]);

@@ -1,14 +1,13 @@
 //! Writes the progress of files to the journal.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use schedule::journal::Record;
 use schedule::{Attributes, JobId, JobKind, Keep, Kept, RemotePath};
 
 use super::super::engine::{CopyEnd, Engine, JobPurpose};
 use super::super::file::FileTask;
+use super::super::names::basename;
 use crate::walk::local_path;
 
 /// Interval at which a server's clock is read, from the modification time of a file it has just
@@ -52,17 +51,19 @@ impl Engine<'_> {
         let size = task.confirmed;
         let mut mtime = 0;
         if self.target.is_none() {
-            let Ok(meta) = fs::metadata(local_path(&task.target)) else {
+            let Ok(stat) = self.local().stat(&task.target) else {
                 return;
             };
-            mtime = crate::disk::mtime(&meta);
-            self.keeper.lies_on(meta.dev(), &local_path(&task.target));
+            mtime = stat.id.mtime;
+            self.keeper
+                .lies_on(stat.id.device, &local_path(&task.target));
         } else if self.options.preserve || self.options.archive {
             let times = match self.source.is_some() {
                 true => task.attributes.and_then(|a| a.times),
-                false => fs::metadata(local_path(&task.source))
-                    .ok()
-                    .and_then(|meta| crate::disk::attributes(&meta).times),
+                false => {
+                    let stat = self.local().stat(&task.source);
+                    stat.ok().and_then(|stat| stat.attributes.times)
+                }
             };
             mtime = times.map_or(0, |(_, m)| u64::from(m) * SECOND);
         }
@@ -72,11 +73,13 @@ impl Engine<'_> {
             size,
             mtime,
         });
-        let due = self.keeper.clock_at.is_none_or(|at| at.elapsed() >= CLOCK);
+        let now = self.edge.now();
+        let due = |at| now.saturating_duration_since(at) >= CLOCK;
+        let due = self.keeper.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
         let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
         if more && self.target.is_some() && self.keeper.goes_on() && (due || size >= LARGE) {
-            self.keeper.clock_at = Some(Instant::now());
+            self.keeper.clock_at = Some(now);
             let path = RemotePath(task.target.clone());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
@@ -101,8 +104,8 @@ impl Engine<'_> {
                 continue;
             };
             for name in Keep::names(&target, tag) {
-                // Most of these temporaries were never created.
-                let _ = self.temporary_of(&target, &name).map(|at| at.remove());
+                let path = self.target_path(&target);
+                self.local().remove_beside(&path, basename(&name));
             }
         }
     }

@@ -175,7 +175,7 @@ impl Engine<'_> {
             return;
         }
         self.find_ours();
-        let by_whole = self.verify.compares_whole();
+        let by_whole = self.verify.compares_whole(self.edge.now());
         let size = self
             .moving_file(job)
             .and_then(|id| self.files.get(&id)?.size);
