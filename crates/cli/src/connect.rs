@@ -134,8 +134,10 @@ impl Hosts {
                 && !cancel.is_cancelled()
             {
                 let host = Connect::name(self, HostId(at));
-                self.output
-                    .warning(format!("{host}: longhaul was not sent there: {why}"));
+                self.output.warning(format!(
+                    "{host}: cannot install longhaul there: {why}; using the host's SFTP \
+                         server"
+                ));
             }
         }
         // Having sent it, ask for it at each copy.
@@ -183,7 +185,7 @@ impl Hosts {
         if let (Some(memories), Some(Ok(config))) = (memories, config)
             && let Err(error) = connect::remember_placed(&config, &memories, sum)
         {
-            tracing::debug!("it cannot be remembered: {error}");
+            tracing::debug!("cannot save what was learned of this host: {error}");
         }
     }
 
@@ -248,7 +250,7 @@ impl Hosts {
                 ..HostInfo::default()
             });
             Session::start(Box::new(link), self.options())
-                .map_err(|error| format!("{}: a session can't be set up: {error}", name(host)))
+                .map_err(|error| format!("{}: cannot start a session: {error}", name(host)))
         }))
     }
 
@@ -390,7 +392,7 @@ impl Hosts {
             ..self.options()
         };
         Session::start(Box::new(link), options)
-            .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
+            .map_err(|error| format!("{}: cannot start a session: {error}", name(destination)))
     }
 }
 
@@ -409,12 +411,12 @@ impl Hosts {
             // After a cancel there is no receiver any more.
             let _ = done.send(work());
         });
-        spawned.map_err(|error| format!("no thread to connect with: {error}"))?;
+        spawned.map_err(|error| format!("cannot start a thread to connect: {error}"))?;
         loop {
             match result.recv_timeout(CANCEL_SEEN) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err("connecting ended unexpectedly".to_owned());
+                    return Err("the connecting thread ended unexpectedly".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     // A password prompt may have switched echo off.
@@ -434,7 +436,10 @@ impl Connect for Hosts {
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, String> {
-        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        let destination = self
+            .hosts
+            .get(host.0)
+            .ok_or("internal error: unknown host number")?;
         // The program of `-S` may ask on the terminal without notice.
         let held = self.output.console().hold();
         if let Some(session) = self.over_program(destination) {

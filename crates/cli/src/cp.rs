@@ -33,7 +33,7 @@ pub(crate) fn run(args: HighArgs) -> Exit {
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
         console.warning(&format!(
-            "signals can't be caught, so Ctrl-C leaves temporaries: {error}"
+            "cannot handle signals, so Ctrl-C will leave temporary files: {error}"
         ));
     }
 

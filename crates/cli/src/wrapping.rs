@@ -76,7 +76,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
         && !args.anyway
     {
         let path = escape::path(&found.path);
-        let why = format!("{path} {why}; it was not run (--anyway runs it as it is)");
+        let why = format!("{path} {why}; it was not run (--anyway runs it unchanged)");
         return Err(WrapFailure::Exit(CANNOT, why));
     }
     let library = library::find().map_err(failed)?;
@@ -145,7 +145,12 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
         ..Tuning::default()
     };
     let carrier = CarrierServer::start(report.map(Path::to_owned), tuning, !args.no_tune);
-    let failed = |e| WrapFailure::Exit(FAILED, format!("there is nobody to carry bytes: {e}"));
+    let failed = |e| {
+        WrapFailure::Exit(
+            FAILED,
+            format!("cannot start the process that carries the connections: {e}"),
+        )
+    };
     carrier.map(Some).map_err(failed)
 }
 
@@ -199,7 +204,8 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
 
 /// Runs the program as a child and passes signals on to it.
 fn run_below(mut command: Command, found: &ProgramFile) -> Result<ExitStatus, WrapFailure> {
-    let failed = |e: io::Error| WrapFailure::Exit(FAILED, format!("it cannot be waited for: {e}"));
+    let failed =
+        |e: io::Error| WrapFailure::Exit(FAILED, format!("cannot wait for the program: {e}"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = command.spawn().map_err(|error| not_run(found, &error))?;
     let pid = Pid::from_child(&child);

@@ -96,10 +96,10 @@ pub fn markdown(kept: &[StoredRace]) -> String {
 pub fn replace(document: &str, tables: &str) -> Result<String, String> {
     let (head, rest) = document
         .split_once(BEGIN)
-        .ok_or_else(|| format!("no line {BEGIN}"))?;
+        .ok_or_else(|| format!("the file has no line {BEGIN}"))?;
     let (_, tail) = rest
         .split_once(END)
-        .ok_or_else(|| format!("no line {END}"))?;
+        .ok_or_else(|| format!("the file has no line {END}"))?;
     Ok(format!("{head}{BEGIN}\n\n{tables}\n{END}{tail}"))
 }
 

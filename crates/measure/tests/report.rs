@@ -246,7 +246,7 @@ fn a_later_schema_is_refused() {
     let error = keep::load(&file).expect_err("a later schema").to_string();
     assert!(error.contains("schema"), "{error}");
     std::fs::write(&file, "{").expect("written");
-    keep::load(&file).expect_err("no JSON");
+    keep::load(&file).expect_err("not JSON");
 }
 
 #[test]

@@ -191,7 +191,9 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
             let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             match bracketed.unwrap_or(host).parse() {
                 Ok(IpAddr::V6(_)) if bracketed.is_none() => {
-                    return Err("has an IPv6 address, which stands in brackets".to_owned());
+                    return Err(
+                        "has an IPv6 address without brackets: write [ADDRESS]:PORT".to_owned()
+                    );
                 }
                 Ok(ip) => Host::Address(ip),
                 Err(_) if bracketed.is_some() || !is_name(host) => {
@@ -227,13 +229,13 @@ impl FromStr for Target {
         let (place, words) = split(text).map_err(AddressError)?;
         match &place {
             Endpoint::Tcp { port: 0, .. } => Err(AddressError(
-                "has port 0, which nobody can listen at".to_owned(),
+                "has port 0, to which no one can connect".to_owned(),
             )),
             Endpoint::Tcp {
                 host: Host::All, ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
             Endpoint::Streams => Err(AddressError(
-                "is where connections come in, not go".to_owned(),
+                "is a listening address and cannot be a target".to_owned(),
             )),
             _ => Ok(Self { place, words }),
         }

@@ -154,7 +154,7 @@ fn tell(what: &[&str]) {
     let parts: [&[&str]; 3] = [
         &["longhaul wrap: LONGHAUL_WRAP"],
         what,
-        &[": the program runs as it is\n"],
+        &[": the program runs unchanged\n"],
     ];
     for part in parts.into_iter().flatten() {
         real::write_all(2, part.as_bytes());

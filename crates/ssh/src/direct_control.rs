@@ -112,24 +112,24 @@ pub enum OnceError {
 impl fmt::Display for OnceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Message(e) => write!(f, "a message makes no sense: {e}"),
-            Self::Unexpected(number) => write!(f, "message {number} has no place there"),
-            Self::TooLong(len) => write!(f, "a message of {len} bytes is longer than any"),
-            Self::Noise => f.write_str("what came is nothing that longhaul serve --once says"),
-            Self::Key(e) => write!(f, "a key for one login cannot be used: {e}"),
-            Self::Keys => f.write_str("too many keys for one login, or too long ones"),
+            Self::Message(e) => write!(f, "malformed control message: {e}"),
+            Self::Unexpected(number) => write!(f, "unexpected control message {number}"),
+            Self::TooLong(len) => write!(f, "control message of {len} bytes exceeds the limit"),
+            Self::Noise => f.write_str("the program at the far end is not longhaul serve --once"),
+            Self::Key(e) => write!(f, "cannot use a one-time key: {e}"),
+            Self::Keys => f.write_str("too many or too long one-time keys"),
             Self::Version(theirs) => {
                 let (older, newer) = match *theirs < VERSION {
-                    true => ("the other end", "this one"),
-                    false => ("this end", "the other one"),
+                    true => ("the far end", "this one"),
+                    false => ("this end", "the far end"),
                 };
                 write!(
                     f,
-                    "version {VERSION} is spoken here and {theirs} there: {older} has to be \
-                     upgraded to what {newer} is"
+                    "this end speaks version {VERSION} of the control protocol, the far end \
+                     version {theirs}: upgrade {older} to the version of {newer}"
                 )
             }
-            Self::Port(port) => write!(f, "{port} is no port to connect to"),
+            Self::Port(port) => write!(f, "{port} is not a valid port"),
         }
     }
 }

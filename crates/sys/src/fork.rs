@@ -28,7 +28,9 @@ pub fn fork() -> io::Result<Forked> {
     // The link count is 2 for the directory and its parent, plus 1 for each thread.
     let threads = std::fs::metadata("/proc/self/task")?.nlink().checked_sub(2);
     if threads != Some(1) {
-        return Err(io::Error::other("a process with threads cannot be forked"));
+        return Err(io::Error::other(
+            "cannot fork a process with several threads",
+        ));
     }
     let parent = getpid();
     // SAFETY: this is the only thread, so no lock is held and no data is half changed in the child.

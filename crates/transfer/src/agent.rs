@@ -312,30 +312,28 @@ impl fmt::Display for AgentError {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
                 ) =>
             {
-                write!(f, "the agent at {at} did not answer in time")
+                write!(f, "ssh-agent {at}: no answer in time")
             }
             Why::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                write!(f, "the agent at {at} closed the connection")
+                write!(f, "ssh-agent {at}: the agent closed the connection")
             }
-            Why::Io(e) => write!(f, "the agent at {at} cannot be reached: {e}"),
+            Why::Io(e) => write!(f, "ssh-agent {at}: cannot connect: {e} (SSH_AUTH_SOCK)"),
             Why::TooLong(n) => write!(
                 f,
-                "a message of {n} bytes to or from the agent at {at}; 1 to {MAX_MESSAGE} are \
-                 possible"
+                "ssh-agent {at}: a message of {n} bytes; 1 to {MAX_MESSAGE} are allowed"
             ),
-            Why::Malformed(e) => write!(f, "the agent at {at} answered malformed: {e}"),
+            Why::Malformed(e) => write!(f, "ssh-agent {at}: malformed answer: {e}"),
             Why::TooManyKeys(n) => {
                 write!(
                     f,
-                    "the agent at {at} says that it holds {n} keys; at most {MAX_KEYS} are \
-                           listed"
+                    "ssh-agent {at}: it holds {n} keys; at most {MAX_KEYS} are supported"
                 )
             }
-            Why::Refused => write!(f, "the agent at {at} refused the operation"),
-            Why::Unexpected(n) => write!(f, "the agent at {at} answered with message {n}"),
+            Why::Refused => write!(f, "ssh-agent {at}: the agent refused to sign"),
+            Why::Unexpected(n) => write!(f, "ssh-agent {at}: unexpected message {n}"),
             Why::OtherAlgorithm(name) => write!(
                 f,
-                "the agent at {at} signed with {} instead of what the server takes",
+                "ssh-agent {at}: it signed with {}, which the server does not accept",
                 escape::name(name)
             ),
         }

@@ -327,19 +327,17 @@ impl fmt::Display for OperandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operand = escape::name(&self.operand);
         match self.why {
-            Why::Empty => f.write_str("an empty operand names no file"),
-            Why::NoHost => write!(f, "{operand}: there is no host name before the colon"),
+            Why::Empty => f.write_str("an operand is empty"),
+            Why::NoHost => write!(f, "{operand}: no host name before the colon"),
             Why::Host => write!(
                 f,
-                "{operand}: the host name starts with '-' or has characters that no host name \
-                 has; write ./NAME for a local file"
+                "{operand}: not a valid host name; write ./NAME for a local file with a colon"
             ),
             Why::User => write!(
                 f,
-                "{operand}: the user name starts with '-' or has characters that a shell could \
-                 run"
+                "{operand}: the user name starts with '-' or contains shell metacharacters"
             ),
-            Why::NoUser => write!(f, "{operand}: there is no user name before the '@'"),
+            Why::NoUser => write!(f, "{operand}: no user name before the '@'"),
             Why::Port => write!(f, "{operand}: the port is not a number from 1 to 65535"),
             Why::Percent => write!(
                 f,
@@ -348,9 +346,9 @@ impl fmt::Display for OperandError {
             ),
             Why::Brackets => write!(
                 f,
-                "{operand}: brackets go around an address, as in [2001:db8::1]:path"
+                "{operand}: malformed brackets: write an IPv6 address as [2001:db8::1]:path"
             ),
-            Why::Nul => write!(f, "{operand}: a path cannot hold a NUL byte"),
+            Why::Nul => write!(f, "{operand}: a path cannot contain a NUL byte"),
         }
     }
 }

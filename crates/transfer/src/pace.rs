@@ -30,7 +30,7 @@ pub fn learn(memories: &MemoryStore, elapsed: Duration) {
         ciphers: measure(),
     };
     if let Err(e) = processors.store(&model, &known) {
-        debug!("what this processor can do cannot be remembered: {e}");
+        debug!("cannot save the processor's measurements: {e}");
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(Bench, Exit)
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
-        console.warning(&format!("signals can't be caught: {error}"));
+        console.warning(&format!("cannot handle signals: {error}"));
     }
     let watch = BenchProgress::new(&console, world, args.login.quiet);
     let mut bench = super::begun(limit.as_secs_f64());
@@ -115,8 +115,6 @@ fn keep(bench: &Bench, console: &Console) {
         && let Some(memories) = MemoryStore::of_user()
         && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
-        console.warning(&format!(
-            "what was measured can't be kept for copies: {error}"
-        ));
+        console.warning(&format!("cannot save the result for later copies: {error}"));
     }
 }

@@ -109,11 +109,11 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["-e", "--rsh"],
-        "the host is reached as ssh_config says: use -P PORT, -i KEY, -J HOST, -o OPTION, or -S PROGRAM",
+        "longhaul reads ssh_config: use -P PORT, -i KEY, -J HOST, -o OPTION, or -S PROGRAM",
     ),
     row(
         &["--rsync-path"],
-        "use --sftp-server or --far-end for the far end's program",
+        "use --far-end to choose the program at the far end",
     ),
     row(
         &["--stats", "--itemize-changes"],
@@ -190,7 +190,7 @@ const FLAGS: &[Foreign] = &[
     ),
     row(
         &["--preallocate", "--fuzzy", "-y", "--inc-recursive"],
-        "longhaul cp has no equivalent: leave it out",
+        "longhaul cp has no such option: leave it out",
     ),
     row(&["--immutable", "--metadata"], "use -a to keep metadata"),
     row(

@@ -141,9 +141,18 @@ fn values_that_cannot_be_are_named() {
         (&["--dscp", "CS9", "a", "b:"], "--dscp: 'CS9' is neither"),
         (&["-P", "\u{1b}[2J", "a", "b:"], "-P: '\\u{1b}[2J'"),
         (&["--nonsense", "a", "b:"], "--nonsense"),
-        (&["a"], "a source and a destination are needed"),
-        (&[], "a source and a destination are needed"),
-        (&["", "b:"], "an operand is empty"),
+        (
+            &["a"],
+            "no destination given: name at least one source and a destination",
+        ),
+        (
+            &[],
+            "no destination given: name at least one source and a destination",
+        ),
+        (
+            &["", "b:"],
+            "an operand is empty (\"\"); name a file, or host: for a home directory",
+        ),
     ] {
         let error = cp(words).unwrap_err();
         assert!(error.contains(part), "{words:?}: {error}");
@@ -211,7 +220,7 @@ fn options_of_the_path_are_kept_in_order() {
 #[test]
 fn labs_that_cannot_be_are_named() {
     for (words, part) in [
-        (&[][..], "a command is needed, or --shell"),
+        (&[][..], "no command given: name one, or use --shell"),
         (&["--shell", "true"], "--shell takes no command"),
         (
             &["--sshd-option", "A=1", "true"],

@@ -93,8 +93,8 @@ impl Route {
         }
         let [target] = args.targets.as_slice() else {
             return Err(match args.targets.is_empty() {
-                true => "--via: it goes with one TARGET".to_owned(),
-                false => "a way over ssh has one TARGET".to_owned(),
+                true => "--via needs exactly one TARGET".to_owned(),
+                false => "--via and ssh:// need exactly one TARGET".to_owned(),
             });
         };
         let mut hosts = Vec::new();
@@ -103,18 +103,20 @@ impl Route {
         }
         let mut target = target.as_str();
         if let Some(rest) = target.strip_prefix("ssh://") {
-            let wrong =
-                "is ssh://[USER@]HOST[:PORT]/TARGET, where TARGET is what the host connects to";
+            let wrong = "is not ssh://[USER@]HOST[:PORT]/TARGET, where TARGET is the address that HOST \
+                 connects to";
             let (host, inner) = rest
                 .split_once('/')
-                .ok_or_else(|| format!("{target}: it {wrong}"))?;
+                .ok_or_else(|| format!("TARGET: '{target}' {wrong}"))?;
             hosts.push(Destination::parse(host).map_err(|e| format!("{target}: {e}"))?);
             target = inner;
         }
         if hosts.len() > MOST_HOSTS {
-            return Err(format!("--via: more than {MOST_HOSTS} hosts"));
+            return Err(format!("--via: more than {MOST_HOSTS} hosts given"));
         }
-        let parsed: Target = target.parse().map_err(|e| format!("{target}: it {e}"))?;
+        let parsed: Target = target
+            .parse()
+            .map_err(|e| format!("TARGET: '{target}' {e}"))?;
         super::no_words(target, &parsed.words, &["proxy", "proxy1", "proxy2"])?;
         Ok(Some(Self {
             hosts,
@@ -142,7 +144,8 @@ impl Route {
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
-        let carrier = LegCarrier::start().map_err(|e| format!("legs cannot be taken: {e}"))?;
+        let carrier = LegCarrier::start()
+            .map_err(|e| format!("cannot accept stripes on this machine: {e}"))?;
         let chain = self.set_up(&carrier, false)?;
         begun().push(StartedRoute {
             route: self.clone(),
@@ -151,7 +154,7 @@ impl Route {
         let route = self.clone();
         let thread = thread::Builder::new().name("route".to_owned());
         let started = thread.spawn(move || route.keep(&carrier, chain));
-        started.map_err(|e| format!("no thread to look after it: {e}"))?;
+        started.map_err(|e| format!("cannot start a thread for the route: {e}"))?;
         Ok(())
     }
 
@@ -159,7 +162,7 @@ impl Route {
         let mut pause = Backoff::new();
         loop {
             let why = chain.follow();
-            warn!("{why}: it is started again");
+            warn!("{why}; restarting it");
             carrier.lead_to(None);
             drop(chain);
             chain = loop {
@@ -209,7 +212,7 @@ impl Route {
                 // Skip this host: the route begins behind it, over the ssh connection that passes
                 // it.
                 Err(why) if nth + 1 < self.hosts.len() => {
-                    warn!("{why}: data pass it over ssh");
+                    warn!("{why}; data pass this host over ssh");
                     first.0 = nth + 1;
                     break;
                 }
@@ -219,7 +222,7 @@ impl Route {
             let Some(port) = port else {
                 if nth > 0 {
                     warn!(
-                        "{}: nothing but ssh reaches it: data pass the hosts before it so",
+                        "{}: reachable over ssh only; data to it pass over ssh",
                         half.name
                     );
                 }
@@ -244,7 +247,7 @@ impl Route {
         carrier: &Arc<LegCarrier>,
     ) -> Result<HalfChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let half = halves.first().ok_or("there is no half")?;
+        let half = halves.first().ok_or("no peer relay was started")?;
         let mut known = KnownPeers::default();
         known.add(&half.key)?;
         let mut facing = PeerConfig::new(key.as_bytes(), known)?;
@@ -265,22 +268,27 @@ impl Route {
                     .map_err(|why| format!("port {port}: {why}"))
             }
             (_, None) if nth == 0 => Err(match self.ports {
-                None => "the half there has no port that others reach".to_owned(),
-                Some((a, b)) => format!("none of the ports {a} to {b} can be had there"),
+                None => {
+                    "the relay there could not open a port that is reachable from here".to_owned()
+                }
+                Some((a, b)) => format!("none of the ports {a} to {b} is free there"),
             }),
-            _ if nth > 0 => Err("it is passed by way of others".to_owned()),
-            _ => Err("its address is not known, behind ProxyJump or ProxyCommand".to_owned()),
+            _ if nth > 0 => Err("it is reached through other hosts".to_owned()),
+            _ => Err(
+                "its address is unknown because ssh_config has ProxyJump or ProxyCommand"
+                    .to_owned(),
+            ),
         };
         let at = match direct {
             Ok(at) => {
                 info!(
-                    "{name}: longhaul {} is the other half, at {at}",
+                    "{name}: longhaul {} is the peer relay, at {at}",
                     half.software
                 );
                 at
             }
             Err(why) => {
-                warn!("{name}: data go over the ssh connection itself: {why}");
+                warn!("{name}: data go over the ssh connection: {why}");
                 // Further stripes would share the one ssh connection.
                 facing.stripes = StripeCount::Fixed(1);
                 carrier.lead_to(Some(Arc::clone(&half.voice)));
@@ -313,7 +321,7 @@ impl Route {
     /// Starts the half at host `nth`, which is reached through the hosts before it.
     fn start(&self, nth: usize, again: bool) -> Result<RemoteHalf, String> {
         let (before, from) = self.hosts.split_at(nth);
-        let host = from.first().ok_or("there is no such host")?;
+        let host = from.first().ok_or("internal error: no host given")?;
         let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
         let flags = CopyArgs {
             config: self.ssh_config.clone(),
@@ -351,7 +359,9 @@ impl HalfChain {
             match self.gone.recv_timeout(ALIVE) {
                 Ok(why) => return why,
                 Err(RecvTimeoutError::Timeout) => say_alive(&self.halves),
-                Err(RecvTimeoutError::Disconnected) => return "the halves are gone".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return "the relays on the hosts have ended".to_owned();
+                }
             }
         }
     }

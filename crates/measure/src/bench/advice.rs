@@ -282,9 +282,9 @@ fn about_the_server(best: &BenchRow, all: &[&BenchRow]) -> Option<String> {
         false => (other, best),
     };
     let than = match best.setting.both_ours {
-        true => format!("a longhaul at the other end is {}", verdict(best, other)),
+        true => format!("longhaul at the far end is {}", verdict(best, other)),
         false => format!(
-            "the server's own SFTP server is {} than a longhaul there",
+            "the server's own SFTP server is {} than longhaul there",
             verdict(best, other)
         ),
     };
@@ -303,9 +303,9 @@ fn about_compression(
 ) -> Option<String> {
     let shrinks = |compression: Compression| match bench.ratio(data, compression) {
         Some(ratio) if ratio < SHRUNK => {
-            format!("; {data} data become {:.0} % of their size", ratio * 100.0)
+            format!("; {data} data shrinks to {:.0} %", ratio * 100.0)
         }
-        Some(_) => format!("; {data} data do not become smaller"),
+        Some(_) => format!("; {data} data does not shrink"),
         None => String::new(),
     };
     let chosen = best.setting.compression;
@@ -335,9 +335,9 @@ fn about_compression(
             let compression = with.setting.compression;
             let verdict = match faster(best, with) {
                 true => "compression does not pay",
-                false if !shrunk(bench, data, compression) => "compression brings nothing",
+                false if !shrunk(bench, data, compression) => "compression gains nothing",
                 false if median(with) > median(best) => "compression is not measurably faster",
-                false => "compression does not seem to pay, with few or uneven runs",
+                false => "compression does not seem to pay, from few or uneven runs",
             };
             format!(
                 "{verdict}: {} MB/s with {compression} against {} without it{}",

@@ -315,8 +315,8 @@ impl Bench {
         noisy.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((wide, name)) = noisy.first() {
             self.warnings.push(format!(
-                "noise: {} of {} figures are not known within {:.0} %; {name} is the worst with \
-                 {:.0} %",
+                "noise: {} of {} figures have an interval wider than {:.0} %; the widest is \
+                 {name} with {:.0} %",
                 noisy.len(),
                 self.rows.len(),
                 NOISY * 100.0,
@@ -325,15 +325,15 @@ impl Bench {
         }
         if let Some(fell) = self.fall().filter(|fell| *fell > 0.05) {
             self.warnings.push(format!(
-                "all runs became slower by {:.0} % on the way: the machine was throttled, or \
-                 others began to work",
+                "later runs were slower by {:.0} %: the machine was throttled, or other \
+                 programs started",
                 fell * 100.0
             ));
         }
         let cold = self.rows.iter().filter(|row| row.is_cold()).count();
         if cold > 0 {
             self.warnings.push(format!(
-                "there was time for one run only of {cold} settings: a longer --time tells more"
+                "{cold} of the settings ran only once: use a longer --time"
             ));
         }
     }
@@ -375,13 +375,13 @@ impl Bench {
 /// The reason why this is no such result, without the file's name.
 pub fn read(text: &str) -> Result<Bench, String> {
     let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
     if value.get("kind").and_then(serde_json::Value::as_str) != Some(KIND) {
-        return Err("is no result of longhaul bench --json".to_owned());
+        return Err("is not a result of longhaul bench --json".to_owned());
     }
     let schema = value.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|schema| schema > u64::from(SCHEMA)) {
-        return Err("is of a later longhaul".to_owned());
+        return Err("was written by a newer longhaul: upgrade this one".to_owned());
     }
     serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))
 }

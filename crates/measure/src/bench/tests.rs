@@ -140,10 +140,10 @@ fn a_result_is_read_back_and_nothing_else_is() {
     let bench = bench();
     let text = serde_json::to_string(&bench).unwrap();
     assert_eq!(read(&text).unwrap(), bench);
-    assert!(read("{}").unwrap_err().contains("no result"));
-    assert!(read("[").unwrap_err().contains("no JSON"));
+    assert!(read("{}").unwrap_err().contains("not a result"));
+    assert!(read("[").unwrap_err().contains("not JSON"));
     let later = text.replace("\"schema\":1", "\"schema\":2");
-    assert!(read(&later).unwrap_err().contains("later"));
+    assert!(read(&later).unwrap_err().contains("newer"));
     for end in 0..text.len() {
         assert!(read(&text[..end]).is_err());
     }
@@ -189,7 +189,7 @@ fn noise_heat_and_haste_are_warned_of() {
     bench.judge();
     let said = bench.warnings.join("\n");
     assert!(said.contains("noise: 1 of 4"), "{said}");
-    assert!(said.contains("one run only of 1"), "{said}");
+    assert!(said.contains("1 of the settings ran only once"), "{said}");
     let mut hot = self::bench();
     for row in &mut hot.rows {
         for (number, run) in row.runs.iter_mut().enumerate() {

@@ -148,7 +148,8 @@ impl Tls {
             None => Ok(Plain::Empty),
             Some(Ending::Said) => Ok(Plain::End),
             Some(Ending::Unsaid) => {
-                let why = "it ended without close_notify, and may be cut off";
+                let why =
+                    "the TLS connection ended without close_notify; the data may be truncated";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
             }
         }
@@ -254,7 +255,7 @@ impl Tls {
             true => Ok(()),
             false => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "its certificate has none of the names of --client-name",
+                "the client certificate has none of the names in --client-name",
             )),
         }
     }

@@ -173,7 +173,7 @@ impl Acceptor {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("nobody is let in any more: {e}");
+                tracing::error!("cannot accept connections any more: {e}");
                 return self.close(false);
             }
             for event in &events {
@@ -245,7 +245,7 @@ impl Acceptor {
             }
         }
         let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
-        tracing::info!("nobody is let in any more, {there} connections are served to the end");
+        tracing::info!("shutting down: no new connections, finishing {there} connections");
         for inbox in &self.crew.0 {
             inbox.put(Message::Drain);
         }
@@ -265,8 +265,11 @@ impl Acceptor {
                 }
                 Err(Errno::AGAIN) => listener.ready = false,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.complaints
-                        .tell(None, "no descriptor or memory is left for a connection");
+                    self.complaints.tell(
+                        None,
+                        "out of file descriptors or memory: cannot accept connections for \
+                             now",
+                    );
                     thread::sleep(EXHAUSTED);
                     return;
                 }
@@ -303,14 +306,14 @@ impl Acceptor {
         {
             listener.running.figures.turned_away();
             self.complaints
-                .tell(from, "turned away: --allow has no such address");
+                .tell(from, "refused: the address is not in --allow");
             return;
         }
         let guest = match listener.crowd.enter(ip, &relay.limits) {
             Ok(guest) => guest,
             Err(why) => {
                 listener.running.figures.turned_away();
-                self.complaints.tell(from, &format!("turned away: {why}"));
+                self.complaints.tell(from, &format!("refused: {why}"));
                 return;
             }
         };

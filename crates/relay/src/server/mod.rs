@@ -71,7 +71,7 @@ impl std::error::Error for StartError {}
 
 impl From<io::Error> for StartError {
     fn from(e: io::Error) -> Self {
-        Self(format!("the relay cannot start: {e}"))
+        Self(format!("cannot start the relay: {e}"))
     }
 }
 
@@ -108,7 +108,7 @@ impl Relays {
         }
         let (door, orders, roll) = Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
-            let why = format!("a socket was handed on that listens at {at}, which no relay does");
+            let why = format!("closed an inherited socket on {at}: no relay is configured for it");
             return Err(StartError(why));
         }
         let listening = door.listening();
@@ -198,7 +198,7 @@ impl Handle {
 }
 
 fn closed() -> StartError {
-    StartError("nobody is let in any more".to_owned())
+    StartError("shutting down: no new connections, finishing existing ones".to_owned())
 }
 
 /// Returns the running relays.

@@ -53,8 +53,8 @@ impl ConnMap {
         };
         if parts.next().is_some() {
             return Err(
-                "has a map of more parts than PROTOCOL:DESTINATION:SOURCE (IPv6 addresses \
-                        stand in brackets)"
+                "has a map with more parts than PROTOCOL:DESTINATION:SOURCE (put IPv6 addresses \
+                 in brackets)"
                     .to_owned(),
             );
         }
@@ -135,7 +135,7 @@ impl MapPattern {
         };
         match &matches {
             Matches::Name(name) | Matches::Under(name) if !is_name(name) => Err(format!(
-                "has '{}' in its map, which is neither a name nor a network",
+                "has '{}' in its map, which is neither a host name nor a network",
                 wire::escape::name(text.as_bytes())
             )),
             _ => Ok(Self { out, matches }),

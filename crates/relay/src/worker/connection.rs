@@ -380,7 +380,8 @@ impl Connection {
         enter::answer(far, &header)?;
         if target.has_tls() {
             let client = relay.tls_client.as_ref();
-            let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let client =
+                client.ok_or_else(|| io::Error::other("internal error: TLS is not configured"))?;
             let host = target.tls_name();
             far.ask_tls(client, &host)?;
         }
@@ -725,12 +726,16 @@ impl fmt::Display for EndReason {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
             Self::Refused(why) => f.write_str(why),
-            Self::Joins(_) => f.write_str("a leg of a pair"),
-            Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
-            Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
+            Self::Joins(_) => f.write_str("a stripe of a pair"),
+            Self::Slow => {
+                f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
+            }
+            Self::NoTarget(why) => write!(f, "refused: no target answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
-            Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),
-            Self::CutOff => f.write_str("reset: the relay ends, and has waited for long enough"),
+            Self::Failed(e) => write!(f, "reset: an error in the relay: {e}"),
+            Self::CutOff => {
+                f.write_str("reset: the relay is shutting down and --drain-timeout has passed")
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(crate) const ATTEMPTS: usize = 4;
 
 /// Reason for refusing a connection to an address of this machine.
-const OWN: &str = "an address of this machine or its link, which only a --to that names it lets in";
+const OWN: &str = "an address of this machine or its link, which --to must name explicitly";
 
 /// Progress of connecting to a target.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ impl DialProgress {
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) if is_itself(&attempt.socket) => {
-                    let e = io::Error::other("the port is our own");
+                    let e = io::Error::other("the port belongs to this relay");
                     self.failed(way, attempt.to, &e);
                 }
                 (None, Ok(_)) => {
@@ -290,7 +290,7 @@ impl DialProgress {
                 Err(io::Error::other(OWN))
             }
             true => Err(io::Error::other(
-                "it would be a loop: that is this relay itself",
+                "refused: the target is this relay itself, which would be a loop",
             )),
             false => self.connect(way, slot, attempted),
         };
@@ -374,7 +374,7 @@ pub(crate) fn begin(
     };
     if relay.keep_address && bind.is_none() {
         return Err(io::Error::other(
-            "the client has no address of that family to come from (--keep-address)",
+            "the client's address is not of the target's address family (--keep-address)",
         ));
     }
     let tuning = Tuning {

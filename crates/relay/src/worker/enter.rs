@@ -116,7 +116,7 @@ impl Entering {
             Received::Nothing => Ok(false),
             Received::End => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "it ended before it had said where it comes from or goes to",
+                "the client closed the connection before its header or request was complete",
             )),
         }
     }
@@ -158,7 +158,7 @@ impl Entering {
                             begun,
                         }))
                     }
-                    Ok(Some(_)) | Err(_) => Ok(refused("it is no half of a pair")),
+                    Ok(Some(_)) | Err(_) => Ok(refused("the client is not a peer relay")),
                 };
             }
             At::Greeting => match socks::greeting(&self.input) {
@@ -166,7 +166,9 @@ impl Entering {
                 HeaderParse::Wrong(why) => return Ok(refused(why)),
                 HeaderParse::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
-                    return Ok(refused("it wants to authenticate, which is not done here"));
+                    return Ok(refused(
+                        "the SOCKS client requires authentication, which is not supported",
+                    ));
                 }
                 HeaderParse::Done(true, len) => {
                     self.input.drain(..len);
@@ -207,7 +209,10 @@ impl Entering {
             Ok(target) => target,
             Err(reply) => {
                 answer(near, &reply)?;
-                return Ok(refused("it asks for what is not done here"));
+                return Ok(refused(
+                    "the SOCKS client requests another command than CONNECT, which is not \
+                     supported",
+                ));
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));
@@ -222,7 +227,7 @@ impl Entering {
 fn permitted(running: &RunningRelay, target: Target, rest: Vec<u8>) -> Step {
     let verdict = verdict(&running.relay.permits, &target);
     if verdict == TargetVerdict::No {
-        return refused(&format!("--to has no such target as {target}"));
+        return refused(&format!("{target} is not in --to"));
     }
     Step::Done(ClientProgress::Inside {
         goals: Some([goal(target)].into()),
@@ -239,7 +244,10 @@ fn diverted(near: &Leg, running: &RunningRelay) -> Step {
         _ => None,
     };
     let Some(to) = to else {
-        return refused("no rule has led it here: where it wanted to go is not known");
+        return refused(
+            "the connection was not redirected by a rule, so its destination is unknown (see \
+             longhaul relay rules)",
+        );
     };
     let (ip, port) = (to.ip().to_canonical(), to.port());
     let from = near.tcp().and_then(|tcp| {
@@ -248,10 +256,12 @@ fn diverted(near: &Leg, running: &RunningRelay) -> Step {
     });
     let to = SocketAddr::new(ip, port);
     if running.would_be_a_loop(to) {
-        return refused("it came to this relay itself, and not on its way elsewhere");
+        return refused("the connection was made to this relay itself, not redirected to it");
     }
     if from.is_some_and(|from| running.outgoing.has(from, to)) {
-        return refused("it would be a loop: a rule leads what this relay sends back to it");
+        return refused(
+            "a rule redirects this relay's own connections back to it, which would be a loop",
+        );
     }
     permitted(running, named(Host::Address(ip), port), Vec::new())
 }
@@ -288,7 +298,7 @@ fn after_tls(speaks: &ClientProtocols) -> At {
 pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
     match near.send(reply, false)? == reply.len() {
         true => Ok(()),
-        false => Err(io::Error::other("it does not take answers")),
+        false => Err(io::Error::other("the client does not read the reply")),
     }
 }
 

@@ -86,7 +86,7 @@ impl Worker {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("a worker ends, and its connections with it: {e}");
+                tracing::error!("a worker thread failed, and its connections with it: {e}");
                 return;
             }
             self.means.now = Instant::now();
@@ -209,7 +209,7 @@ impl Worker {
                 entry.insert(Box::new(connection));
                 self.enqueue(slot);
             }
-            Err(e) => tracing::warn!(%client, "turned away: {e}"),
+            Err(e) => tracing::warn!(%client, "refused: {e}"),
         }
     }
 

@@ -61,7 +61,11 @@ impl Resolver {
                 Ok(_) => state.threads += 1,
                 Err(e) if state.threads == 0 => {
                     state.queue.clear();
-                    tell(&mut state, name, &Err(format!("no thread: {e}").into()));
+                    tell(
+                        &mut state,
+                        name,
+                        &Err(format!("cannot start a thread: {e}").into()),
+                    );
                 }
                 Err(_) => {}
             }
@@ -105,9 +109,7 @@ impl State {
             }
             Err(why) => match self.known.get(name) {
                 Some((at, ips)) if now.saturating_duration_since(*at) < STALE => {
-                    tracing::warn!(
-                        "{name} cannot be resolved now ({why}): what it was before counts"
-                    );
+                    tracing::warn!("cannot resolve {name} ({why}): using its previous addresses");
                     Ok(Arc::clone(ips))
                 }
                 _ => Err(why),
@@ -140,7 +142,7 @@ fn look_up(name: &str) -> ResolveResult {
                 false => Ok(alternate(ips).into()),
             }
         }
-        Err(e) => Err(format!("the name cannot be resolved: {e}").into()),
+        Err(e) => Err(format!("cannot resolve the name: {e}").into()),
     }
 }
 

@@ -384,7 +384,7 @@ impl Disk {
                 } else if self.targets.contains_key(&file) {
                     self.joined.insert(job, file);
                 } else {
-                    return failed(job, "the file is not open any more");
+                    return failed(job, "the file is no longer open");
                 }
                 DiskReply::Joined { job }
             }
@@ -486,7 +486,7 @@ impl Disk {
                     return failed(job, "finish without create");
                 };
                 if target.incomplete {
-                    return failed(job, "not all of it could be written");
+                    return failed(job, "only part of the data could be written");
                 }
                 target.data.resize(size as usize, 0);
                 self.files.insert(target.path, (target.data, attributes));

@@ -60,8 +60,8 @@ fn the_older_end_is_named() {
         let message = Refused { version, why: b"" }.to_bytes();
         ServerMessage::decode(&message).unwrap_err().to_string()
     };
-    assert!(text(0).contains("the other end has to be upgraded"));
-    assert!(text(2).contains("this end has to be upgraded"));
+    assert!(text(0).contains("upgrade the far end"));
+    assert!(text(2).contains("upgrade this end"));
     // A later version may have any fields behind its version number.
     let later = [&[1, 0, 0, 0, 9][..], b"something else"].concat();
     assert_eq!(

@@ -59,7 +59,7 @@ impl RemoteProbe {
     }
 }
 
-const NO_SHELL: &str = "it runs no commands that could tell";
+const NO_SHELL: &str = "the host runs no commands";
 
 /// Parses df's last line: device, blocks of 1024, used, free, percentage, folder.
 const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \

@@ -62,17 +62,17 @@ impl AgentChannels {
             }
             Err(why) => {
                 debug!("agent forwarding: {why}");
-                channels.reject(id, "the agent cannot be reached");
+                channels.reject(id, "cannot connect to ssh-agent");
             }
         }
     }
 
     fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<Forwarded, String> {
         if self.open.len() >= MOST {
-            return Err("too many channels to it".to_owned());
+            return Err("too many channels to ssh-agent".to_owned());
         }
         let agent = Agent::connect(&self.socket).map_err(|e| e.to_string())?;
-        let mut agent = agent.ok_or("there is none")?;
+        let mut agent = agent.ok_or("no ssh-agent is running (SSH_AUTH_SOCK is not set)")?;
         if let Some((session_id, host_key, signature)) = binding {
             agent
                 .bind(&host_key, &session_id, &signature, true)

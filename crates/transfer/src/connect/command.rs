@@ -53,11 +53,12 @@ impl RemoteCommand {
         let rtt = link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
         let channel = link.open_exec(&command);
         let channel =
-            channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
+            channel.ok_or_else(|| format!("{shown}: cannot run a command over this connection"))?;
         // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
             .map_err(|e| format!("{shown}: {e}"))?;
-        let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
+        let wrong =
+            |e: std::io::Error| format!("{shown}: cannot communicate with the remote command: {e}");
         let (stream, local) = UnixStream::pair().map_err(wrong)?;
         local.set_nonblocking(true).map_err(wrong)?;
         let said = Arc::new(Mutex::new(String::new()));

@@ -100,7 +100,7 @@ fn direct(
     let memory = remembered(config, around.memories.as_ref());
     let barred = |m: &HostMemory| remote_use::is_barred(m, SystemTime::now());
     if !insisted && memory.as_ref().is_some_and(barred) {
-        debug!("{host}: no direct connection could be made within the last day");
+        debug!("{host}: no direct connection: it failed within the last day");
         return None;
     }
     let first = Arc::clone(first);
@@ -136,7 +136,7 @@ fn direct(
         if remote_use::bar(&mut memory, why.is_some(), now)
             && let Err(e) = memories.store(&host, port, &user, &memory, now)
         {
-            debug!("{host}: cannot be remembered: {e}");
+            debug!("{host}: cannot save the host memory: {e}");
         }
     });
     let peer = Box::new(move || first.get()?.address.as_ref()?.parse().ok());
@@ -191,7 +191,7 @@ impl ConnectionFactory {
         };
         let (name, now) = (memory_name(&self.config), SystemTime::now());
         if let Err(e) = memories.change(name, now, change) {
-            debug!("{}: cannot be remembered: {e}", self.config.host);
+            debug!("{}: cannot save the host memory: {e}", self.config.host);
         }
     }
 
@@ -219,7 +219,7 @@ impl ConnectionFactory {
         brief: bool,
     ) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.open().is_none() {
-            let why = "another login would need the person again".to_owned();
+            let why = "another login would need your input again".to_owned();
             return Err(NoMoreConnections::Login(why));
         }
         self.connect_with(config, Arc::new(Mutex::new(SilentPrompt)), brief)
@@ -250,7 +250,9 @@ impl ConnectionFactory {
     /// Opens a connection with the prompts of the first login, at most once.
     fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.asked_again.load(Ordering::SeqCst) {
-            let why = "the login was refused, and nobody is asked more than once".to_owned();
+            let why =
+                "the login was refused, and questions are asked for the first connection only"
+                    .to_owned();
             return Err(NoMoreConnections::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
@@ -402,7 +404,9 @@ impl Prompt for Watched {
         }
         match self.inner.lock() {
             Ok(mut inner) => inner.ask(question, kind),
-            Err(_) => Err(PromptError::Unavailable("whoever asks has failed")),
+            Err(_) => Err(PromptError::Unavailable(
+                "the thread that asks questions has failed",
+            )),
         }
     }
 
@@ -419,7 +423,9 @@ struct SilentPrompt;
 
 impl Prompt for SilentPrompt {
     fn ask(&mut self, _: &str, _: EchoMode) -> Result<Zeroizing<String>, PromptError> {
-        Err(PromptError::Unavailable("nobody is asked a second time"))
+        Err(PromptError::Unavailable(
+            "questions are asked for the first connection only",
+        ))
     }
 
     fn show(&mut self, _: &str) {}

@@ -188,7 +188,7 @@ impl Direct {
             .to_bytes(),
         );
         let outlet = state.outlet.as_ref();
-        outlet.ok_or("its control channel is gone")?(message);
+        outlet.ok_or("its control channel was closed")?(message);
         let until = Instant::now() + TAKEN;
         while !state.taken.remove(&number) {
             if let Some(why) = &state.failed {
@@ -293,11 +293,11 @@ impl Direct {
                 software,
             } => {
                 let peer = (self.peer)();
-                let mut address = peer.ok_or("the address of the host is not known")?;
+                let mut address = peer.ok_or("the address of the host is unknown")?;
                 address.set_port(port);
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("it answers twice".to_owned());
+                    return Err("it answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(ServerAt {
@@ -417,13 +417,16 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
     let port = address.port();
     match e {
         DialError::TimedOut(after) => format!(
-            "port {port} did not answer within {:.1} s: a firewall, perhaps",
+            "port {port} did not answer within {:.1} s; a firewall may drop the packets",
             after.as_secs_f64()
         ),
         DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            format!("port {port} is closed on the way: a firewall, or address translation")
+            format!(
+                "port {port} refused the connection; a firewall or address translation may \
+                 block it"
+            )
         }
-        DialError::Unreachable(e) => format!("port {port} cannot be reached: {e}"),
+        DialError::Unreachable(e) => format!("cannot connect to port {port}: {e}"),
         DialError::NoAddress(why) => why.clone(),
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn start(
 ) -> Result<(SshLink, bool), String> {
     if hops > MAX_HOPS {
         return Err(format!(
-            "{}: more than {MAX_HOPS} hops (ProxyJump)",
+            "{}: more than {MAX_HOPS} jump hosts (ProxyJump)",
             config.host
         ));
     }
@@ -273,7 +273,7 @@ fn opener(
             let bind = match &config.bind_address {
                 Some(text) => Some(
                     text.parse()
-                        .map_err(|_| format!("{name}: BindAddress {text} is no address"))?,
+                        .map_err(|_| format!("{name}: BindAddress {text} is not an IP address"))?,
                 ),
                 None => None,
             };
@@ -333,7 +333,7 @@ fn opener(
 
 /// Starts a ProxyCommand.
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), String> {
-    ProxyProcess::start(command).map_err(|e| format!("{name}: ProxyCommand cannot be run: {e}"))
+    ProxyProcess::start(command).map_err(|e| format!("{name}: cannot run the ProxyCommand: {e}"))
 }
 
 /// Runs a ProxyCommand with ProxyUseFdpass: the command connects a socket, passes it over and ends.
@@ -347,13 +347,13 @@ fn passed_by(
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
-            io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand did not pass a socket".to_owned(),
+            io::ErrorKind::TimedOut => "no socket arrived in time (ConnectTimeout)".to_owned(),
             _ => error.to_string(),
         };
         child.kill();
         let _ = child.wait();
-        format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
+        format!("{name}: cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}")
     })?;
     // ssh blocks until the command exits; here a thread waits for it.
     std::thread::spawn(move || child.wait());

@@ -77,7 +77,7 @@ impl ConnectionHold {
         let found = std::mem::replace(&mut *waits, WaitState::Over);
         drop(waits);
         let WaitState::Wanted(host_key) = found else {
-            return Err("there is no use for it".to_owned());
+            return Err("it is not needed".to_owned());
         };
         if let Some((serving, longest)) = &self.serving {
             serving.wait(*longest);
@@ -215,7 +215,7 @@ impl Preconnect {
             match waiting.link.recv() {
                 // A connection that sshd dropped because of MaxStartups while the first still
                 // counted may succeed now.
-                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not ahead: {why}"),
+                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not in advance: {why}"),
                 Ok(link) => return Some(link),
                 Err(mpsc::RecvError) => {}
             }
@@ -297,7 +297,10 @@ impl ConnectionMaker {
         let (done, link) = mpsc::channel();
         let thread = thread::Builder::new().name("connect".to_owned());
         let spawned = thread.spawn(move || {
-            debug!("{}: a further connection, ahead of its login", config.host);
+            debug!(
+                "{}: opening another connection before its login is needed",
+                config.host
+            );
             // The receiver may have been dropped.
             let _ = done.send(connect_authenticated(config, &around));
         });

@@ -82,7 +82,7 @@ impl ReadBackCheck {
         }
         match state.next > self.size {
             true => Err(Fault {
-                what: "it is longer than what was copied".to_owned(),
+                what: "it is longer than the copied data".to_owned(),
                 remote: true,
             }),
             false => Ok(len),

@@ -17,7 +17,11 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
     let source = match file {
         Some(JobFile::Source(source)) => &**source,
         Some(JobFile::Target(target)) if let Some(older) = &target.older => &older.file,
-        _ => return Err(io::Error::other("it was not open for reading")),
+        _ => {
+            return Err(io::Error::other(
+                "internal error: the file was not open for reading",
+            ));
+        }
     };
     match request {
         DiskRequest::Compare {
@@ -74,6 +78,8 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
                 found,
             })
         }
-        _ => Err(io::Error::other("it is no question about a source")),
+        _ => Err(io::Error::other(
+            "internal error: not a request about a source",
+        )),
     }
 }

@@ -212,7 +212,7 @@ impl DirectoryCache {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
-                false => Err(io::Error::other("it lies outside of the target")),
+                false => Err(io::Error::other("the path lies outside of the target")),
             };
         };
         let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
@@ -241,7 +241,7 @@ impl DirectoryCache {
     pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
-            None => Err(io::Error::other("it lies outside of the target")),
+            None => Err(io::Error::other("the path lies outside of the target")),
         }
     }
 

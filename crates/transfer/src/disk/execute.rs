@@ -314,9 +314,9 @@ pub(super) fn execute_on_files(
         (request, _) => {
             let what = match request {
                 DiskRequest::Read { .. } | DiskRequest::ReadPacked { .. } => {
-                    "it was not open for reading"
+                    "internal error: the file was not open for reading"
                 }
-                _ => "it was not open for writing",
+                _ => "internal error: the file was not open for writing",
             };
             Err(failed(io::Error::other(what)))
         }

@@ -431,7 +431,7 @@ impl Shared {
             return match self.file_of(file) {
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
                 None => {
-                    let fault = local_fault(&io::Error::other("the file is not open any more"));
+                    let fault = local_fault(&io::Error::other("the file is no longer open"));
                     (Some(DiskReply::Failed { job, fault }), None)
                 }
             };

@@ -244,7 +244,7 @@ fn open_as_it_is(path: &Path) -> io::Result<LocalTarget> {
 fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<LocalTarget> {
     // O_NONBLOCK applies to the open only: a FIFO without a reader would block this thread forever.
     let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
-        Errno::NXIO => io::Error::other("nobody has this FIFO or device open for reading"),
+        Errno::NXIO => io::Error::other("no process has this FIFO or device open for reading"),
         e => e.into(),
     })?;
     rustix::io::ioctl_fionbio(&fd, false)?;
@@ -497,7 +497,7 @@ impl LocalTarget {
         }
         // The finish may have been queued before the write failed.
         if self.incomplete.load(Ordering::Relaxed) {
-            return Err(io::Error::other("not all of it could be written"));
+            return Err(io::Error::other("only part of the data could be written"));
         }
         let failed = |what: &'static str| move |e: io::Error| failed_to(what, &e);
         self.set_size(finish.size)
@@ -524,7 +524,7 @@ impl LocalTarget {
             stored.not_kept.push((Parts::TIMES, os_words(&e.into())));
         }
         if finish.fsync {
-            self.file.sync_all().map_err(failed("make it durable"))?;
+            self.file.sync_all().map_err(failed("sync the file"))?;
         }
         let Self { file, mut form, .. } = self;
         close(file)?;
@@ -535,7 +535,7 @@ impl LocalTarget {
             }
             if finish.fsync {
                 let synced = temporary.target.dir.sync();
-                synced.map_err(failed("make its name durable"))?;
+                synced.map_err(failed("sync its directory"))?;
             }
         }
         Ok(stored)

@@ -25,7 +25,7 @@ enum Kind {
 impl IdentityError {
     pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self {
-            what: format!("{} {why}", escape::path(path)),
+            what: format!("{}: {why}", escape::path(path)),
             kind: Kind::Other,
         }
     }
@@ -37,25 +37,27 @@ impl IdentityError {
         };
         Self {
             kind,
-            ..Self::new(path, format_args!("cannot be read: {error}"))
+            ..Self::new(path, format_args!("cannot read the file: {error}"))
         }
     }
 
     pub(super) fn wrong_passphrase(path: &Path) -> Self {
         Self {
             kind: Kind::WrongPassphrase,
-            ..Self::new(path, "stays locked: the passphrase is wrong")
+            ..Self::new(path, "wrong passphrase")
         }
     }
 
     pub(super) fn no_passphrase(path: &Path) -> Self {
-        Self::new(path, "stays locked: no passphrase was given")
+        Self::new(path, "no passphrase given")
     }
 
     pub(super) fn not_asked(path: &Path, error: &PromptError) -> Self {
         Self::new(
             path,
-            format_args!("needs a passphrase, and {error}; ssh-add loads it into an agent"),
+            format_args!(
+                "the key needs a passphrase, but {error}; load it into an agent with ssh-add"
+            ),
         )
     }
 
@@ -68,7 +70,7 @@ impl IdentityError {
 
     pub(super) fn no_such_offer() -> Self {
         Self {
-            what: "the key is no longer there".into(),
+            what: "the key has disappeared".into(),
             kind: Kind::Other,
         }
     }

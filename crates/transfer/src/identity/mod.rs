@@ -120,7 +120,7 @@ impl Identities {
                 Ok((key, _)) if key.certificate().is_some() => {
                     certificates.push((key, path.clone()))
                 }
-                Ok(_) => warnings.push(format!("{} is not a certificate", escape::path(path))),
+                Ok(_) => warnings.push(format!("{}: not a certificate", escape::path(path))),
                 Err(e) => warnings.push(e.to_string()),
             }
         }
@@ -140,7 +140,7 @@ impl Identities {
         offers.retain(
             |offer| match offer.public.as_ref().map(|k| config.check_size(k)) {
                 Some(Err(why)) => {
-                    warnings.push(format!("{} {why}", offer.label));
+                    warnings.push(format!("{}: {why}", offer.label));
                     false
                 }
                 _ => true,

@@ -39,11 +39,11 @@ impl Sealed {
         let Some((_, key_len, cipher)) = known else {
             let name = crate::escape::name(name.as_bytes());
             return Err(format!(
-                "is encrypted in the old PEM way with {name}, which is not supported; ssh-keygen \
-                 -p -f KEY rewrites it in OpenSSH's own format"
+                "PEM encryption with {name} is not supported; convert the key to OpenSSH's \
+                 format with ssh-keygen -p -f KEY"
             ));
         };
-        let damaged = || "is damaged: its DEK-Info or its length is wrong".to_owned();
+        let damaged = || "the file is damaged: wrong DEK-Info or length".to_owned();
         let iv = unhex(iv.trim()).ok_or_else(damaged)?;
         if der.is_empty() || !der.len().is_multiple_of(BLOCK) {
             return Err(damaged());

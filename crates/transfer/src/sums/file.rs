@@ -143,7 +143,7 @@ fn read(file: &File, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> io::Res
     while at < to {
         let most = PART.min(usize::try_from(to - at).unwrap_or(PART));
         match file.read_at(&mut buffer[..most], at) {
-            Ok(0) => return Err(io::Error::other("it became shorter")),
+            Ok(0) => return Err(io::Error::other("the file was truncated while it was read")),
             Ok(n) => {
                 take(&buffer[..n]);
                 at += n as u64;

@@ -233,7 +233,7 @@ impl AnswerParser {
                 Ok(Some(line))
             }
             None if self.held.len() <= longest => Ok(None),
-            _ => Err("what runs there answers with something else".to_owned()),
+            _ => Err("the checksum program there gave an unexpected answer".to_owned()),
         }
     }
 
@@ -251,7 +251,7 @@ impl AnswerParser {
             }
             let known = PROGRAMS.iter().find(|p| p.command.as_bytes() == said);
             let Some(program) = known else {
-                return Err("it names a program that was not asked for".to_owned());
+                return Err("the far end named an unexpected checksum program".to_owned());
             };
             self.program = Some(*program);
             return Ok(Some(ProgramAnswer::Program(*program)));
@@ -273,7 +273,7 @@ impl AnswerParser {
                 None => ProgramAnswer::Unreadable,
             })),
             None if line == b"-" => Ok(Some(ProgramAnswer::Unreadable)),
-            None => Err("what runs there answers with something else".to_owned()),
+            None => Err("the checksum program there gave an unexpected answer".to_owned()),
         }
     }
 

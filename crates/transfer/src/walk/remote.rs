@@ -382,7 +382,7 @@ impl RemoteWalk {
             return;
         }
         let what = format!(
-            "more than {} directories wait to be listed: the listing was ended",
+            "more than {} directories are waiting to be listed: listing stopped",
             self.to_list.len()
         );
         self.waiting = 0;
@@ -514,7 +514,7 @@ impl RemoteWalk {
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = Name(dir.path.clone());
-                return Some(format!("a loop of symlinks: this is {path} again"));
+                return Some(format!("symlink loop: this is {path} again"));
             }
             above = dir.parent.as_ref();
         }
@@ -532,7 +532,8 @@ impl RemoteWalk {
         attributes: Attributes,
     ) -> Option<Arc<Dir>> {
         if real.is_some() && real == self.avoid {
-            let what = "this is where the copy goes: a directory cannot be copied into itself";
+            let what =
+                "the target is inside this directory: a directory cannot be copied into itself";
             let what = what.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
@@ -543,7 +544,7 @@ impl RemoteWalk {
             return None;
         }
         if path.len() > LONGEST_PATH {
-            let what = format!("its path has more than {LONGEST_PATH} bytes: not listed");
+            let what = format!("the path has more than {LONGEST_PATH} bytes: not listed");
             let path = parent.map_or(path, |parent| parent.path.clone());
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;

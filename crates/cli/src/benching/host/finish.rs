@@ -11,7 +11,10 @@ impl HostBench<'_> {
     pub(super) fn clean(&mut self) -> Vec<String> {
         let host = self.hosts.name(HostId(0));
         let left = self.far.clean().into_iter().map(|path| {
-            format!("{path} may be left on {host}, which was gone before it could be removed: remove it there")
+            format!(
+                "{host}: {path} may be left there, because the connection was lost: remove it \
+                 by hand"
+            )
         });
         left.collect()
     }

@@ -50,7 +50,7 @@ pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
     let ask = |what: &str| {
         let said = Command::new("ssh").args(["-Q", what]).output();
         let said = said.ok().filter(|said| said.status.success());
-        let said = said.ok_or("--insecure-too needs OpenSSH's ssh, and there is none")?;
+        let said = said.ok_or("--insecure-too needs OpenSSH's ssh, which is not installed")?;
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         Ok::<_, String>(text.split_whitespace().map(str::to_owned).collect())
     };

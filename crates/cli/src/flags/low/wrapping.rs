@@ -44,11 +44,11 @@ pub(super) fn wrap(matches: &ArgMatches) -> Result<WrapArgs, UsageError> {
     let acts = args.always || args.dscp != Dscp::default() || args.congestion.is_some();
     let why = match args.command.len() {
         _ if args.no_tune && acts => {
-            "--no-tune leaves no place for --always, --dscp and --congestion"
+            "--no-tune cannot be combined with --always, --dscp or --congestion"
         }
         0 if args.library => return Ok(args),
-        _ if args.library => "--library takes no program",
-        0 => "a program is needed",
+        _ if args.library => "--library cannot be combined with a program",
+        0 => "no program given",
         1 => return Ok(args),
         _ if args.check => "--check takes one program",
         _ => return Ok(args),
@@ -88,9 +88,12 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
-            ("longhaul wrap", "a program is needed"),
+            ("longhaul wrap", "no program given"),
             ("longhaul wrap --check a b", "one program"),
-            ("longhaul wrap --library a", "takes no program"),
+            (
+                "longhaul wrap --library a",
+                "cannot be combined with a program",
+            ),
             ("longhaul wrap --no-tune --always a", "--no-tune"),
             ("longhaul wrap --dscp no-such a", "--dscp: 'no-such'"),
         ] {

@@ -72,7 +72,7 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
                 let names = given.text()?;
                 let known = |name: &str| match ssh::cipher::cipher(name) {
                     Some(_) => Ok(name.to_owned()),
-                    None => Err("has a cipher that longhaul does not have".to_owned()),
+                    None => Err("names a cipher that longhaul does not support".to_owned()),
                 };
                 args.ciphers = names.split(',').map(known).collect::<Result<_, _>>()?;
                 Ok(())
@@ -184,11 +184,12 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
 fn data(name: &str) -> Result<Data, String> {
     let generated = [Data::Random, Data::Text, Data::Gzipped];
     let found = generated.into_iter().find(|data| data.name() == name);
-    found.ok_or_else(|| "is not of random, text and gzipped".to_owned())
+    found.ok_or_else(|| "is not a list of random, text and gzipped".to_owned())
 }
 
 fn lanes(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("is not such as 2x1, with numbers from 1 to {MOST_LANES}");
+    let wrong =
+        || format!("is not CONNECTIONSxCHANNELS such as 2x1, with numbers from 1 to {MOST_LANES}");
     let number = |text: &str| {
         let number = text.parse().ok();
         number

@@ -34,7 +34,7 @@ fn buffer(text: &str) -> Result<u32, String> {
     let bytes = bytes.filter(|bytes| (1024..=1 << 30).contains(bytes));
     bytes
         .and_then(|bytes| u32::try_from(bytes).ok())
-        .ok_or_else(|| "has no buffer from 1024 bytes to 1g".to_owned())
+        .ok_or_else(|| "has a buffer outside 1024 bytes to 1g".to_owned())
 }
 
 /// Flags for reaching the host.
@@ -169,7 +169,7 @@ pub(super) const ROWS: &[Flag] = &[
             let limit = given.text()?.parse::<u64>().ok();
             let limit = limit.filter(|limit| (1..=MAX_LIMIT).contains(limit));
             args.limit_kbit =
-                Some(limit.ok_or_else(|| format!("is not a limit: 1 to {MAX_LIMIT} kbit/s"))?);
+                Some(limit.ok_or_else(|| format!("is not a limit from 1 to {MAX_LIMIT} kbit/s"))?);
             Ok(())
         },
     },

@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Flag<DialArgs>] = &[
         "Connect from this local address.",
         |args, given| {
             let address = given.text()?.parse();
-            args.bind = Some(address.map_err(|_| "is no address".to_owned())?);
+            args.bind = Some(address.map_err(|_| "is not an IP address".to_owned())?);
             Ok(())
         },
     ),
@@ -189,6 +189,6 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
 fn number(given: &FlagInput) -> Result<u32, String> {
     match given.text()?.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("is no number above zero".to_owned()),
+        _ => Err("is not a number above zero".to_owned()),
     }
 }

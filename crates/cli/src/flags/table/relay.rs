@@ -227,7 +227,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let parsed = texts.map(|text| match text.parse() {
                 Ok(address) => Ok(address),
                 Err(_) => Err(format!(
-                    "'{}' is no address",
+                    "'{}' is not an IP address",
                     wire::escape::name(text.as_bytes())
                 )),
             });

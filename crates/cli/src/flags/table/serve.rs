@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         overrides: &[],
         set: |args, given| {
             let number = given.text()?.parse().ok().filter(|n| *n > 0);
-            args.marker = Some(number.ok_or("is no version")?);
+            args.marker = Some(number.ok_or("is not a version number")?);
             Ok(())
         },
     },
@@ -337,5 +337,5 @@ pub(super) fn ports(text: &str) -> Result<(u16, u16), String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let range = text.split_once('-').unwrap_or((text, text));
     let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
-    range.ok_or_else(|| "is no range of ports, such as 4000-4010".to_owned())
+    range.ok_or_else(|| "is not a range of ports such as 4000-4010".to_owned())
 }

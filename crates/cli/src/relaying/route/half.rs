@@ -32,7 +32,7 @@ const MEET: Duration = Duration::from_secs(10);
 /// # Errors
 /// The reason for the failure, which the starter has received too.
 pub(in super::super) fn run() -> Result<(), String> {
-    let wrong = |e: io::Error| format!("a half of a pair cannot be started: {e}");
+    let wrong = |e: io::Error| format!("cannot start the relay of a pair: {e}");
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
@@ -48,7 +48,11 @@ pub(in super::super) fn run() -> Result<(), String> {
     let begin = match ear.hear(BEGIN) {
         Ok(Control::Begin(begin)) => begin,
         Err(ControlReadError::Over) => return Ok(()),
-        _ => return Err("relay half is for longhaul to start over ssh".to_owned()),
+        _ => {
+            return Err(
+                "relay half is internal: longhaul relay --via starts it over ssh".to_owned(),
+            );
+        }
     };
     match start(&begin, key.as_bytes()) {
         Ok(half) => {
@@ -89,7 +93,7 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
     let target: Target = begin
         .target
         .parse()
-        .map_err(|e| format!("{}: it {e}", begin.target))?;
+        .map_err(|e| format!("TARGET: '{}' {e}", begin.target))?;
     if target.is_pair() {
         meet(&facing, &target)?;
     }
@@ -114,7 +118,7 @@ fn start(begin: &StartHalf, key: &[u8]) -> Result<ListeningHalf, String> {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
                 return Ok(ListeningHalf {
-                    at: at.ok_or("it does not listen")?,
+                    at: at.ok_or("it does not listen on TCP")?,
                     _relays: relays,
                     reachable,
                 });
@@ -163,7 +167,7 @@ fn meet(facing: &PeerConfig, target: &Target) -> Result<(), String> {
         }
         place => place.addresses().unwrap_or_default(),
     };
-    let mut why = "its name has no address".to_owned();
+    let mut why = "the name has no address".to_owned();
     for at in addresses {
         match facing.meet(at, MEET) {
             Ok(()) => return Ok(()),

@@ -54,7 +54,9 @@ impl RemoteHalf {
                 (half.software, half.key) = (plain(&software), key);
                 Ok(half)
             }
-            Ok(_) => Err(format!("{name}: what answers there is no half of a pair")),
+            Ok(_) => Err(format!(
+                "{name}: the program there did not answer as a longhaul relay"
+            )),
             Err(deaf) => Err(half.absent(&deaf)),
         }
     }
@@ -64,36 +66,32 @@ impl RemoteHalf {
         let name = &self.name;
         match deaf {
             _ if self.ear.had(b"longhaul-altered ") => format!(
-                "{name}: the longhaul that was sent there was altered (its checksum differs) and is \
-                 not started: run longhaul bootstrap {name} again"
+                "{name}: the installed longhaul was altered (its checksum differs) and is not \
+                 started: run longhaul bootstrap {name}"
             ),
             _ if self.ear.had(b"longhaul-gone ") => format!(
-                "{name}: the longhaul that was sent there is gone or not executable: run longhaul \
-                 bootstrap {name} again"
+                "{name}: the installed longhaul is missing or not executable: run longhaul \
+                 bootstrap {name}"
             ),
             _ if self.ear.had(b"longhaul-absent ") => format!(
-                "{name}: there is no longhaul, and one is needed there: longhaul bootstrap {name} \
-                 sends this one, or install it on the PATH"
+                "{name}: longhaul is not installed there: run longhaul bootstrap {name}, or \
+                 install it on the PATH"
             ),
             ControlReadError::Wrong(ControlError::Version(version)) => format!(
-                "{name}: the longhaul there starts halves of pairs by version {version}, this one \
-                 by {}: upgrade the older",
+                "{name}: longhaul there speaks version {version} of the relay protocol, this \
+                 one version {}: upgrade the older one",
                 relay::control::CONTROL
             ),
             ControlReadError::Silent => format!(
-                "{name}: what was started there has said nothing for {} s",
+                "{name}: the relay started there did not answer within {} s",
                 START.as_secs()
             ),
             _ => {
                 let words = self.command.last_words();
-                let words = if words.is_empty() {
-                    "it has ended"
-                } else {
-                    &words
-                };
+                let words = if words.is_empty() { "it ended" } else { &words };
                 format!(
-                    "{name}: no half of a pair can be started there (is its longhaul older than \
-                     this one?): {words}"
+                    "{name}: cannot start a relay there (is its longhaul older than this one?): \
+                     {words}"
                 )
             }
         }
@@ -103,16 +101,18 @@ impl RemoteHalf {
     /// that.
     pub(super) fn begin(&mut self, begin: StartHalf) -> Result<Option<u16>, String> {
         let name = &self.name;
-        let gone = |_| format!("{name}: the half there is gone");
+        let gone = |_| format!("{name}: the relay there has ended");
         self.voice.say(&Control::Begin(begin)).map_err(gone)?;
         match self.ear.hear(BEGIN) {
             Ok(Control::Listens(0)) => Ok(None),
             Ok(Control::Listens(port)) => Ok(Some(port)),
             Ok(Control::Failed(why)) => Err(format!("{name}: {}", escape::text(why.as_bytes()))),
-            Err(ControlReadError::Silent) => Err(format!("{name}: the half there does not answer")),
+            Err(ControlReadError::Silent) => {
+                Err(format!("{name}: the relay there does not answer"))
+            }
             _ => {
                 let words = self.command.last_words();
-                Err(format!("{name}: the half there has ended: {words}"))
+                Err(format!("{name}: the relay there has ended: {words}"))
             }
         }
     }
@@ -140,10 +140,10 @@ impl RemoteHalf {
                     }
                     Ok(Control::Alive) => {}
                     Ok(_) | Err(ControlReadError::Wrong(_)) => {
-                        break "it is not understood".to_owned();
+                        break "it sent an unknown message".to_owned();
                     }
                     Err(ControlReadError::Silent) => {
-                        break format!("nothing came for {} s", SILENT.as_secs());
+                        break format!("no message for {} s", SILENT.as_secs());
                     }
                     Err(ControlReadError::Over) => break command.last_words(),
                 }
@@ -151,8 +151,8 @@ impl RemoteHalf {
             voice.drop_legs();
             // The receiver is dropped when the whole chain was given up.
             let _ = gone.send(match why.is_empty() {
-                true => format!("{name}: the half there has ended"),
-                false => format!("{name}: the half there is gone: {why}"),
+                true => format!("{name}: the relay there has ended"),
+                false => format!("{name}: the relay there has ended: {why}"),
             });
         })?;
         Ok(followed)

@@ -120,7 +120,7 @@ impl ControlWriter {
         {
             let mut legs = self.legs();
             if legs.len() >= MOST_LEGS || legs.contains_key(&leg) {
-                return Err(io::Error::other("there are too many legs"));
+                return Err(io::Error::other("too many stripes over the ssh connection"));
             }
             legs.insert(leg, Arc::clone(&stream));
         }

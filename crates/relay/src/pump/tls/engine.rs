@@ -132,9 +132,7 @@ fn step<Data>(
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
         | ConnectionState::BlockedHandshake => Ok(TlsStep::Still),
-        _ => Err(Error::General(
-            "early data, which nobody asked for".to_owned(),
-        )),
+        _ => Err(Error::General("unexpected early data".to_owned())),
     };
     (discard, step)
 }
@@ -152,7 +150,7 @@ fn seal<Data>(
                 RecordPayload::CloseNotify => traffic.queue_close_notify(into),
             };
             made.map(|made| (made, true)).map_err(|e| match e {
-                EncryptError::InsufficientSize(_) => io::Error::other("a record is too long"),
+                EncryptError::InsufficientSize(_) => io::Error::other("a TLS record is too long"),
                 e => io::Error::other(format!("TLS: {e}")),
             })
         }

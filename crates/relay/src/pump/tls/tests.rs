@@ -140,7 +140,7 @@ fn a_record_that_is_not_the_other_ends_is_answered_by_an_alert() {
     let [mut client, mut server] = ends();
     client.write(b"abc", false, |_| Ok(0)).expect("it seals");
     let mut wire = sealed(&mut client);
-    *wire.last_mut().expect("a record") ^= 1;
+    *wire.last_mut().expect("a TLS record") ^= 1;
     let received = server.receive(&mut [0; 10], |free| {
         free[..wire.len()].copy_from_slice(&wire);
         Ok(((), wire.len()))

@@ -32,8 +32,8 @@ impl AuthHandler for DirectAuthHandler {
         match blob == self.host_key.blob() {
             true => Ok(()),
             false => Err(
-                "another machine answers at the port of the direct connection: its host \
-                 key is not the one that the far end has told. Somebody may be in between"
+                "the host key on the port of the direct connection is not the one that the far \
+                 end announced: another machine may be intercepting the connection"
                     .to_owned(),
             ),
         }
@@ -81,11 +81,11 @@ impl AuthHandler for DirectAuthHandler {
     fn danger(&mut self, _: &str) {}
 
     fn denied(&self, _: &[String]) -> String {
-        "permission denied: the key made for this login is not accepted".to_owned()
+        "permission denied: the one-time key was not accepted".to_owned()
     }
 
     fn login(&self) -> String {
-        "with a key made for it".to_owned()
+        "with a one-time key".to_owned()
     }
 
     fn authenticated(&mut self, _: Option<(usize, &str)>, _: &ServerFacts) {}

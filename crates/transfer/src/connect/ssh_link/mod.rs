@@ -212,7 +212,7 @@ impl SshLink {
             let conn = engine(&config, &pool);
             (opening.join(), conn)
         });
-        let failed = || Err("the thread that connects has failed".to_owned());
+        let failed = || Err("the connecting thread has failed".to_owned());
         let stream = stream
             .unwrap_or_else(|_| failed())
             .map_err(LinkError::Lost)?;
@@ -269,10 +269,9 @@ impl SshLink {
         let done = self.log_in(early);
         let begun = self.conn.auth().is_some() && !self.conn.is_authenticated();
         done.map_err(|e| match e {
-            LinkError::Lost(why) if begun && !self.denied => error(&format!(
-                "{why}; this was while logging in {}",
-                self.gate.login()
-            )),
+            LinkError::Lost(why) if begun && !self.denied => {
+                error(&format!("{why}, while logging in {}", self.gate.login()))
+            }
             other => other,
         })
     }
@@ -403,9 +402,7 @@ impl SshLink {
             RemoteKnowledge::Hoped if self.step_by_step || !runs_commands => {
                 RemoteKnowledge::Unknown { insists: true }
             }
-            _ if !runs_commands => {
-                RemoteKnowledge::Never("this SSH server is not known to run commands")
-            }
+            _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
             RemoteKnowledge::Serves(_) if self.step_by_step => {
                 RemoteKnowledge::Unknown { insists: false }
             }
@@ -520,7 +517,10 @@ impl SshLink {
 
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
-        info!("{}: {why}; connecting again step by step", self.config.name);
+        info!(
+            "{}: {why}; connecting again without predictions",
+            self.config.name
+        );
         self.choose_nothing();
         self.gate.forget();
         self.step_by_step = true;
@@ -572,8 +572,8 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     let mut text = e.to_string();
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
-            "; -S ssh uses the system's ssh, which may support one of them (see also ssh(1), \
-             -Q), and an update of the server does away with old algorithms",
+            "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
+             -Q)",
         );
     }
     match e.is_torn() {
@@ -596,7 +596,7 @@ fn helped_queue() -> SealedQueue {
 
 fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
-        aws_lc_rs::rand::fill(to).expect("the system's random numbers");
+        aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });
     let conn = Connection::client(config.connection.clone(), pool.clone(), random);
     let mut conn = conn.map_err(|e| LinkError::Lost(e.to_string()))?;

@@ -360,7 +360,7 @@ impl SshLink {
             .then(|| in_one_line(&said))
             .flatten()
         {
-            Some(said) => error(&format!("{what} after it said: {said}")),
+            Some(said) => error(&format!("{what}; its last message: {said}")),
             None => error(what),
         }
     }
