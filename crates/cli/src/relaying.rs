@@ -1,4 +1,4 @@
-//! `longhaul relay`: forwards connections of other programs between two legs.
+//! `longhaul relay`: forwards connections of other programs between two stripes.
 
 pub(crate) mod config;
 mod handover;
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, Entrance, Host, Limits, Network, RedirectKind,
+    ClientProtocol, ClientProtocols, Endpoint, Host, Limits, ListenSpec, Network, RedirectKind,
     RelaySettings, Target, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
-use sys::{Probes, Tuning};
+use sys::{KeepaliveProbes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
@@ -44,7 +44,7 @@ const UNSENT: u32 = 256 << 10;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Half-open limit, long enough for a server that computes before it answers.
 const HALF: Duration = Duration::from_secs(15 * 60);
-const PROBES: Probes = Probes {
+const PROBES: KeepaliveProbes = KeepaliveProbes {
     idle: Duration::from_secs(60),
     interval: Duration::from_secs(10),
     count: 6,
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     })
 }
 
-/// Runs one half of a pair that was started over ssh. The starter shows its log.
+/// Runs the relay of a pair that was started over ssh. The starter shows its log.
 fn half(args: &RelayArgs) -> Exit {
     log(args, true);
     match route::half::run() {
@@ -116,7 +116,7 @@ fn half(args: &RelayArgs) -> Exit {
 
 /// Converts the arguments of one relay, and checks them.
 fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
-    let entrance: Entrance = args
+    let entrance: ListenSpec = args
         .entrance
         .parse()
         .map_err(|e| format!("LISTEN: '{}' {e}", args.entrance))?;
@@ -275,7 +275,7 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<Target>, St
 }
 
 /// The protocols that clients speak before their data.
-fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, String> {
+fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, String> {
     no_words(
         &args.entrance,
         &entrance.words,
@@ -326,7 +326,7 @@ fn speaks(args: &RelayArgs, entrance: &Entrance) -> Result<ClientProtocols, Stri
     })
 }
 
-/// Checks that a pair's operand is TCP without other protocols: the halves connect by TCP and have
+/// Checks that a pair's operand is TCP without other protocols: the relays connect by TCP and have
 /// their own TLS.
 fn is_pair_possible(operand: &str, place: &Endpoint, words: &[String]) -> Result<(), String> {
     let has = |word: &str| words.iter().any(|own| own == word);
@@ -376,7 +376,7 @@ fn is_for_this_machine(place: &Endpoint) -> Result<(), String> {
 }
 
 /// Parses `IDLE[/INTERVAL/COUNT]`, or `off`.
-fn probes(text: &str) -> Result<Option<Probes>, String> {
+fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
     if text == "off" {
         return Ok(None);
     }
@@ -392,7 +392,7 @@ fn probes(text: &str) -> Result<Option<Probes>, String> {
     };
     let whole = |time: Duration| (1..=32_767).contains(&time.as_secs());
     match whole(idle) && whole(interval) {
-        true => Ok(Some(Probes {
+        true => Ok(Some(KeepaliveProbes {
             idle,
             interval,
             count,

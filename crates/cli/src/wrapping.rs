@@ -24,7 +24,7 @@ use transfer::escape;
 
 use self::carrier::CarrierServer;
 use self::program::{ProgramFile, WrapCheck};
-use crate::flags::low::{Report, UsageError, WrapArgs, wrap_usage};
+use crate::flags::low::{ReportDestination, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
 
 /// Exit code if wrapping itself failed.
@@ -81,8 +81,8 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     }
     let library = library::find().map_err(failed)?;
     let file = match &args.report {
-        Some(Report::Shown) => Some(own_file().map_err(failed)?),
-        Some(Report::Written(file)) => {
+        Some(ReportDestination::Shown) => Some(own_file().map_err(failed)?),
+        Some(ReportDestination::Written(file)) => {
             let file = std::path::absolute(file);
             Some(file.map_err(|e| failed(format!("--report: {e}")))?)
         }
@@ -98,7 +98,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     if program::wants_to_be_first(&found) {
         command.env("ASAN_OPTIONS", not_first());
     }
-    let shown = file.filter(|_| matches!(args.report, Some(Report::Shown)));
+    let shown = file.filter(|_| matches!(args.report, Some(ReportDestination::Shown)));
     if carrier.is_none() && shown.is_none() {
         return Err(not_run(&found, &command.exec()));
     }

@@ -16,13 +16,13 @@ mod squeeze;
 
 use std::fmt;
 
-pub use frame::{AbortReason, DataPiece, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
+pub use frame::{AbortReason, DataFrame, FIRST_CREDIT, Frame, MOST_DATA, Parser, TOKEN};
 pub use growth::{StripeController, StripeSample, StripeTrial};
-pub use session::{Config, StripedConnection};
+pub use session::{SessionConfig, StripedConnection};
 
 /// Number of a stripe within its session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LegId(pub u32);
+pub struct StripeId(pub u32);
 
 /// Protocol violation of the peer relay; each one ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::entry::proxy::Version;
 
 /// Address to listen on, with its protocol options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrance {
+pub struct ListenSpec {
     /// Socket, port or stream to accept connections from.
     pub place: Endpoint,
     /// Options after the address, such as `tls` or `proxy`, in the order given.
@@ -213,7 +213,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && !text.starts_with('-') && text.chars().all(letter)
 }
 
-impl FromStr for Entrance {
+impl FromStr for ListenSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn operands_as_people_type_them() {
-        let entrance = |text: &str| text.parse::<Entrance>().unwrap();
+        let entrance = |text: &str| text.parse::<ListenSpec>().unwrap();
         let loopback = |port| Endpoint::Tcp {
             host: Host::Loopback,
             port,
@@ -310,7 +310,7 @@ mod tests {
             "", "a", "a:b", "a:70000", "::1:22", "[::1:22", "[a]:22", "a b:22", "-x:1", "unix:",
             "a:-1",
         ] {
-            assert!(text.parse::<Entrance>().is_err(), "{text}");
+            assert!(text.parse::<ListenSpec>().is_err(), "{text}");
         }
         for text in ["-", ":22", "h:0"] {
             assert!(text.parse::<Target>().is_err(), "{text}");

@@ -10,7 +10,7 @@ use crate::peer::{PeerConfig, StripeCount};
 
 /// Findings about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learned {
+pub struct LearnedStripeCount {
     /// Number of stripes that paid.
     pub legs: usize,
     /// Rate that they carried, in bytes per second.
@@ -22,10 +22,10 @@ pub struct Learned {
 /// Store of findings about paths.
 pub trait PathMemory: fmt::Debug + Send + Sync {
     /// Returns the findings for a path with this round-trip time to a target, and their age.
-    fn recall(&self, target: &str, rtt: Duration) -> Option<(Learned, Duration)>;
+    fn recall(&self, target: &str, rtt: Duration) -> Option<(LearnedStripeCount, Duration)>;
 
     /// Stores the findings for the next connection.
-    fn keep(&self, target: &str, learned: Learned);
+    fn keep(&self, target: &str, learned: LearnedStripeCount);
 }
 
 /// Returns the controller for the number of stripes that a connection starts with, and an

@@ -12,7 +12,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::tls_error::{pem_sentence, sentence};
-use crate::tls_verify::WithPinned;
+use crate::tls_verify::PinnedCertVerifier;
 
 /// Files and names of the TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl fmt::Debug for TlsClient {
 
 static NEWEST: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type TlsIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsFiles {
     /// Builds the settings for a listener.
@@ -89,7 +89,8 @@ impl TlsFiles {
                 );
                 let wrong = |e| format!("--client-ca: {}: {e}", path.display());
                 let verifier = verifier.build().map_err(wrong)?;
-                builder.with_client_cert_verifier(Arc::new(WithPinned::new(verifier, given)))
+                builder
+                    .with_client_cert_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)))
             }
         };
         let mut config = builder
@@ -127,7 +128,7 @@ impl TlsFiles {
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(WithPinned::new(verifier, given)));
+            .with_custom_certificate_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)));
         let mut config =
             match self.identity()? {
                 None => builder.with_no_client_auth(),
@@ -144,7 +145,7 @@ impl TlsFiles {
         })
     }
 
-    fn identity(&self) -> Result<Option<Identity>, String> {
+    fn identity(&self) -> Result<Option<TlsIdentity>, String> {
         let (cert, key) = match (&self.cert, &self.key) {
             (None, None) => return Ok(None),
             (Some(cert), Some(key)) => (cert, key),

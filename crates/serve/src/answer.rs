@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::tz::TimeZone;
 use rustix::fs::{self, AtFlags};
 use sftp::{Limits, Request, RequestId, StatusCode, Told};
-use sys::Windows;
+use sys::MappedWindows;
 
 use crate::Export;
 use crate::accounts::Accounts;
@@ -49,7 +49,7 @@ pub(crate) struct Session<'e> {
     pub(crate) export: &'e Export,
     pub(crate) handles: Handles,
     /// Mappings of files whose contents are sent directly from the page cache.
-    pub(crate) windows: Windows,
+    pub(crate) windows: MappedWindows,
     /// The client has left; no more answers are sent.
     pub(crate) is_left: bool,
     pub(crate) accounts: Accounts,
@@ -93,7 +93,7 @@ impl<'e> Session<'e> {
         Self {
             export,
             handles: Handles::new(handles),
-            windows: Windows::default(),
+            windows: MappedWindows::default(),
             is_left: false,
             accounts: Accounts::default(),
             zone: TimeZone::system(),

@@ -8,7 +8,7 @@ use crate::cipher::{OpenError, SealError};
 use crate::compress::CompressError;
 use crate::kex::KexError;
 use crate::key::KeyError;
-use crate::msg::{Number, Phase};
+use crate::msg::{MessageName, Phase};
 use crate::text::escape;
 
 /// Reason why a connection ended.
@@ -104,22 +104,26 @@ impl fmt::Display for PeerMisbehaved {
             Self::Malformed(e) => write!(f, "the peer sent a malformed message: {e}"),
             Self::BadCompression(e) => e.fmt(f),
             Self::OutOfPhase { number, phase } => {
-                write!(f, "the peer sent {} {phase}", Number(*number))
+                write!(f, "the peer sent {} {phase}", MessageName(*number))
             }
             Self::WrongSide(number) => {
                 write!(
                     f,
                     "the peer sent {}, which only this end may send",
-                    Number(*number)
+                    MessageName(*number)
                 )
             }
             Self::Unexpected(number) => {
-                write!(f, "the peer sent {} without a request", Number(*number))
+                write!(
+                    f,
+                    "the peer sent {} without a request",
+                    MessageName(*number)
+                )
             }
             Self::StrictKex(number) => write!(
                 f,
                 "the peer sent {}, which strict key exchange forbids here",
-                Number(*number)
+                MessageName(*number)
             ),
             Self::SequenceWrapped => {
                 f.write_str("the peer's sequence numbers wrapped before the first key exchange")

@@ -21,7 +21,7 @@ const LINE: &str = "longhaul-place ";
 
 /// A binary on the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlacedBinary {
+pub struct InstalledBinary {
     /// The SHA-256 of the binary in hexadecimal.
     pub sum: String,
     /// True if this run sent the binary.
@@ -64,17 +64,17 @@ pub fn place(
     host: HostId,
     connect: &dyn Connect,
     cancel: &CancelToken,
-) -> Result<PlacedBinary, String> {
+) -> Result<InstalledBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
     let (sum, path) = own.map_err(|e| format!("cannot read this program's own file: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
-        return Ok(PlacedBinary { sum, sent: false });
+        return Ok(InstalledBinary { sum, sent: false });
     }
     send(host, connect, cancel, (path, &sum), found.folder)?;
     match look(host, connect, cancel, &sum)?.has.as_str() {
         // Without sha256sum, the program verifies itself when it is started.
-        "yes" | "unknown" => Ok(PlacedBinary { sum, sent: true }),
+        "yes" | "unknown" => Ok(InstalledBinary { sum, sent: true }),
         _ => {
             Err("the checksum of the installed program is wrong: run the command again".to_owned())
         }

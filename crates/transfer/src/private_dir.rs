@@ -87,7 +87,7 @@ impl PrivateDir {
     }
 
     fn reach(path: &Path, make: bool) -> io::Result<Self> {
-        let fd = Walk::to(path, make)?;
+        let fd = PrivatePathWalk::to(path, make)?;
         let stat = fstat(&fd)?;
         let loose = WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP;
         if stat.st_uid != own_uid() {
@@ -159,7 +159,7 @@ impl PrivateDir {
 }
 
 /// Walks to a folder, component by component.
-struct Walk {
+struct PrivatePathWalk {
     dir: OwnedFd,
     /// The path of `dir`, for messages.
     at: PathBuf,
@@ -168,7 +168,7 @@ struct Walk {
     make: bool,
 }
 
-impl Walk {
+impl PrivatePathWalk {
     fn to(path: &Path, make: bool) -> io::Result<OwnedFd> {
         let (base, below) = match home().filter(|home| path.starts_with(home)) {
             // The system administrator decides on the location of home directories, as for sshd's

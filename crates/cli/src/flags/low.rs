@@ -18,9 +18,9 @@ use transfer::connect::RemoteServerUse;
 use transfer::copy::DeltaUse;
 use transfer::sums::WantedDigest;
 
-pub(crate) use self::benching::{BenchArgs, Places};
+pub(crate) use self::benching::{BenchArgs, BenchStorage};
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
-pub(crate) use self::wrapping::{Report, WrapArgs, wrong as wrap_usage};
+pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, command};
 use crate::flags::flag::{Flag, FlagInput, ValueKind};
 use crate::flags::foreign;
@@ -230,7 +230,7 @@ pub(crate) enum RelayAction {
     Check(PathBuf),
     /// `top ADDRESS:PORT`: shows a relay's status in the terminal.
     Top(String),
-    /// `half`: runs one half of a pair that was started over ssh.
+    /// `half`: runs the relay of a pair that was started over ssh.
     Half,
     /// `rules`: prints or changes the kernel's rules for the relay that the other words describe.
     Rules(Rules),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::flags::flag::Scp;
+use crate::flags::flag::ScpCompatibility;
 
 fn cp(args: &[&str]) -> Result<CopyArgs, String> {
     let words = ["longhaul", "cp"].iter().chain(args).map(OsString::from);
@@ -108,7 +108,7 @@ fn verbosity_counts() {
 #[test]
 fn each_refused_flag_gives_its_reason_even_without_operands() {
     for flag in rows() {
-        let Scp::Refused(reason) = flag.scp else {
+        let ScpCompatibility::Refused(reason) = flag.scp else {
             continue;
         };
         let letter = flag.spelled();
@@ -125,7 +125,7 @@ fn each_refused_flag_gives_its_reason_even_without_operands() {
 fn flags_without_effect_change_nothing() {
     let plain = cp(&["a", "b:"]).unwrap();
     for flag in rows() {
-        if let Scp::NoEffect(_) = flag.scp {
+        if let ScpCompatibility::NoEffect(_) = flag.scp {
             assert_eq!(cp(&[&flag.spelled(), "a", "b:"]).unwrap(), plain);
         }
     }

@@ -4,8 +4,8 @@ use serde::Serialize;
 use transfer::copy::DeltaUse;
 use transfer::escape;
 use transfer::report::{
-    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, Guessed, Name, Origin, Sample, Verified,
-    ZlibWhy,
+    Choice, CipherOrder, Decision, FarEnd, FarEndDepth, KexGuessKind, Name, Origin, Sample,
+    Verified, ZlibWhy,
 };
 
 use crate::output::limiter::lanes;
@@ -167,9 +167,9 @@ fn evidence(choice: &Choice) -> String {
     match choice {
         Choice::Cipher { name, order } => order_of_ciphers(name, order),
         Choice::KeyExchange { guess, .. } => match guess {
-            Guessed::Remembered => "guessed, because the server chose it last time",
-            Guessed::ByVersion => "guessed from the server's version",
-            Guessed::No => "not guessed, or guessed wrongly",
+            KexGuessKind::Remembered => "guessed, because the server chose it last time",
+            KexGuessKind::ByVersion => "guessed from the server's version",
+            KexGuessKind::No => "not guessed, or guessed wrongly",
         }
         .to_owned(),
         Choice::Zlib { why, .. } => zlib(why),

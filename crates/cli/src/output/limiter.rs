@@ -14,10 +14,10 @@ const OTHERS: f64 = 0.3;
 /// A thread that runs or waits for a processor for this share of the time is at its limit.
 const HELD: f64 = 0.85;
 
-type Detail = fn(&SessionReport) -> Option<String>;
+type LimiterDetail = fn(&SessionReport) -> Option<String>;
 
 /// The text after the name of each limiter.
-const DETAILS: &[(Limiter, Detail)] = &[
+const DETAILS: &[(Limiter, LimiterDetail)] = &[
     (Limiter::Path, |r| tried(r).or_else(|| queue(r))),
     (Limiter::Loss, |r| {
         Some(format!("{} of the packets", percent(r.evidence.loss)))

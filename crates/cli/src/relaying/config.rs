@@ -170,7 +170,7 @@ impl ConfigReader {
 
     fn once(&mut self, relays: &[RelayArgs], relay: &RelayArgs, at: &Range<usize>) {
         let place = |args: &RelayArgs| {
-            let parsed: Result<relay::Entrance, _> = args.entrance.parse();
+            let parsed: Result<relay::ListenSpec, _> = args.entrance.parse();
             parsed.map(|entrance| entrance.place).ok()
         };
         let own = place(relay);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use relay::{Handle, ListeningSocket};
+use relay::{ListeningSocket, RelayControl};
 use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
 use transfer::connect::{pass_socket, passed_socket};
@@ -146,7 +146,7 @@ impl HandoverOffer {
 /// Another process waits at this path, or it cannot be created.
 pub(super) fn offer(
     path: &Path,
-    handle: Handle,
+    handle: RelayControl,
     end: impl FnOnce() + Send + 'static,
 ) -> io::Result<HandoverOffer> {
     let listener = sys::listen_unix(path, 4)?;
@@ -176,7 +176,7 @@ pub(super) fn offer(
     Ok(HandoverOffer(thread))
 }
 
-fn hand_over(stream: &mut UnixStream, handle: &Handle) -> io::Result<()> {
+fn hand_over(stream: &mut UnixStream, handle: &RelayControl) -> io::Result<()> {
     is_own(stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use relay::status::StatusMonitor;
-use relay::{Endpoint, Handle, InheritedSockets, RelaySettings, Relays};
+use relay::{Endpoint, InheritedSockets, RelayControl, RelaySettings, Relays};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -186,7 +186,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
     if let (Some(predecessor), Some(path)) = (predecessor, &told.handover) {
         predecessor.release(path)?;
     }
-    let ending = Ending {
+    let ending = ShutdownHandler {
         handle: relays.handle(),
         after: told.drain_timeout,
     };
@@ -211,7 +211,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedSettings) -> Result<(), Strin
         offered.map_err(|e| format!("{}: {e}", path.display()))
     };
     let offered = told.handover.as_ref().map(offer).transpose()?;
-    let reloading = Arc::new(Reloading {
+    let reloading = Arc::new(ReloadHandler {
         args: args.clone(),
         handle: relays.handle(),
         files: Mutex::new(told.files),
@@ -296,13 +296,13 @@ pub(super) fn figures(watch: &StatusMonitor) -> HttpResponse {
 
 /// Drains the relays at a signal or a successor.
 #[derive(Clone)]
-struct Ending {
-    handle: Handle,
+struct ShutdownHandler {
+    handle: RelayControl,
     /// Time after which remaining connections are reset.
     after: Option<Duration>,
 }
 
-impl Ending {
+impl ShutdownHandler {
     fn begin(self, succeeded: bool) {
         systemd::notify("STOPPING=1");
         match succeeded {
@@ -324,13 +324,13 @@ impl Ending {
 }
 
 /// Reloads configuration and keys.
-struct Reloading {
+struct ReloadHandler {
     args: RelayArgs,
-    handle: Handle,
+    handle: RelayControl,
     files: Mutex<Vec<FileStamp>>,
 }
 
-impl Reloading {
+impl ReloadHandler {
     /// Applies the current files to connections from now on, if they are valid.
     fn reload(&self) {
         systemd::reloading();

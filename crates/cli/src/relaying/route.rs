@@ -1,4 +1,4 @@
-//! Routes through relay halves that are started over ssh: `ssh://HOST/TARGET` and `--via`.
+//! Routes through relays that are started over ssh: `ssh://HOST/TARGET` and `--via`.
 //! docs/design/0018-splitting.md.
 
 pub(super) mod half;
@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use relay::control::StartHalf;
+use relay::control::StartConfig;
 use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
 use relay::{Endpoint, Host, Target};
 use tracing::{info, warn};
@@ -21,7 +21,7 @@ use transfer::copy::HostId;
 use transfer::operand::Destination;
 use zeroize::Zeroizing;
 
-use self::near::{Backoff, LegCarrier, MonitoredHalf, RemoteHalf, patience, say_alive};
+use self::near::{Backoff, MonitoredRelay, RemoteRelay, StripeTunnel, patience, say_alive};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::Output;
@@ -51,7 +51,7 @@ pub(super) struct Route {
 
 /// The first leg of a route: its target and the pair's settings.
 #[derive(Clone, Debug)]
-pub(super) struct FirstLeg {
+pub(super) struct FirstHop {
     pub(super) target: Target,
     pub(super) facing: PeerConfig,
 }
@@ -65,7 +65,7 @@ static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key)
 
 struct StartedRoute {
     route: Route,
-    way: FirstLeg,
+    way: FirstHop,
 }
 
 fn begun() -> MutexGuard<'static, Vec<StartedRoute>> {
@@ -133,7 +133,7 @@ impl Route {
     }
 
     /// The first leg, if the route is running.
-    pub(super) fn way(&self) -> Option<FirstLeg> {
+    pub(super) fn way(&self) -> Option<FirstHop> {
         let begun = begun();
         let of = begun.iter().find(|begun| begun.route == *self);
         of.map(|begun| begun.way.clone())
@@ -144,7 +144,7 @@ impl Route {
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
-        let carrier = LegCarrier::start()
+        let carrier = StripeTunnel::start()
             .map_err(|e| format!("cannot accept stripes on this machine: {e}"))?;
         let chain = self.set_up(&carrier, false)?;
         begun().push(StartedRoute {
@@ -158,7 +158,7 @@ impl Route {
         Ok(())
     }
 
-    fn keep(&self, carrier: &Arc<LegCarrier>, mut chain: HalfChain) {
+    fn keep(&self, carrier: &Arc<StripeTunnel>, mut chain: RelayChain) {
         let mut pause = Backoff::new();
         loop {
             let why = chain.follow();
@@ -181,8 +181,8 @@ impl Route {
         }
     }
 
-    /// Starts the halves, and connects each to the next.
-    fn set_up(&self, carrier: &Arc<LegCarrier>, again: bool) -> Result<HalfChain, String> {
+    /// Starts the relays, and connects each to the next.
+    fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let own = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
@@ -198,7 +198,7 @@ impl Route {
             let Some(half) = halves.get_mut(nth) else {
                 continue;
             };
-            let begin = StartHalf {
+            let begin = StartConfig {
                 allow: [Some(own.clone()), before].into_iter().flatten().collect(),
                 target: next.0.clone(),
                 target_key: next.1.clone(),
@@ -242,10 +242,10 @@ impl Route {
     /// Finds a way to the first half: direct, or inside the ssh connection.
     fn lead(
         &self,
-        halves: Vec<RemoteHalf>,
+        halves: Vec<RemoteRelay>,
         (nth, port): (usize, Option<u16>),
-        carrier: &Arc<LegCarrier>,
-    ) -> Result<HalfChain, String> {
+        carrier: &Arc<StripeTunnel>,
+    ) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let half = halves.first().ok_or("no peer relay was started")?;
         let mut known = KnownPeers::default();
@@ -298,10 +298,10 @@ impl Route {
         let (tell, gone) = mpsc::channel();
         let followed = halves.into_iter().map(|half| half.follow(tell.clone()));
         let followed = followed.collect::<Result<_, _>>();
-        Ok(HalfChain {
+        Ok(RelayChain {
             halves: followed.map_err(|e| format!("{name}: {e}"))?,
             gone,
-            way: FirstLeg {
+            way: FirstHop {
                 target: self.target_at(at),
                 facing,
             },
@@ -318,8 +318,8 @@ impl Route {
         }
     }
 
-    /// Starts the half at host `nth`, which is reached through the hosts before it.
-    fn start(&self, nth: usize, again: bool) -> Result<RemoteHalf, String> {
+    /// Starts the relay at host `nth`, which is reached through the hosts before it.
+    fn start(&self, nth: usize, again: bool) -> Result<RemoteRelay, String> {
         let (before, from) = self.hosts.split_at(nth);
         let host = from.first().ok_or("internal error: no host given")?;
         let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
@@ -341,19 +341,19 @@ impl Route {
         );
         let hosts = Hosts::new(vec![host.clone()], flags, Arc::new(output));
         let command = hosts.start_half(HostId(0))?;
-        RemoteHalf::meet(&host.to_string(), command)
+        RemoteRelay::meet(&host.to_string(), command)
     }
 }
 
-/// Connected halves.
-struct HalfChain {
-    halves: Vec<MonitoredHalf>,
+/// Connected relays.
+struct RelayChain {
+    halves: Vec<MonitoredRelay>,
     gone: Receiver<String>,
-    way: FirstLeg,
+    way: FirstHop,
 }
 
-impl HalfChain {
-    /// Waits until one of the halves is gone, and returns the reason.
+impl RelayChain {
+    /// Waits until one of the relays is gone, and returns the reason.
     fn follow(&self) -> String {
         loop {
             match self.gone.recv_timeout(ALIVE) {

@@ -10,7 +10,7 @@ use crate::output::units;
 
 /// The fields of a report line that are shown.
 #[derive(Deserialize)]
-struct Line {
+struct ReportEntry {
     program: String,
     pid: u32,
     peer: std::net::SocketAddr,
@@ -55,7 +55,7 @@ struct ReportedWait {
 /// Formats each line. Invalid ones are skipped: the last may be cut if a program was killed.
 pub(super) fn shown(lines: &[u8]) -> String {
     let lines = lines.split(|b| *b == b'\n');
-    let read = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
+    let read = lines.filter_map(|line| serde_json::from_slice::<ReportEntry>(line).ok());
     let text: String = read.map(|line| line.shown() + "\n").collect();
     match text.is_empty() {
         true => "longhaul wrap: no connections seen\n".to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn shown(lines: &[u8]) -> String {
     }
 }
 
-impl Line {
+impl ReportEntry {
     fn shown(&self) -> String {
         let Self {
             program, pid, peer, ..

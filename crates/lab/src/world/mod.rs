@@ -23,7 +23,7 @@ use crate::scratch::Scratch;
 use crate::sshd::{self, SshdKeys};
 use crate::{CANNOT_RUN, Lab, NOT_FOUND, files, privilege};
 use children::{ChildRole, Children};
-use listening::Port;
+use listening::AwaitedPort;
 use side::{FAR, NEAR, NamespaceSide};
 
 /// The hidden subcommand that calls [`crate::emulate`].
@@ -127,7 +127,7 @@ fn servers(
         children.start(ChildRole::Sshd, server.process_group(0))?;
         if !children.wait_for(
             ChildRole::Sshd,
-            || Port::Number(sshd::PORT).listens(),
+            || AwaitedPort::Number(sshd::PORT).listens(),
             SERVER_STARTS,
         )? {
             return Err(LabError(format!("sshd did not start: {}", new.log())));
@@ -145,8 +145,8 @@ fn servers(
         let before = listening::ports();
         children.start(ChildRole::Far, &mut server)?;
         let (port, patience) = match lab.far_port {
-            Some(port) => (Port::Number(port), SERVER_STARTS),
-            None => (Port::Other(before), PERHAPS_LISTENS),
+            Some(port) => (AwaitedPort::Number(port), SERVER_STARTS),
+            None => (AwaitedPort::Other(before), PERHAPS_LISTENS),
         };
         let listens = children.wait_for(ChildRole::Far, || port.listens(), patience)?;
         if let (false, Some(port)) = (listens, lab.far_port) {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::interval::{Interval, USUAL};
 use crate::result::{CopyDirection, Machine};
-use crate::stats::Spread;
+use crate::stats::RunStatistics;
 
 /// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
@@ -49,7 +49,7 @@ pub struct Bench {
     pub limit_seconds: f64,
     /// Measurements of this machine alone.
     #[serde(default)]
-    pub primitives: Vec<Primitive>,
+    pub primitives: Vec<PrimitiveResult>,
     /// Measurements between the two ends.
     #[serde(default)]
     pub rows: Vec<BenchRow>,
@@ -61,7 +61,7 @@ pub struct Bench {
     pub named: Vec<UnmeasuredAlgorithm>,
     /// Compression ratios of each kind of data.
     #[serde(default)]
-    pub ratios: Vec<Ratio>,
+    pub ratios: Vec<CompressionRatio>,
     /// Recommendations.
     #[serde(default)]
     pub advice: Vec<advice::Advice>,
@@ -242,7 +242,7 @@ impl BenchRow {
 
     /// Processor seconds for 10^9 bytes at this end, as a median.
     pub fn near_cpu(&self) -> Option<f64> {
-        Spread::of(self.counted().iter().map(|run| run.near_cpu)).map(|spread| spread.median)
+        RunStatistics::of(self.counted().iter().map(|run| run.near_cpu)).map(|spread| spread.median)
     }
 
     /// Processor seconds for 10^9 bytes at the other end, over all runs together, since the kernel
@@ -258,7 +258,7 @@ impl BenchRow {
 
 /// Measurements of a primitive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Primitive {
+pub struct PrimitiveResult {
     /// `cipher`, `compression` or `hash`.
     pub kind: String,
     /// Name in SSH, with that of the MAC.
@@ -271,7 +271,7 @@ pub struct Primitive {
     pub rates: Vec<f64>,
 }
 
-impl Primitive {
+impl PrimitiveResult {
     /// Interval of the rate, in bytes a second.
     pub fn rate(&self) -> Option<Interval> {
         Interval::of(self.rates.iter().copied(), USUAL)
@@ -291,7 +291,7 @@ pub struct UnmeasuredAlgorithm {
 
 /// The effect of a compression on a kind of data.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
+pub struct CompressionRatio {
     /// The kind of data.
     pub data: Data,
     /// The compression.
@@ -364,7 +364,7 @@ impl Bench {
 
     /// Compressed size by original size, if known.
     pub fn ratio(&self, data: Data, compression: Compression) -> Option<f64> {
-        let is = |r: &&Ratio| r.data == data && r.compression == compression;
+        let is = |r: &&CompressionRatio| r.data == data && r.compression == compression;
         self.ratios.iter().find(is).map(|r| r.ratio)
     }
 }

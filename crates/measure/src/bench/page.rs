@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Bench, BenchRow, Compression, FilePlace, Primitive};
+use super::{Bench, BenchRow, Compression, FilePlace, PrimitiveResult};
 use super::{interval::Interval, text};
-use crate::Spread;
+use crate::RunStatistics;
 use crate::html::escaped;
 use crate::page::STYLE;
 use crate::plot::{BarPlot, BarRow, BarStyle, Svg};
@@ -196,7 +196,7 @@ fn bars(rows: &[&BenchRow], label: impl Fn(&BenchRow) -> String) -> Vec<BarRow> 
 fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
     BarRow {
         label,
-        value: rate.map(|rate| Spread {
+        value: rate.map(|rate| RunStatistics {
             min: rate.low / 1e6,
             median: rate.median / 1e6,
             max: rate.high / 1e6,
@@ -207,7 +207,7 @@ fn bar(label: String, rate: Option<Interval>, note: String) -> BarRow {
     }
 }
 
-fn primitive_label(p: &Primitive) -> String {
+fn primitive_label(p: &PrimitiveResult) -> String {
     match p.what.as_str() {
         "seal" => short(&p.name),
         what => format!("{} {what}", short(&p.name)),

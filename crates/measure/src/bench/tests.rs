@@ -46,7 +46,7 @@ fn bench() -> Bench {
         }),
         seconds: 9.0,
         limit_seconds: 10.0,
-        primitives: vec![Primitive {
+        primitives: vec![PrimitiveResult {
             kind: "cipher".to_owned(),
             name: gcm.to_owned(),
             what: "seal".to_owned(),
@@ -62,12 +62,12 @@ fn bench() -> Bench {
         not_reached: 2,
         named: matrix::named("cipher", "3des-cbc", &[]),
         ratios: vec![
-            Ratio {
+            CompressionRatio {
                 data: Data::Text,
                 compression: Compression::Zlib,
                 ratio: 0.36,
             },
-            Ratio {
+            CompressionRatio {
                 data: Data::Gzipped,
                 compression: Compression::Zlib,
                 ratio: 1.001,
@@ -213,7 +213,7 @@ fn what_changed_is_told_from_what_did_not() {
     }
     let changes = compare::compare(&before, &now);
     assert_eq!(changes.len(), 5);
-    let sure: Vec<&compare::Change> = changes.iter().filter(|c| c.sure).collect();
+    let sure: Vec<&compare::RateChange> = changes.iter().filter(|c| c.sure).collect();
     assert_eq!(sure.len(), 1);
     assert!((sure[0].ratio() - 1.05).abs() < 1e-9);
     assert!(compare::shown(&changes).contains("within the spread"));

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::interval::Interval;
-use super::{Bench, BenchRow, Primitive, Setting, matrix};
+use super::{Bench, BenchRow, PrimitiveResult, Setting, matrix};
 use crate::shown;
 use crate::table::Table;
 
@@ -159,7 +159,7 @@ fn spread(rate: &Interval) -> String {
 }
 
 /// The table of primitives.
-pub fn primitives(all: &[Primitive]) -> String {
+pub fn primitives(all: &[PrimitiveResult]) -> String {
     let mut table = Table::new(&["what", "name", "", "threads", "MB/s", "+-%", "runs"]);
     for primitive in all {
         let Some(rate) = primitive.rate() else {

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{AbortReason, Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN};
+use pair::{
+    AbortReason, Frame, Parser, SessionConfig, StripeController, StripeId, StripedConnection, TOKEN,
+};
 use socket2::SockRef;
 use sys::Tuning;
 
@@ -23,7 +25,7 @@ use super::leg::{Leg, Received};
 use super::{TurnResult, WorkerResources};
 use crate::peer::PeerConfig;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::strategy::{self, Learned};
+use crate::strategy::{self, LearnedStripeCount};
 use crate::uplinks::Uplinks;
 
 /// Maximum number of stripes.
@@ -135,7 +137,7 @@ impl StripeSet {
         now: Instant,
     ) -> Self {
         Self {
-            session: StripedConnection::new(Config {
+            session: StripedConnection::new(SessionConfig {
                 most: facing.most as u64,
                 zstd: facing.zstd,
                 answers: asks.is_none(),
@@ -172,7 +174,7 @@ impl StripeSet {
             #[cfg(not(target_os = "linux"))]
             let _ = (SockRef::from(&tcp), DEAD);
         }
-        let id = LegId(self.count);
+        let id = StripeId(self.count);
         self.count += 1;
         if open {
             self.session.add(id);
@@ -459,7 +461,7 @@ impl StripeSet {
         };
         explain(&asks.facing, &asks.target, &strategy::shown(&found));
         if let Some(paths) = &asks.facing.paths {
-            let learned = Learned {
+            let learned = LearnedStripeCount {
                 legs: found.legs,
                 rate: found.rate as u64,
                 rtt: asks.rtt,

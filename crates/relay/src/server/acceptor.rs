@@ -21,8 +21,8 @@ use super::running::{ListenAddresses, RunningRelay};
 use super::{RunningRelays, StartError, WorkerThreads, health};
 use crate::network::is_allowed;
 use crate::settings::RelaySettings;
-use crate::worker::connection::Client;
-use crate::worker::inbox::{Accepted, Inbox, Message};
+use crate::worker::connection::ClientAddress;
+use crate::worker::inbox::{Accepted, Inbox, WorkerMessage};
 
 const WAKE: Token = Token(usize::MAX);
 /// Connections accepted at one listener before the next one gets its turn.
@@ -247,7 +247,7 @@ impl Acceptor {
         let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
         tracing::info!("shutting down: no new connections, finishing {there} connections");
         for inbox in &self.crew.0 {
-            inbox.put(Message::Drain);
+            inbox.put(WorkerMessage::Drain);
         }
     }
 
@@ -341,13 +341,13 @@ impl Acceptor {
         listener.running.figures.accepted();
         let arrival = Accepted {
             relay: Arc::clone(&listener.running),
-            client: from.map_or(Client::Unix, Client::Tcp),
+            client: from.map_or(ClientAddress::Unix, ClientAddress::Tcp),
             input: socket,
             output: None,
             guest: guest.with(place),
         };
         if let Some(inbox) = self.crew.0.get(nth) {
-            inbox.put(Message::Arrived(Box::new(arrival)));
+            inbox.put(WorkerMessage::Arrived(Box::new(arrival)));
         }
     }
 }

@@ -8,10 +8,10 @@ use crate::settings::Limits;
 
 /// Counter of the current connections.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionLimiter(Arc<Mutex<Count>>);
+pub(crate) struct ConnectionLimiter(Arc<Mutex<ConnectionCount>>);
 
 #[derive(Debug, Default)]
-struct Count {
+struct ConnectionCount {
     all: usize,
     sources: HashMap<IpAddr, usize>,
 }

@@ -7,7 +7,7 @@ mod conn_map;
 use std::fs;
 use std::net::IpAddr;
 
-use sys::Buffers;
+use sys::SocketBuffers;
 
 pub use conn_map::ConnMap;
 
@@ -37,9 +37,9 @@ struct BuffSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegBuffers {
     /// Buffers of the leg to the client.
-    pub client: Buffers,
+    pub client: SocketBuffers,
     /// Buffers of the leg to the server.
-    pub server: Buffers,
+    pub server: SocketBuffers,
 }
 
 /// Maximum buffer size in bytes: the kernel doubles it in an int.

@@ -12,8 +12,8 @@ fn parsed(texts: &[&str]) -> SockOpts {
     sockopts
 }
 
-fn buffers(receive: Option<usize>, send: Option<usize>) -> Buffers {
-    Buffers { send, receive }
+fn buffers(receive: Option<usize>, send: Option<usize>) -> SocketBuffers {
+    SocketBuffers { send, receive }
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn what_is_not_understood_is_refused() {
         ("buffsize:99999999999999999999999", "not a size"),
         ("buffsize:1+", "empty option"),
         ("buffsize:1:a:b:c:d", "more parts"),
-        ("buffsize:1::a b", "neither a name"),
+        ("buffsize:1::a b", "neither a host name"),
         ("linger:1", "takes none"),
         ("linger", "linger"),
         ("noshut", "noshut"),

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use pair::{Frame, Parser, TOKEN};
 
-use super::dial::Goal;
+use super::dial::DialTarget;
 use crate::address::{Host, Target};
 use crate::entry::permit::{TargetVerdict, verdict};
 use crate::entry::proxy::ProxyAddresses;
@@ -22,8 +22,8 @@ const PIECE: usize = 4096;
 
 /// State of a client before its payload.
 #[derive(Debug)]
-pub(crate) struct Entering {
-    at: At,
+pub(crate) struct ClientHandshake {
+    at: HandshakeStage,
     /// Received bytes that are not parsed yet.
     input: Vec<u8>,
     /// Time limit for everything before the payload.
@@ -33,7 +33,7 @@ pub(crate) struct Entering {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum HandshakeStage {
     Proxy,
     BeginTls,
     Tls,
@@ -53,7 +53,7 @@ pub(crate) enum ClientProgress {
     /// The payload begins.
     Inside {
         /// Target named by the client; `None` uses the relay's targets.
-        goals: Option<VecDeque<Goal>>,
+        goals: Option<VecDeque<DialTarget>>,
         /// Addresses of this machine are refused.
         elsewhere: bool,
         /// Payload that was received with the request.
@@ -71,16 +71,16 @@ pub(crate) enum ClientProgress {
     Refused(String),
 }
 
-impl Entering {
+impl ClientHandshake {
     pub(crate) fn new(running: &RunningRelay, now: Instant) -> Self {
         let mut entering = Self {
-            at: At::Proxy,
+            at: HandshakeStage::Proxy,
             input: Vec::new(),
             deadline: now + running.relay.entry_timeout,
             ends: None,
         };
         if !running.relay.speaks.proxy {
-            entering.at = At::BeginTls;
+            entering.at = HandshakeStage::BeginTls;
         }
         entering
     }
@@ -124,29 +124,29 @@ impl Entering {
     fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<Step> {
         let speaks = &running.relay.speaks;
         match self.at {
-            At::Proxy => match proxy::parse(&self.input) {
+            HandshakeStage::Proxy => match proxy::parse(&self.input) {
                 HeaderParse::More => return Ok(Step::More),
                 HeaderParse::Wrong(why) => return Ok(refused(why)),
                 HeaderParse::Done(ends, len) => {
                     self.ends = ends;
                     self.input.drain(..len);
-                    self.at = At::BeginTls;
+                    self.at = HandshakeStage::BeginTls;
                 }
             },
-            At::BeginTls => {
+            HandshakeStage::BeginTls => {
                 self.at = match &speaks.tls {
                     None => after_tls(speaks),
                     Some(server) => {
                         near.serve_tls(server, &std::mem::take(&mut self.input))?;
-                        At::Tls
+                        HandshakeStage::Tls
                     }
                 };
             }
-            At::Tls => match near.shake()? {
+            HandshakeStage::Tls => match near.shake()? {
                 true => self.at = after_tls(speaks),
                 false => return Ok(Step::Done(ClientProgress::Waiting)),
             },
-            At::Hello => {
+            HandshakeStage::Hello => {
                 let mut begun = Parser::default();
                 begun.push(&self.input);
                 return match begun.poll() {
@@ -161,7 +161,7 @@ impl Entering {
                     Ok(Some(_)) | Err(_) => Ok(refused("the client is not a peer relay")),
                 };
             }
-            At::Greeting => match socks::greeting(&self.input) {
+            HandshakeStage::Greeting => match socks::greeting(&self.input) {
                 HeaderParse::More => return Ok(Step::More),
                 HeaderParse::Wrong(why) => return Ok(refused(why)),
                 HeaderParse::Done(false, _) => {
@@ -173,12 +173,12 @@ impl Entering {
                 HeaderParse::Done(true, len) => {
                     self.input.drain(..len);
                     answer(near, socks::WELCOME)?;
-                    self.at = At::Request;
+                    self.at = HandshakeStage::Request;
                 }
             },
-            At::Request => return self.request(near, running),
-            At::Diverted => return Ok(diverted(near, running)),
-            At::Inside => {
+            HandshakeStage::Request => return self.request(near, running),
+            HandshakeStage::Diverted => return Ok(diverted(near, running)),
+            HandshakeStage::Inside => {
                 return Ok(Step::Done(ClientProgress::Inside {
                     goals: None,
                     elsewhere: false,
@@ -276,20 +276,20 @@ fn refused(why: &str) -> Step {
     Step::Done(ClientProgress::Refused(format!("refused: {why}")))
 }
 
-fn goal(target: Target) -> Goal {
-    Goal {
+fn goal(target: Target) -> DialTarget {
+    DialTarget {
         target: Arc::new(target),
         nth: None,
     }
 }
 
-fn after_tls(speaks: &ClientProtocols) -> At {
+fn after_tls(speaks: &ClientProtocols) -> HandshakeStage {
     match speaks.asks {
-        None if speaks.diverted.is_some() => At::Diverted,
-        None if speaks.pair => At::Hello,
-        None => At::Inside,
-        Some(ClientProtocol::Socks5) => At::Greeting,
-        Some(ClientProtocol::Http) => At::Request,
+        None if speaks.diverted.is_some() => HandshakeStage::Diverted,
+        None if speaks.pair => HandshakeStage::Hello,
+        None => HandshakeStage::Inside,
+        Some(ClientProtocol::Socks5) => HandshakeStage::Greeting,
+        Some(ClientProtocol::Http) => HandshakeStage::Request,
     }
 }
 

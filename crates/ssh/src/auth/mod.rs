@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 pub use event::{AuthConfig, AuthEvent, Method, OfferedIdentity, Prompt};
 pub use login::{Login, LoginEvent};
 pub use message::AuthMessage;
-pub use proof::{Claim, Proof};
+pub use proof::{Proof, ProofContext};
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::{

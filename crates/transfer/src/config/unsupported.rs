@@ -8,10 +8,10 @@ struct Unsupported {
     keyword: &'static str,
     /// Values that request nothing.
     harmless: &'static [&'static str],
-    how: How,
+    how: UnsupportedEffect,
 }
 
-enum How {
+enum UnsupportedEffect {
     /// The connection is weaker than or different from the request: warn once per run.
     Warn(&'static str),
     /// Without the setting a host key might be accepted that it refuses: an error.
@@ -21,7 +21,7 @@ enum How {
     /// scp disables the setting or has no use for it either: no message.
     Silent,
 }
-use How::{Note, Refuse, Silent, Warn};
+use UnsupportedEffect::{Note, Refuse, Silent, Warn};
 
 const OFF: &[&str] = &["no", "false", "none", "0"];
 

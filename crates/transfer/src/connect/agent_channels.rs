@@ -21,11 +21,11 @@ const MOST_WAITING: usize = 512 << 10;
 /// The forwarded agent and its open channels.
 pub(super) struct AgentChannels {
     socket: AgentSocket,
-    open: BTreeMap<u32, Forwarded>,
+    open: BTreeMap<u32, ForwardedChannel>,
     registered: Option<(Registry, Token)>,
 }
 
-struct Forwarded {
+struct ForwardedChannel {
     stream: UnixStream,
     token: Option<Token>,
     waiting: Vec<u8>,
@@ -67,7 +67,7 @@ impl AgentChannels {
         }
     }
 
-    fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<Forwarded, String> {
+    fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<ForwardedChannel, String> {
         if self.open.len() >= MOST {
             return Err("too many channels to ssh-agent".to_owned());
         }
@@ -95,7 +95,7 @@ impl AgentChannels {
                 token = Some(free);
             }
         }
-        Ok(Forwarded {
+        Ok(ForwardedChannel {
             stream,
             token,
             waiting: Vec::new(),
@@ -138,7 +138,7 @@ impl AgentChannels {
     }
 }
 
-impl Forwarded {
+impl ForwardedChannel {
     /// Moves data in both directions; false if the agent closed its socket or failed.
     fn turn(&mut self, id: ChannelId, channels: &mut Channels) -> bool {
         while !self.waiting.is_empty() {

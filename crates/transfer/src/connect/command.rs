@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::host::{Surroundings, establish, start};
+use super::host::{SharedSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
 use super::remote_use;
@@ -40,7 +40,7 @@ impl RemoteCommand {
     /// # Errors
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
-    pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
+    pub fn half(config: HostConfig, around: &SharedSettings) -> Result<Self, String> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use schedule::{Direction, Learned, Refusals};
+use schedule::{Direction, LearnedConcurrency, Refusals};
 use ssh::transport::DisabledProtection;
 use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
-use super::host::{FirstHostKey, RequiredMatch, Surroundings, establish, start};
+use super::host::{FirstHostKey, RequiredMatch, SharedSettings, establish, start};
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
 use super::preconnect::{self, Preconnect};
@@ -42,7 +42,7 @@ const THROUGH_OTHERS: u32 = 4;
 /// later. Otherwise the link returns authenticated.
 pub fn connect(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
 ) -> Result<(SshLink, ConnectionFactory), String> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
@@ -59,12 +59,12 @@ pub fn connect(
         ahead: None,
     };
     let opened = Arc::clone(&around.opened);
-    let around = Surroundings {
+    let around = SharedSettings {
         opened: Arc::new(move |facts: ConnectionFacts| {
             let _ = first.set(facts.clone());
             opened(facts);
         }),
-        prompt: Arc::new(Mutex::new(Watched {
+        prompt: Arc::new(Mutex::new(WatchedPrompt {
             inner: Arc::clone(&around.prompt),
             asked,
         })),
@@ -84,7 +84,7 @@ pub fn connect(
 /// a proxy command.
 fn direct(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     first: &Arc<OnceLock<ConnectionFacts>>,
 ) -> Option<Arc<Direct>> {
     let wanted = matches!(
@@ -147,7 +147,7 @@ fn direct(
 /// connection is lost.
 pub struct ConnectionFactory {
     config: HostConfig,
-    around: Surroundings,
+    around: SharedSettings,
     /// Facts of the first connection, set once it is authenticated.
     first: Arc<OnceLock<ConnectionFacts>>,
     /// True if a secret was requested, perhaps by a jump host.
@@ -234,7 +234,7 @@ impl ConnectionFactory {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
-        let around = Surroundings {
+        let around = SharedSettings {
             beside: first.map(|first| RequiredMatch {
                 address: address.map(|a| a.ip()),
                 host_key: FirstHostKey::Known(first.host_key_blob.clone()),
@@ -256,7 +256,7 @@ impl ConnectionFactory {
             return Err(NoMoreConnections::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
-        let prompt = Arc::new(Mutex::new(Watched {
+        let prompt = Arc::new(Mutex::new(WatchedPrompt {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
@@ -328,7 +328,7 @@ impl ConnectionSource for ConnectionFactory {
         }
     }
 
-    fn learned(&self, direction: Direction) -> Option<Learned> {
+    fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
         let mut memory = self.memory()?;
         self.take_path(&mut memory);
         memory.learned(direction)
@@ -336,7 +336,7 @@ impl ConnectionSource for ConnectionFactory {
 
     /// Stores the learned rates in addition to the facts stored at login; does nothing for a host
     /// without an entry.
-    fn learn(&self, learned: Learned) {
+    fn learn(&self, learned: LearnedConcurrency) {
         self.change(|memory| {
             self.take_path(memory);
             memory.learn(learned);
@@ -363,8 +363,8 @@ impl ConnectionSource for ConnectionFactory {
 }
 
 /// Returns the settings for a further connection, whose questions go to `prompt`.
-fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
-    Surroundings {
+fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
+    SharedSettings {
         prompt,
         opened: Arc::new(|_| {}),
         forward_agent: false,
@@ -376,7 +376,7 @@ fn further(around: &Surroundings, prompt: SharedPrompt) -> Surroundings {
 /// unauthenticated connections against MaxStartups and may drop it.
 pub(super) fn connect_authenticated(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
     let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
     link.try_once();
@@ -391,12 +391,12 @@ pub(super) fn connect_authenticated(
 }
 
 /// A prompt that notes whether a login asked for a secret.
-struct Watched {
+struct WatchedPrompt {
     inner: SharedPrompt,
     asked: Arc<AtomicBool>,
 }
 
-impl Prompt for Watched {
+impl Prompt for WatchedPrompt {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         // Accepting a new host key is not a login question.
         if kind == EchoMode::Secret {

@@ -11,7 +11,7 @@ const LISTED: usize = 10;
 
 /// The facts about a refused login.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Denied<'a> {
+pub(super) struct DeniedLogin<'a> {
     pub(super) user: &'a str,
     pub(super) host: &'a str,
     /// Methods that the server accepts; empty if they are not known.
@@ -28,7 +28,7 @@ pub(super) struct Denied<'a> {
     pub(super) distrusted: bool,
 }
 
-impl Denied<'_> {
+impl DeniedLogin<'_> {
     /// Returns the message, several lines without the host as prefix.
     pub(super) fn text(&self) -> String {
         let (user, host) = (
@@ -115,13 +115,13 @@ mod tests {
         Method::Password,
     ];
 
-    fn denied<'a>(server: &'a [String]) -> Denied<'a> {
-        Denied {
+    fn denied<'a>(server: &'a [String]) -> DeniedLogin<'a> {
+        DeniedLogin {
             user: "alice",
             host: "h",
             server,
             methods: ALL,
-            ..Denied::default()
+            ..DeniedLogin::default()
         }
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_refused_login_names_account_keys_methods_and_what_to_do() {
         let server = names(&["publickey", "password"]);
-        let text = Denied {
+        let text = DeniedLogin {
             offered: names(&["/k/id (ED25519 SHA256:x)", "work (agent) (RSA SHA256:y)"]),
             failed: names(&["/k/locked: needs a passphrase"]),
             ..denied(&server)
@@ -153,7 +153,7 @@ mod tests {
     /// Regression test: `-B` with a key that needs a passphrase printed `permission denied ()`.
     #[test]
     fn batch_mode_with_a_locked_key_says_so() {
-        let text = Denied {
+        let text = DeniedLogin {
             methods: &[Method::PublicKey],
             failed: names(&["/k/locked: needs a passphrase"]),
             batch: true,
@@ -181,7 +181,7 @@ mod tests {
     fn many_keys_are_not_all_listed() {
         let server = names(&["publickey"]);
         let offered = (0..30).map(|n| format!("key{n}")).collect();
-        let text = Denied {
+        let text = DeniedLogin {
             offered,
             ..denied(&server)
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::direct_control::{self, Begin, Frames, MoreKeys, ServerMessage, VERSION};
+use ssh::direct_control::{self, FrameSplitter, MoreKeys, ServerMessage, StartRequest, VERSION};
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
@@ -84,7 +84,7 @@ pub(super) struct Direct {
 #[derive(Default)]
 struct State {
     outlet: Option<ControlMessage>,
-    frames: Option<Frames>,
+    frames: Option<FrameSplitter>,
     server: Option<ServerAt>,
     /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
@@ -331,7 +331,7 @@ impl DirectConnect for Direct {
         let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
         let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
         let blobs = direct_control::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
-        let begin = Begin {
+        let begin = StartRequest {
             version: VERSION,
             first_port: 0,
             last_port: 0,
@@ -340,7 +340,7 @@ impl DirectConnect for Direct {
         };
         *state = State {
             outlet: Some(outlet),
-            frames: Some(Frames::of_server()),
+            frames: Some(FrameSplitter::of_server()),
             keys,
             ..State::default()
         };

@@ -39,14 +39,14 @@ use crate::session::{LinkError, RemoteKnowledge};
 const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
-pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+pub type ConfigResolver = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct SharedSettings {
     /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
     /// The host memory; `None` disables it.
@@ -68,7 +68,7 @@ pub struct Surroundings {
     /// True if data connections may go directly to a longhaul at the far end.
     pub direct: bool,
     /// Finds the configuration of a ProxyJump host.
-    pub hop: Arc<Resolve>,
+    pub hop: Arc<ConfigResolver>,
     /// The use of a longhaul at the far end.
     pub far: RemoteServerUse,
     /// True if every remote path is absolute, so that the remote working directory does not matter.
@@ -119,7 +119,7 @@ pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(
 
 pub(super) fn start(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
 ) -> Result<(SshLink, bool), String> {
     if hops > MAX_HOPS {
@@ -238,7 +238,7 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     known
 }
 
-fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
+fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {
     warn!("{text}");
     if config.tells()
         && let Ok(mut prompt) = around.prompt.lock()
@@ -262,7 +262,7 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
     mss: Option<u16>,
 ) -> Result<SocketOpener, String> {
@@ -375,7 +375,7 @@ fn jump_through(
     hops: &[Destination],
     host: &str,
     port: u16,
-    around: &Surroundings,
+    around: &SharedSettings,
     depth: usize,
 ) -> Result<Stream, String> {
     let Some((last, before)) = hops.split_last() else {

@@ -10,8 +10,8 @@ use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
-use super::denied::Denied;
+use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
+use super::denied::DeniedLogin;
 use super::host::FirstHostKey;
 use super::remote_use;
 use crate::config::HostConfig;
@@ -283,13 +283,13 @@ impl AuthHandler for HostAuthHandler {
         matches!(self.beside, Some(FirstHostKey::Awaited(_)))
     }
 
-    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String> {
         if let Some(FirstHostKey::Awaited(held)) = &self.beside {
             same_host(&held.wait()?, binding.host_key)?;
         }
         let mut identities = Identities::gather(&self.config);
         if let Some(agent) = identities.agent() {
-            let Binding {
+            let AgentBinding {
                 host_key,
                 session_id,
                 signature,
@@ -457,7 +457,7 @@ impl AuthHandler for HostAuthHandler {
                 .collect(),
             None => Vec::new(),
         };
-        Denied {
+        DeniedLogin {
             user: &self.config.user,
             host: &self.config.host,
             server,

@@ -17,7 +17,7 @@ use schedule::{Direction, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_authenticated;
-use super::host::{FirstHostKey, RequiredMatch, Surroundings, known_hosts};
+use super::host::{FirstHostKey, RequiredMatch, SharedSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
@@ -116,7 +116,7 @@ struct Waiting {
 /// The settings by which further connections are made.
 struct ConnectionMaker {
     config: HostConfig,
-    around: Surroundings,
+    around: SharedSettings,
     first: FirstConnection,
     until: Instant,
     serving: Option<(Serving, Duration)>,
@@ -143,7 +143,7 @@ impl Preconnect {
     /// directly to a longhaul at the far end.
     pub(super) fn begin(
         config: HostConfig,
-        around: Surroundings,
+        around: SharedSettings,
         first: FirstConnection,
         straight: bool,
     ) -> Option<Self> {
@@ -283,7 +283,7 @@ impl ConnectionMaker {
             until: self.until,
             serving: self.serving.clone(),
         });
-        let around = Surroundings {
+        let around = SharedSettings {
             beside: Some(RequiredMatch {
                 address: Some(self.first.address),
                 host_key: FirstHostKey::Awaited(Arc::clone(&held)),

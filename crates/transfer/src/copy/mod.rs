@@ -38,7 +38,7 @@ pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,7 +142,7 @@ pub trait Connect {
     ) -> Result<Session, String>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         None
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use schedule::delta::{Compared, compare};
+use schedule::delta::{DeltaMatches, compare};
 use schedule::{DiskReply, DiskRequest};
 use sftp::blocks::BlockSum;
 
@@ -36,7 +36,7 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
             let sums_of_piece = piece / block.max(1) as usize * BlockSum::LEN;
             let mut sums = basis.chunks(sums_of_piece);
             let mut bytes = Vec::with_capacity(piece);
-            let mut compared = Compared::default();
+            let mut compared = DeltaMatches::default();
             let mut done = 0;
             while done < len {
                 let at = offset + done as u64;

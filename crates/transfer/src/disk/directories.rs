@@ -190,11 +190,11 @@ struct State {
     /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
     /// Directories below the named ones, most recently used first.
-    below: VecDeque<Below>,
+    below: VecDeque<DirBelowTarget>,
 }
 
 #[derive(Debug)]
-struct Below {
+struct DirBelowTarget {
     path: LocalPath,
     dir: Arc<Directory>,
 }
@@ -285,7 +285,7 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &Below| known.path.below_part().is_some_and(|at| at == below);
+        let under = |known: &DirBelowTarget| known.path.below_part().is_some_and(|at| at == below);
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
@@ -316,7 +316,7 @@ impl DirectoryCache {
         }
         {
             let mut state = self.state();
-            let is = |known: &Below| {
+            let is = |known: &DirBelowTarget| {
                 known.path.below_part() == Some(below)
                     && known.path.named_part() == named
                     && known.path.follows_dirlinks() == dirlinks
@@ -330,7 +330,7 @@ impl DirectoryCache {
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
-        let known = Below {
+        let known = DirBelowTarget {
             path: LocalPath::beneath(named, below, dirlinks),
             dir: Arc::clone(&dir),
         };

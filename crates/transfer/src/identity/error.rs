@@ -12,11 +12,11 @@ use crate::prompt::PromptError;
 #[derive(Debug)]
 pub struct IdentityError {
     what: String,
-    kind: Kind,
+    kind: IdentityErrorKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum IdentityErrorKind {
     Missing,
     WrongPassphrase,
     Other,
@@ -26,14 +26,14 @@ impl IdentityError {
     pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self {
             what: format!("{}: {why}", escape::path(path)),
-            kind: Kind::Other,
+            kind: IdentityErrorKind::Other,
         }
     }
 
     pub(super) fn io(path: &Path, error: &io::Error) -> Self {
         let kind = match error.kind() {
-            io::ErrorKind::NotFound => Kind::Missing,
-            _ => Kind::Other,
+            io::ErrorKind::NotFound => IdentityErrorKind::Missing,
+            _ => IdentityErrorKind::Other,
         };
         Self {
             kind,
@@ -43,7 +43,7 @@ impl IdentityError {
 
     pub(super) fn wrong_passphrase(path: &Path) -> Self {
         Self {
-            kind: Kind::WrongPassphrase,
+            kind: IdentityErrorKind::WrongPassphrase,
             ..Self::new(path, "wrong passphrase")
         }
     }
@@ -64,25 +64,25 @@ impl IdentityError {
     pub(super) fn agent(error: AgentError) -> Self {
         Self {
             what: error.to_string(),
-            kind: Kind::Other,
+            kind: IdentityErrorKind::Other,
         }
     }
 
     pub(super) fn no_such_offer() -> Self {
         Self {
             what: "the key has disappeared".into(),
-            kind: Kind::Other,
+            kind: IdentityErrorKind::Other,
         }
     }
 
     /// True if the file does not exist.
     pub fn is_missing(&self) -> bool {
-        self.kind == Kind::Missing
+        self.kind == IdentityErrorKind::Missing
     }
 
     /// True if the passphrase is wrong.
     pub fn is_wrong_passphrase(&self) -> bool {
-        self.kind == Kind::WrongPassphrase
+        self.kind == IdentityErrorKind::WrongPassphrase
     }
 }
 

@@ -4,7 +4,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use ssh::key::{KeyError, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::openssh::{Sealed, Unreadable};
+use super::openssh::{EncodedKey, Unreadable};
 use super::pem::Pem;
 use super::traditional;
 
@@ -20,9 +20,9 @@ pub(super) enum KeyFileContents {
 
 /// A private key that needs a passphrase.
 pub(super) enum LockedKey {
-    OpenSsh(Box<Sealed>),
+    OpenSsh(Box<EncodedKey>),
     Pkcs8(Zeroizing<Vec<u8>>),
-    Traditional(traditional::Sealed),
+    Traditional(traditional::EncryptedKey),
 }
 
 /// Reads a key file; the error continues the sentence that starts with its name.
@@ -59,7 +59,7 @@ fn traditional(
     match &pem.encryption {
         None => plain(read(&pem.der)),
         Some(dek_info) => {
-            let sealed = traditional::Sealed::new(dek_info, pem.der, read)?;
+            let sealed = traditional::EncryptedKey::new(dek_info, pem.der, read)?;
             Ok(KeyFileContents::Locked(
                 LockedKey::Traditional(sealed),
                 None,
@@ -73,7 +73,7 @@ fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
         Unreadable::Because(why) => why,
         Unreadable::Passphrase => "the file is damaged".to_owned(),
     };
-    let sealed = Sealed::read(bytes).map_err(because)?;
+    let sealed = EncodedKey::read(bytes).map_err(because)?;
     let public = sealed.public.clone();
     if public.key_type().starts_with("sk-") {
         return Ok(KeyFileContents::Hardware(public));

@@ -251,11 +251,11 @@ fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(),
 }
 
 /// Appends to a file name, where `Path::with_extension` would replace.
-trait Beside {
+trait AppendExtension {
     fn with_extension_appended(&self, ending: &str) -> PathBuf;
 }
 
-impl Beside for Path {
+impl AppendExtension for Path {
     fn with_extension_appended(&self, ending: &str) -> PathBuf {
         let mut name = self.as_os_str().to_owned();
         name.push(ending);

@@ -16,7 +16,7 @@ const MAX_ROUNDS: u32 = 4096;
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 
 /// A key file whose private part is still encoded, and encrypted unless it has no passphrase.
-pub(super) struct Sealed {
+pub(super) struct EncodedKey {
     cipher: Cipher,
     kdf: Kdf,
     pub(super) public: PublicKey,
@@ -44,7 +44,7 @@ impl From<wire::WireError> for Unreadable {
     }
 }
 
-impl Sealed {
+impl EncodedKey {
     /// Reads the outer structure, whose public key is never encrypted.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
         let rest = bytes

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Algorithm, Digest, Sum};
+use super::{Algorithm, Digest, RangeSum};
 
 /// The start of the script's greeting; any output before it comes from the account's start-up
 /// files.
@@ -157,12 +157,12 @@ pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the request for the sum of the whole file at `path`.
 pub(crate) fn whole_request(path: &[u8]) -> Vec<u8> {
-    request(path, None, &Sum::default(), 0)
+    request(path, None, &RangeSum::default(), 0)
 }
 
 /// Returns the request for one sum of the file of `size` bytes at `path`, or at `later` if it has
 /// been renamed meanwhile.
-pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &Sum, size: u64) -> Vec<u8> {
+pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &RangeSum, size: u64) -> Vec<u8> {
     let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
     let begins = |b: &&u64| from.is_multiple_of(**b);
     let fits = |b: &&u64| last || len.is_multiple_of(**b);
@@ -310,8 +310,8 @@ impl AnswerParser {
 mod tests {
     use super::*;
 
-    fn sum(from: u64, len: u64) -> Sum {
-        Sum {
+    fn sum(from: u64, len: u64) -> RangeSum {
+        RangeSum {
             from,
             len,
             digests: Vec::new(),

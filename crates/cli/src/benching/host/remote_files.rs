@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use measure::bench::{Data, FilePlace, Setting};
-use transfer::bench::remote_probe::{RemoteProbe, Used};
+use transfer::bench::remote_probe::{RemoteProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 
@@ -26,8 +26,8 @@ pub(super) struct RemoteFiles {
     /// The files that were put there, with their size if it is known.
     files: BTreeMap<(FilePlace, Data), Option<u64>>,
     /// Usage while no copy runs.
-    idle: Option<Used>,
-    last: Option<Used>,
+    idle: Option<ServerCpuTime>,
+    last: Option<ServerCpuTime>,
     /// Processor seconds that a login costs there.
     login: Option<f64>,
 }

@@ -23,9 +23,9 @@ pub(crate) struct DialArgs {
     pub(crate) attempts: u32,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
-    /// Hosts on the way, on which relay halves are started.
+    /// Hosts on the way, on which relays are started.
     pub(crate) via: Option<String>,
-    /// Address of the other half of a relay pair.
+    /// Address of the peer relay.
     pub(crate) pair: Option<String>,
     pub(crate) ssh_config: Option<PathBuf>,
 }

@@ -20,7 +20,7 @@ pub(crate) struct WrapArgs {
     pub(crate) routes: Vec<String>,
     /// Destinations; host names are not resolved yet.
     pub(crate) filters: Vec<String>,
-    pub(crate) report: Option<Report>,
+    pub(crate) report: Option<ReportDestination>,
     pub(crate) check: bool,
     pub(crate) anyway: bool,
     /// Print the path of the library.
@@ -30,7 +30,7 @@ pub(crate) struct WrapArgs {
 
 /// The destination of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Report {
+pub(crate) enum ReportDestination {
     /// Printed for people at the end.
     Shown,
     /// Written to a file, as JSON lines.
@@ -78,10 +78,10 @@ mod tests {
     #[test]
     fn flags_of_the_program_are_the_programs() {
         let args = read("longhaul wrap --always --report curl --report=x -o y").unwrap();
-        assert!(args.always && args.report == Some(Report::Shown));
+        assert!(args.always && args.report == Some(ReportDestination::Shown));
         assert_eq!(args.command, ["curl", "--report=x", "-o", "y"]);
         let args = read("longhaul wrap --report=a -- --odd").unwrap();
-        assert_eq!(args.report, Some(Report::Written("a".into())));
+        assert_eq!(args.report, Some(ReportDestination::Written("a".into())));
         assert_eq!(args.command, ["--odd"]);
     }
 

@@ -1,4 +1,4 @@
-//! Relay halves that were started over ssh, seen from the starter.
+//! Relays that were started over ssh, seen from the starter.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::control::{Control, ControlError, Listener, StartHalf};
+use relay::control::{ControlDecoder, ControlError, ControlMessage, StartConfig};
 use transfer::connect::RemoteCommand;
 use transfer::escape;
 
 use super::talk::{ControlReadError, ControlReader, ControlWriter, ends};
 
-/// Time limit for a shell to start the half.
+/// Time limit for a shell to start the relay.
 const START: Duration = Duration::from_secs(60);
-/// Time limit for a half to reach the next one.
+/// Time limit for a relay to reach the next one.
 const BEGIN: Duration = Duration::from_secs(30);
-/// Silence after which a half counts as gone; it sends a message every half minute.
+/// Silence after which a relay counts as gone; it sends a message every half minute.
 const SILENT: Duration = Duration::from_secs(100);
 
-/// A half that runs at a host.
-pub(super) struct RemoteHalf {
+/// A relay that runs at a host.
+pub(super) struct RemoteRelay {
     /// The host as the user named it.
     pub(super) name: String,
     /// Version of its longhaul.
@@ -34,11 +34,11 @@ pub(super) struct RemoteHalf {
     pub(super) voice: Arc<ControlWriter>,
 }
 
-impl RemoteHalf {
-    /// Waits for the half's first message.
+impl RemoteRelay {
+    /// Waits for the relay's first message.
     pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
         let stream = &command.stream;
-        let streams = ends(stream, stream, Listener::of_half());
+        let streams = ends(stream, stream, ControlDecoder::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
         let mut half = Self {
             name: name.to_owned(),
@@ -49,7 +49,7 @@ impl RemoteHalf {
             voice,
         };
         match half.ear.hear(START) {
-            Ok(Control::Here { software, key }) => {
+            Ok(ControlMessage::Here { software, key }) => {
                 let plain = |text: &str| escape::text(text.as_bytes()).to_string();
                 (half.software, half.key) = (plain(&software), key);
                 Ok(half)
@@ -97,16 +97,20 @@ impl RemoteHalf {
         }
     }
 
-    /// Configures the half. Returns the port on which it accepts legs, if other machines can reach
+    /// Configures the relay. Returns the port on which it accepts stripes, if other machines can reach
     /// that.
-    pub(super) fn begin(&mut self, begin: StartHalf) -> Result<Option<u16>, String> {
+    pub(super) fn begin(&mut self, begin: StartConfig) -> Result<Option<u16>, String> {
         let name = &self.name;
         let gone = |_| format!("{name}: the relay there has ended");
-        self.voice.say(&Control::Begin(begin)).map_err(gone)?;
+        self.voice
+            .say(&ControlMessage::Begin(begin))
+            .map_err(gone)?;
         match self.ear.hear(BEGIN) {
-            Ok(Control::Listens(0)) => Ok(None),
-            Ok(Control::Listens(port)) => Ok(Some(port)),
-            Ok(Control::Failed(why)) => Err(format!("{name}: {}", escape::text(why.as_bytes()))),
+            Ok(ControlMessage::Listens(0)) => Ok(None),
+            Ok(ControlMessage::Listens(port)) => Ok(Some(port)),
+            Ok(ControlMessage::Failed(why)) => {
+                Err(format!("{name}: {}", escape::text(why.as_bytes())))
+            }
             Err(ControlReadError::Silent) => {
                 Err(format!("{name}: the relay there does not answer"))
             }
@@ -117,9 +121,9 @@ impl RemoteHalf {
         }
     }
 
-    /// Listens to the half until it ends. The reason is sent to `gone` then.
-    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredHalf> {
-        let followed = MonitoredHalf {
+    /// Listens to the relay until it ends. The reason is sent to `gone` then.
+    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredRelay> {
+        let followed = MonitoredRelay {
             voice: Arc::clone(&self.voice),
             stream: self.command.stream.as_fd().try_clone_to_owned()?.into(),
         };
@@ -134,11 +138,11 @@ impl RemoteHalf {
         thread.spawn(move || {
             let why = loop {
                 match ear.hear(SILENT) {
-                    Ok(Control::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
-                    Ok(Control::Gone(leg)) => {
+                    Ok(ControlMessage::Carried(leg, bytes)) => voice.pass_on(leg, &bytes),
+                    Ok(ControlMessage::Gone(leg)) => {
                         voice.drop_leg(leg);
                     }
-                    Ok(Control::Alive) => {}
+                    Ok(ControlMessage::Alive) => {}
                     Ok(_) | Err(ControlReadError::Wrong(_)) => {
                         break "it sent an unknown message".to_owned();
                     }
@@ -159,26 +163,26 @@ impl RemoteHalf {
     }
 }
 
-/// A half that a thread listens to. Dropping this ends it.
-pub(super) struct MonitoredHalf {
+/// A relay that a thread listens to. Dropping this ends it.
+pub(super) struct MonitoredRelay {
     pub(super) voice: Arc<ControlWriter>,
     stream: std::os::unix::net::UnixStream,
 }
 
-impl Drop for MonitoredHalf {
+impl Drop for MonitoredRelay {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Accepts legs on loopback, and carries them over ssh to a half that cannot be reached otherwise.
-pub(super) struct LegCarrier {
+/// Accepts stripes on loopback, and carries them over ssh to a relay that cannot be reached otherwise.
+pub(super) struct StripeTunnel {
     listener: TcpListener,
     pub(super) at: SocketAddr,
     to: Mutex<Option<Arc<ControlWriter>>>,
 }
 
-impl LegCarrier {
+impl StripeTunnel {
     pub(super) fn start() -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let carrier = Arc::new(Self {
@@ -196,11 +200,11 @@ impl LegCarrier {
                     return;
                 };
                 let to = carrier.lock().clone();
-                // Without a half, dropping the stream ends the connection.
+                // Without a relay, dropping the stream ends the connection.
                 if let Some(voice) = to {
                     leg = leg.wrapping_add(1);
                     let _ = voice
-                        .say(&Control::Open(leg))
+                        .say(&ControlMessage::Open(leg))
                         .and_then(|()| voice.carry(leg, stream));
                 }
             }
@@ -212,13 +216,13 @@ impl LegCarrier {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the half that legs are carried to from now on.
+    /// Sets the relay that stripes are carried to from now on.
     pub(super) fn lead_to(&self, voice: Option<Arc<ControlWriter>>) {
         *self.lock() = voice;
     }
 }
 
-impl Drop for LegCarrier {
+impl Drop for StripeTunnel {
     fn drop(&mut self) {
         // Wakes the thread in accept(2).
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
@@ -226,10 +230,10 @@ impl Drop for LegCarrier {
 }
 
 /// Sends a keepalive to each half.
-pub(super) fn say_alive(halves: &[MonitoredHalf]) {
+pub(super) fn say_alive(halves: &[MonitoredRelay]) {
     for half in halves {
-        // The listening thread notices a half that is gone.
-        let _ = half.voice.say(&Control::Alive);
+        // The listening thread notices a relay that is gone.
+        let _ = half.voice.say(&ControlMessage::Alive);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::time::Instant;
 
-use pair::{LegId, Parser, StripeController, StripeSample};
+use pair::{Parser, StripeController, StripeId, StripeSample};
 
 use super::member::Stripe;
 use super::{
@@ -119,7 +119,7 @@ impl StripeSet {
         at: (&mio::Registry, usize),
     ) -> io::Result<()> {
         self.add(leg, false, Parser::default(), None, at)?;
-        let last = LegId(self.count.wrapping_sub(1));
+        let last = StripeId(self.count.wrapping_sub(1));
         let mut members = self.members.iter_mut().flatten();
         if let Some(member) = members.find(|member| member.id == last) {
             member.uplink = uplink;
@@ -170,7 +170,7 @@ impl StripeSet {
     }
 
     /// Returns the newest stripe of the uplink that has the most.
-    fn most_dispensable(&self) -> Option<LegId> {
+    fn most_dispensable(&self) -> Option<StripeId> {
         let open = self.members.iter().flatten().filter(|member| member.open);
         let carry = open.filter(|member| self.session.carries(member.id));
         let crowded = |member: &Stripe| member.uplink.map_or(0, |nth| self.legs_by(nth));

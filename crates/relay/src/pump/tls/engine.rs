@@ -13,12 +13,12 @@ use rustls::{CommonState, Error};
 use crate::tls_error::sentence;
 
 /// Server or client side of a TLS connection.
-pub(super) enum Engine {
+pub(super) enum TlsEngine {
     Server(Box<UnbufferedServerConnection>),
     Client(Box<UnbufferedClientConnection>),
 }
 
-impl fmt::Debug for Engine {
+impl fmt::Debug for TlsEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server(_) => "Server",
@@ -38,7 +38,7 @@ pub(super) enum TlsStep {
     Still,
 }
 
-impl Engine {
+impl TlsEngine {
     pub(super) fn state(&self) -> &CommonState {
         match self {
             Self::Server(server) => server,

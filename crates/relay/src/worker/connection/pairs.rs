@@ -15,7 +15,7 @@ use crate::pump::{Leg, TurnResult};
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, PairSlot, RegisteredPair};
 use crate::worker::dial::{self, DialContext};
-use crate::worker::inbox::Message;
+use crate::worker::inbox::WorkerMessage;
 
 impl Connection {
     /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
@@ -147,7 +147,7 @@ impl Connection {
     /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
-        place.inbox.put(Message::Joined {
+        place.inbox.put(WorkerMessage::Joined {
             slot: place.slot,
             serial: place.serial,
             leg: Box::new(self.near),

@@ -7,7 +7,7 @@ use ssh::auth::{Method, OfferedIdentity, Prompt};
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::connect::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
+use crate::connect::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 
 /// Accepts only the host key that the control channel announced, and offers only a key for one
 /// login. No prompts are shown.
@@ -39,7 +39,7 @@ impl AuthHandler for DirectAuthHandler {
         }
     }
 
-    fn credentials(&mut self, _: Binding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, _: AgentBinding<'_>) -> Result<Credentials, String> {
         let algorithms = self.key.public().algorithms();
         Ok(Credentials {
             user: self.user.clone(),

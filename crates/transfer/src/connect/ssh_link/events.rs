@@ -7,12 +7,12 @@ use bytes::Bytes;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
-use ssh::{Early, Event};
+use ssh::{EarlyMessages, Event};
 use tracing::{debug, info};
 use wire::BorrowPolicy;
 
-use super::{Far, RemoteProgram, SshLink, engine_error, error};
-use crate::connect::auth_handler::Binding;
+use super::{RemoteEnd, RemoteProgram, SshLink, engine_error, error};
+use crate::connect::auth_handler::AgentBinding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 
 /// The maximum channel window with servers that support large ones: 2.5 Gbit/s at 200 ms.
@@ -180,7 +180,7 @@ impl SshLink {
         let Some((session_id, host_key, signature)) = self.conn.binding() else {
             return Ok(());
         };
-        let binding = Binding {
+        let binding = AgentBinding {
             host_key: &host_key,
             session_id: &session_id,
             signature: &signature,
@@ -199,12 +199,12 @@ impl SshLink {
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
-            _ if !credentials.verified => Early::Nothing,
-            true if credentials.proven && !further => Early::Everything,
+            _ if !credentials.verified => EarlyMessages::Nothing,
+            true if credentials.proven && !further => EarlyMessages::Everything,
             true if opens && (likely || credentials.proven) => {
-                Early::Opening(sftp::INIT.len() as u32)
+                EarlyMessages::Opening(sftp::INIT.len() as u32)
             }
-            _ => Early::Nothing,
+            _ => EarlyMessages::Nothing,
         };
         let peer = self.conn.peer();
         let mut extensions = self.conn.extensions().clone();
@@ -438,7 +438,7 @@ impl SshLink {
     }
 }
 
-impl Far {
+impl RemoteEnd {
     /// Returns the event that reports the end of the channel with this reason.
     pub(super) fn ended(&self, id: ChannelId, why: &str) -> LinkEvent {
         match self.at {

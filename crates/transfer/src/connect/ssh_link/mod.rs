@@ -15,9 +15,9 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{DisabledProtection, KexGuess, Offers};
-use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
+use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::info;
 use wire::Pool;
 
@@ -65,7 +65,7 @@ pub struct ConnectionFacts {
     /// True if the login required the user.
     pub asked: bool,
     /// The algorithms that the server offers.
-    pub offers: Offers,
+    pub offers: PeerOffers,
     /// True if zlib is used in both directions after the login.
     pub compressed: bool,
     /// The settings selected for this connection, with reasons.
@@ -131,9 +131,9 @@ pub struct SshLink {
     spoiled: bool,
     /// The error that ended writing.
     write_error: Option<io::Error>,
-    channels: BTreeMap<u32, Far>,
+    channels: BTreeMap<u32, RemoteEnd>,
     visit: ServerFacts,
-    offers: Offers,
+    offers: PeerOffers,
     /// Key and algorithm of the last signature; `None` if another method was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
@@ -178,7 +178,7 @@ struct EarlyChannel {
 
 /// The remote end of a channel.
 #[derive(Default)]
-struct Far {
+struct RemoteEnd {
     granted: bool,
     at: RemoteProgram,
     errors: Vec<u8>,
@@ -238,7 +238,7 @@ impl SshLink {
             write_error: None,
             channels: BTreeMap::new(),
             visit: ServerFacts::default(),
-            offers: Offers::default(),
+            offers: PeerOffers::default(),
             signed: None,
             other_method: false,
             denied: false,
@@ -471,7 +471,7 @@ impl SshLink {
     /// Opens a direct-tcpip channel to `host` and `port`.
     pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
-        self.channels.insert(id.0, Far::default());
+        self.channels.insert(id.0, RemoteEnd::default());
         ChannelId(id.0)
     }
 
@@ -583,9 +583,9 @@ fn engine_error(e: &ssh::Error) -> LinkError {
 }
 
 /// Returns access to this process's worker threads, which all connections share.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }
 
 fn helped_queue() -> SealedQueue {
