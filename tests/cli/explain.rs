@@ -89,12 +89,12 @@ fn each_decision_is_a_line_with_its_origin() {
     let said = outcome.err();
     for line in [
         "cipher: aes256-ctr (as -c says): ",
-        "zlib: off (by itself): how much the path moves is not known yet",
+        "zlib: off (automatic): the rate of the path is not known yet",
         "far end: the server's own SFTP server (as --far-end says): ",
         "connections: 1 connection",
         "DSCP: none (by itself): ",
         "congestion control: the system's own (by itself): ",
-        "delta: nothing taken from what was there (by itself): ",
+        "delta: nothing taken from existing files (automatic): ",
     ] {
         let found = said.lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{outcome}");
@@ -115,9 +115,9 @@ fn each_decision_is_a_line_with_its_origin() {
         let found = again.err().lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{again}");
     }
-    let guess = "(known for 0 seconds): guessed, since the server preferred it the last time";
+    let guess = "(remembered for 0 seconds): guessed, because the server chose it last time";
     let guessed = again.err().lines().any(|said| {
-        said.starts_with("key exchange: ") && said.contains("guessed, since the server preferred")
+        said.starts_with("key exchange: ") && said.contains("guessed, because the server chose")
     });
     assert!(guessed, "{guess}\n{again}");
     // Without --explain nothing of it is printed.
@@ -358,12 +358,12 @@ fn a_longhaul_at_the_far_end_and_what_it_brings_are_told() {
     let outcome = again.arg(scene.remote("to")).run().expect_code(0);
     let zstd = decision(&outcome, "zstd");
     assert_eq!(text(&zstd, "source"), "--compress");
-    assert!(text(&zstd, "choice").contains("which became"), "{zstd}");
+    assert!(text(&zstd, "choice").contains("compressed to"), "{zstd}");
     let zlib = decision(&outcome, "zlib");
     assert_eq!(text(&zlib, "choice"), "off", "once is enough: {zlib}");
     let files = decision(&outcome, "files");
     // The far machine's boot id, which the journal reads, is not counted as a copied file.
     let files = text(&files, "choice");
-    assert_eq!(files, "1 cut into parts, 20 in one request each");
+    assert_eq!(files, "1 split into ranges, 20 in one request each");
     assert_eq!(text(&decision(&outcome, "far end"), "from"), "memory");
 }

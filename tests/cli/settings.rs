@@ -48,7 +48,7 @@ fn hangup_looked_for_relative_paths_at_home() {
     let before = lists().expect_code(0);
     assert!(before.out().contains("bob"), "{before}");
     reload(&machine.daemon);
-    says(&machine.daemon, "were read again");
+    says(&machine.daemon, "reloaded");
     let after = lists().expect_code(0);
     assert_eq!(after.out(), before.out());
 }
@@ -91,7 +91,7 @@ fn hangup_took_a_root_that_is_not_there() {
     write_file(&file, format!("root = \"{none}\"\n").as_bytes());
     let pid = Pid::from_raw(scene.peer.pid().cast_signed()).expect("it runs");
     kill_process(pid, Signal::HUP).expect("it runs");
-    scene.logs("everything stays as it was");
+    scene.logs("the previous configuration stays in use");
     assert!(scene.peer.log().contains(&none));
     crate::operating::put(&scene, "one").expect_code(0);
     assert!(root.path().join("one").exists());
@@ -153,7 +153,7 @@ fn what_was_of_no_use_was_ignored_without_a_word() {
     };
     says(
         &machine.daemon,
-        "no key is let in by /no/such/file: No such file",
+        "/no/such/file: cannot read the authorized keys: No such file",
     );
     says(&machine.daemon, "users is of no use here");
 }

@@ -75,7 +75,7 @@ fn a_state_folder_that_others_can_write_is_not_used() {
         let outcome = cp.arg(scene.remote("to/")).run().expect_code(0);
         let said = outcome.err();
         assert_eq!(
-            said.matches("can be written by").count(),
+            said.matches("is writable by").count(),
             warnings,
             "{outcome}"
         );
@@ -142,7 +142,7 @@ fn a_copy_that_began_nothing_leaves_no_journal() {
                 .arg(scene.path("none/large")),
         };
         let outcome = cp.run().expect_code(1);
-        assert!(!outcome.err().contains("to go on"), "{outcome}");
+        assert!(!outcome.err().contains("to resume"), "{outcome}");
         assert!(
             !state.exists() || names_in(&state).is_empty(),
             "up {up}: {outcome}"

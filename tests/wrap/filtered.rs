@@ -94,8 +94,8 @@ fn the_report_says_who_waited_for_whom() {
     outcome.expect_err(&[
         "filtered: waited",
         "for the program to write",
-        "for the network to take that",
-        "for bytes of the network",
+        "for the network to accept them",
+        "for data from the network",
         "for the program to read them",
     ]);
 }

@@ -17,7 +17,8 @@ use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Query};
 use transfer::connect::{
-    self, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse, SharedPrompt, Surroundings,
+    self, ConnectionFacts, DataSampler, PlannedUpload, RemoteServerUse, SharedPrompt,
+    SharedSettings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::memory::MemoryStore;
@@ -26,10 +27,10 @@ use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
 use transfer::session::{ConnectionSource, RawLink, Session, SessionOptions, ssh_arguments};
-use transfer::sums::Ledger;
+use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
-use self::questions::Questions;
+use self::questions::ConsolePrompt;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
@@ -46,7 +47,7 @@ pub(crate) struct Hosts {
     flags: CopyArgs,
     output: Arc<Output>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
     /// All paths on hosts are absolute.
@@ -70,7 +71,7 @@ pub(crate) struct MeasuringSessions {
 
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
-        let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
+        let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
             absolute: false,
@@ -134,8 +135,10 @@ impl Hosts {
                 && !cancel.is_cancelled()
             {
                 let host = Connect::name(self, HostId(at));
-                self.output
-                    .warning(format!("{host}: longhaul was not sent there: {why}"));
+                self.output.warning(format!(
+                    "{host}: cannot install longhaul there: {why}; using the host's SFTP \
+                         server"
+                ));
             }
         }
         // Having sent it, ask for it at each copy.
@@ -183,7 +186,7 @@ impl Hosts {
         if let (Some(memories), Some(Ok(config))) = (memories, config)
             && let Err(error) = connect::remember_placed(&config, &memories, sum)
         {
-            tracing::debug!("it cannot be remembered: {error}");
+            tracing::debug!("cannot save what was learned of this host: {error}");
         }
     }
 
@@ -248,7 +251,7 @@ impl Hosts {
                 ..HostInfo::default()
             });
             Session::start(Box::new(link), self.options())
-                .map_err(|error| format!("{}: a session can't be set up: {error}", name(host)))
+                .map_err(|error| format!("{}: cannot start a session: {error}", name(host)))
         }))
     }
 
@@ -292,7 +295,7 @@ impl Hosts {
     }
 
     /// Resolves a host's configuration, and collects what a connection to it needs.
-    fn prepare(&self, destination: &Destination) -> Result<(HostConfig, Surroundings), String> {
+    fn prepare(&self, destination: &Destination) -> Result<(HostConfig, SharedSettings), String> {
         let user = LocalUser::current();
         let resolve = |query: Query| query.resolve(&user).map_err(|error| error.to_string());
         let mut config = resolve(query::query(&self.flags, destination))?;
@@ -309,7 +312,7 @@ impl Hosts {
         }
         let prompt: SharedPrompt = match config.batch_mode {
             true => Arc::new(Mutex::new(NoPrompt)),
-            false => Arc::new(Mutex::new(Questions::new(Arc::clone(&self.output)))),
+            false => Arc::new(Mutex::new(ConsolePrompt::new(Arc::clone(&self.output)))),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
@@ -319,7 +322,7 @@ impl Hosts {
         drop(logins);
         let measured = self.measured.clone();
         let remembers = measured.as_ref().is_none_or(|m| m.remembers);
-        let around = Surroundings {
+        let around = SharedSettings {
             prompt,
             opened: Arc::new(move |facts| {
                 if let Some(measured) = &measured {
@@ -390,7 +393,7 @@ impl Hosts {
             ..self.options()
         };
         Session::start(Box::new(link), options)
-            .map_err(|error| format!("{}: a session can't be set up: {error}", name(destination)))
+            .map_err(|error| format!("{}: cannot start a session: {error}", name(destination)))
     }
 }
 
@@ -409,12 +412,12 @@ impl Hosts {
             // After a cancel there is no receiver any more.
             let _ = done.send(work());
         });
-        spawned.map_err(|error| format!("no thread to connect with: {error}"))?;
+        spawned.map_err(|error| format!("cannot start a thread to connect: {error}"))?;
         loop {
             match result.recv_timeout(CANCEL_SEEN) {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err("connecting ended unexpectedly".to_owned());
+                    return Err("the connecting thread ended unexpectedly".to_owned());
                 }
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     // A password prompt may have switched echo off.
@@ -434,7 +437,10 @@ impl Connect for Hosts {
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, String> {
-        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        let destination = self
+            .hosts
+            .get(host.0)
+            .ok_or("internal error: unknown host number")?;
         // The program of `-S` may ask on the terminal without notice.
         let held = self.output.console().hold();
         if let Some(session) = self.over_program(destination) {
@@ -445,7 +451,7 @@ impl Connect for Hosts {
         self.over_ssh(destination, coming, cancel)
     }
 
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.ledger.clone()
     }
 

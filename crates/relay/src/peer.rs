@@ -88,11 +88,13 @@ impl PeerConfig {
     /// # Errors
     /// Returns a sentence that says why the key cannot be used.
     pub fn new(key: &[u8], known: KnownPeers) -> Result<Self, String> {
-        let wrong = |e: rustls::Error| format!("the key cannot be used: {}", sentence(&e));
+        let wrong = |e: rustls::Error| format!("cannot use the private key: {}", sentence(&e));
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
         let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
-        let public = key.public_key().ok_or("its key has no public half")?;
+        let public = key
+            .public_key()
+            .ok_or("the private key has no public key")?;
         let public = public.as_ref().to_vec();
         let fingerprint = fingerprint(&public);
         let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
@@ -165,11 +167,12 @@ impl PeerConfig {
         let tcp = TcpStream::connect_timeout(&at, within);
         let mut tcp = tcp.map_err(|e| match e.kind() {
             io::ErrorKind::TimedOut => format!(
-                "it did not answer within {:.1} s: a firewall, perhaps",
+                "no answer within {:.1} s; a firewall may drop the packets",
                 within.as_secs_f64()
             ),
             io::ErrorKind::ConnectionRefused => {
-                "it is closed on the way: a firewall, or address translation".to_owned()
+                "connection refused; a firewall or address translation may block the port"
+                    .to_owned()
             }
             _ => e.to_string(),
         })?;
@@ -183,7 +186,7 @@ impl PeerConfig {
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
             done.map_err(|e| {
                 format!(
-                    "what answers there is not the other half: {}",
+                    "another program than the peer relay answered: {}",
                     io_sentence(&e)
                 )
             })?;
@@ -197,7 +200,7 @@ impl PeerConfig {
 /// # Errors
 /// Returns an error if the system provides no random numbers.
 pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
-    let wrong = |_| "a key cannot be made".to_owned();
+    let wrong = |_| "cannot create a key".to_owned();
     let key = Ed25519KeyPair::generate().map_err(wrong)?;
     let document = key.to_pkcs8v1().map_err(wrong)?;
     let text = zeroize::Zeroizing::new(STANDARD.encode(document.as_ref()));
@@ -228,7 +231,7 @@ impl KnownPeers {
             if let Some(word) = line.split_whitespace().next() {
                 if !is_fingerprint(word) {
                     return Err(format!(
-                        "'{}' is no fingerprint such as SHA256:... with 43 letters behind",
+                        "'{}' is not a fingerprint (SHA256: and 43 characters)",
                         wire::escape::name(word.as_bytes())
                     ));
                 }
@@ -280,7 +283,10 @@ impl Verifier {
         if keys.contains(&fingerprint) || keys.is_empty() && self.learns().is_some() {
             return Ok(());
         }
-        tracing::warn!("a half with the key {fingerprint} is refused: --pair-allow lacks it");
+        tracing::warn!(
+            "refused a peer relay with the key {fingerprint}: it is not in --pair-allow or \
+             known_pairs"
+        );
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
 
@@ -300,7 +306,9 @@ impl Verifier {
             .open(file)
             .and_then(|mut file| writeln!(file, "{fingerprint}"));
         match kept {
-            Ok(()) => tracing::warn!("the key {fingerprint} is let in from now on"),
+            Ok(()) => {
+                tracing::warn!("added the key {fingerprint} to known_pairs (--pair-accept-new)")
+            }
             Err(e) => tracing::warn!("{}: {e}", file.display()),
         }
         keys.insert(fingerprint);

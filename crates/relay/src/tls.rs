@@ -12,7 +12,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::tls_error::{pem_sentence, sentence};
-use crate::tls_verify::WithPinned;
+use crate::tls_verify::PinnedCertVerifier;
 
 /// Files and names of the TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl fmt::Debug for TlsClient {
 
 static NEWEST: &[&SupportedProtocolVersion] = &[&version::TLS13];
 
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type TlsIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl TlsFiles {
     /// Builds the settings for a listener.
@@ -75,7 +75,7 @@ impl TlsFiles {
     pub fn server(&self) -> Result<TlsServer, String> {
         let (chain, key) = self
             .identity()?
-            .ok_or("an entrance with tls needs --cert and --key")?;
+            .ok_or("a LISTEN with tls needs --cert and --key")?;
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?;
@@ -89,12 +89,13 @@ impl TlsFiles {
                 );
                 let wrong = |e| format!("--client-ca: {}: {e}", path.display());
                 let verifier = verifier.build().map_err(wrong)?;
-                builder.with_client_cert_verifier(Arc::new(WithPinned::new(verifier, given)))
+                builder
+                    .with_client_cert_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)))
             }
         };
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|e| format!("--cert and --key do not make a server: {}", sentence(&e)))?;
+            .map_err(|e| format!("cannot use --cert and --key for a server: {}", sentence(&e)))?;
         config.alpn_protocols = self.alpn();
         config.ticketer =
             aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
@@ -122,18 +123,21 @@ impl TlsFiles {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
         let verifier = verifier
             .build()
-            .map_err(|e| format!("nobody vouches for servers: {e}"))?;
+            .map_err(|e| format!("no certificate authorities to verify servers: {e}"))?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions())
             .map_err(|e| format!("TLS: {}", sentence(&e)))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(WithPinned::new(verifier, given)));
-        let mut config = match self.identity()? {
-            None => builder.with_no_client_auth(),
-            Some((certificates, key)) => builder
-                .with_client_auth_cert(certificates, key)
-                .map_err(|e| format!("--cert and --key do not make a client: {}", sentence(&e)))?,
-        };
+            .with_custom_certificate_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)));
+        let mut config =
+            match self.identity()? {
+                None => builder.with_no_client_auth(),
+                Some((certificates, key)) => builder
+                    .with_client_auth_cert(certificates, key)
+                    .map_err(|e| {
+                        format!("cannot use --cert and --key for a client: {}", sentence(&e))
+                    })?,
+            };
         config.alpn_protocols = self.alpn();
         Ok(TlsClient {
             config: Arc::new(config),
@@ -141,11 +145,11 @@ impl TlsFiles {
         })
     }
 
-    fn identity(&self) -> Result<Option<Identity>, String> {
+    fn identity(&self) -> Result<Option<TlsIdentity>, String> {
         let (cert, key) = match (&self.cert, &self.key) {
             (None, None) => return Ok(None),
             (Some(cert), Some(key)) => (cert, key),
-            _ => return Err("--cert and --key go together".to_owned()),
+            _ => return Err("--cert and --key must be given together".to_owned()),
         };
         let private = PrivateKeyDer::from_pem_file(key).map_err(|e| {
             format!(
@@ -194,7 +198,7 @@ fn name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(text.to_owned());
     name.map_err(|_| {
         format!(
-            "'{}' is no name of a server",
+            "'{}' is not a valid server name",
             wire::escape::name(text.as_bytes())
         )
     })
@@ -205,7 +209,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match all.is_empty() {
-        true => Err(format!("{} has no certificate", path.display())),
+        true => Err(format!("{} contains no certificate", path.display())),
         false => Ok(all),
     }
 }
@@ -223,7 +227,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
-        true => Err("the system trusts nobody to vouch for servers: give --ca".to_owned()),
+        true => Err("the system has no certificate authorities: use --ca FILE".to_owned()),
         false => Ok(roots),
     }
 }

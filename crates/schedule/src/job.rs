@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
-use sftp::{Link, MetadataFlags, Parts};
+use sftp::{InodeId, MetadataFlags, Parts};
 
 use crate::{Fault, LocalPath, Refusals};
 
@@ -513,7 +513,7 @@ pub struct Attributes {
     /// Nanosecond parts of the two times, if both ends support them.
     pub nanoseconds: Option<(u32, u32)>,
     /// Identity of a regular file that has several hard links.
-    pub link: Option<Link>,
+    pub link: Option<InodeId>,
 }
 
 /// The type of a directory entry, from its mode.

@@ -19,11 +19,11 @@ mod lane;
 mod local_path;
 mod scheduler;
 
-pub use background::{Allowance, Background, BackgroundSample};
+pub use background::{Background, BackgroundAllowance, BackgroundSample};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample,
-    TrialResult, USUAL_RATE, begins_with,
+    LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog, Refusal, RunMeasurements,
+    TcpSample, TrialResult, USUAL_RATE, begins_with,
 };
 pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};

@@ -353,8 +353,8 @@ mod tests {
         let tries = "Too many authentication failures".to_owned();
         assert_eq!(told(PeerMisbehaved::TooManyTries), Some((2, tries)));
         for what in [
-            "pings without reading the answers",
-            "requests without reading answers",
+            "pings without reading the replies",
+            "requests without reading the replies",
             "extensions",
         ] {
             let words = format!("the peer sent too many {what}");

@@ -11,7 +11,10 @@ impl Hosts {
     pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, String> {
         // Prompts share the terminal.
         let _hold = self.output.console().hold();
-        let destination = self.hosts.get(host.0).ok_or("there is no such host")?;
+        let destination = self
+            .hosts
+            .get(host.0)
+            .ok_or("internal error: unknown host number")?;
         let (config, around) = self.prepare(destination)?;
         RemoteCommand::half(config, &around)
     }

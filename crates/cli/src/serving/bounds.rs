@@ -20,14 +20,14 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<String> {
             Access::Full => "the command line",
         };
         all.push(format!(
-            "the access of [[key]] {name} goes beyond {flag}, which bounds all keys"
+            "access of [[key]] {name} exceeds {flag}, which limits all keys"
         ));
     }
     if let (Some(flag), Some(root)) = (&args.root, &key.root)
         && !is_beneath(root, flag)
     {
         all.push(format!(
-            "the root of [[key]] {name} is not beneath --root {}, which bounds all keys",
+            "root of [[key]] {name} is not below --root {}, which limits all keys",
             flag.display()
         ));
     }

@@ -80,7 +80,11 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
         ("connections-per-second", options.connections_per_second),
     ] {
         if number == Some(0) {
-            wrong(name, 0, format!("{name} = 0 would let nobody in"));
+            wrong(
+                name,
+                0,
+                format!("{name} = 0 would admit no one; remove it for no limit"),
+            );
         }
     }
     if let Some(Err(why)) = options
@@ -91,7 +95,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
         wrong("source-block", 0, format!("source-block {why}"));
     }
     if options.users.as_ref().is_some_and(Vec::is_empty) {
-        let what = "a list without names would let nobody in".to_owned();
+        let what = "users = [] would admit no one; remove it to admit all accounts".to_owned();
         wrong("users", 0, what);
     }
     for (name, seconds) in [
@@ -101,13 +105,17 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
     ] {
         // At most a year: longer times are mistakes, and would overflow eventually.
         if seconds.is_some_and(|s| s == 0 || s > 31_536_000) {
-            wrong(name, 0, format!("{name} is between a second and a year"));
+            wrong(
+                name,
+                0,
+                format!("{name} must be between 1 second and a year (31536000)"),
+            );
         }
     }
     if let Some(listen) = &options.listen
         && !is_address(listen)
     {
-        let what = "listen is \"PORT\", \"HOST:PORT\" or \":PORT\"";
+        let what = "listen must be \"PORT\", \"HOST:PORT\" or \":PORT\"";
         wrong("listen", 0, what.to_owned());
     }
     let all = Algorithms::default();
@@ -140,7 +148,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
     }
     let relative = |path: &PathBuf| !is_absolute(path);
     if options.root.as_ref().is_some_and(relative) {
-        wrong("root", 0, "root is an absolute path".to_owned());
+        wrong("root", 0, "root must be an absolute path".to_owned());
     }
     // The server changes its folder, so a relative path would change its meaning.
     if options
@@ -149,7 +157,7 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
         .flatten()
         .any(|path| path.is_relative())
     {
-        let what = "host-keys are absolute paths";
+        let what = "host-keys must be absolute paths";
         wrong("host-keys", 0, what.to_owned());
     }
     if options
@@ -165,29 +173,29 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
         .as_ref()
         .is_some_and(|path| path.is_relative())
     {
-        let what = "trusted-user-ca-keys is an absolute path";
+        let what = "trusted-user-ca-keys must be an absolute path";
         wrong("trusted-user-ca-keys", 0, what.to_owned());
     }
     if let Some(metrics) = &options.metrics
         && !is_nearby(metrics)
     {
-        let what = "metrics is an address of this machine alone, as 127.0.0.1:9100, or the path \
-                    of a UNIX socket";
+        let what = "metrics must be a loopback address such as 127.0.0.1:9100, or the path of a UNIX \
+             socket";
         wrong("metrics", 0, what.to_owned());
     }
     for (nth, key) in options.key.iter().flatten().enumerate() {
         let fingerprint = key.fingerprint.as_deref().unwrap_or_default();
         if !is_fingerprint(fingerprint) {
-            let what = "a [[key]] has a fingerprint, as ssh-keygen -l tells it: \"SHA256:...\"";
+            let what = "[[key]] needs a fingerprint, as printed by ssh-keygen -l: \"SHA256:...\"";
             wrong("[[key]]", nth, what.to_owned());
         }
         let mut above = options.key.iter().flatten().take(nth);
         if key.fingerprint.is_some() && above.any(|other| other.fingerprint == key.fingerprint) {
-            let what = format!("there is another [[key]] for {fingerprint} above");
+            let what = format!("duplicate [[key]] for {fingerprint}: merge it with the one above");
             wrong("[[key]]", nth, what);
         }
         if key.root.as_ref().is_some_and(relative) {
-            wrong("[[key]]", nth, "root is an absolute path".to_owned());
+            wrong("[[key]]", nth, "root must be an absolute path".to_owned());
         }
         for what in bounds::beyond(key, args) {
             wrong("[[key]]", nth, what);
@@ -202,7 +210,8 @@ fn contradictions(options: &Options, args: &ServeArgs, text: &str) -> Vec<Config
 /// The reason why `allow` excludes any restriction of the served files.
 pub(super) fn why_not_allowed(what: &str) -> String {
     format!(
-        "programs cannot be allowed together with {what}: what they see is all that the account sees"
+        "allow cannot be combined with {what}: programs can see everything that the account can \
+         see"
     )
 }
 
@@ -263,36 +272,36 @@ mod tests {
             ("access = \"none\"\n", 1, "unknown variant"),
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
             ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
-            ("strangers = 0\n", 1, "let nobody in"),
-            ("\nusers = []\n", 2, "let nobody in"),
+            ("strangers = 0\n", 1, "would admit no one"),
+            ("\nusers = []\n", 2, "would admit no one"),
             (
                 "\nstrangers-per-source = 0\nstrangers = 1\n",
                 2,
-                "let nobody in",
+                "would admit no one",
             ),
-            ("idle-time = 0\n", 1, "between a second and a year"),
+            ("idle-time = 0\n", 1, "between 1 second and a year"),
             (
                 "login-time = 99999999999\n",
                 1,
-                "between a second and a year",
+                "between 1 second and a year",
             ),
-            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "this machine alone"),
+            ("#\nmetrics = \"0.0.0.0:9100\"\n", 2, "a loopback address"),
             ("root = \"srv\"\n", 1, "absolute"),
             (
                 "root = \"/srv\"\nallow = [\"rsync\"]\n",
                 2,
-                "together with a root",
+                "cannot be combined with a root",
             ),
             (
                 "allow = [\"rsync\"]\naccess = \"read-only\"\n",
                 1,
-                "together with less than full access",
+                "cannot be combined with limited access",
             ),
             (
                 "allow = [\"rsync\"]\n[[key]]\nroot = \"/srv\"\n\
                  fingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 1,
-                "together with a root",
+                "cannot be combined with a root",
             ),
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("host-keys = [\"key\"]\n", 1, "absolute"),
@@ -301,18 +310,18 @@ mod tests {
             (
                 "\nciphers = [\"3des-cbc\"]\n",
                 2,
-                "3des-cbc is not a cipher known here",
+                "3des-cbc is not a supported cipher",
             ),
-            ("macs = []\n", 1, "no MAC is left to offer"),
+            ("macs = []\n", 1, "no MAC left to offer"),
             ("connections = -1\n", 1, "expected a whole number"),
             ("connections = \"x\"\n", 1, "expected a whole number"),
             ("listen = \"2022x\"\n", 1, "HOST:PORT"),
-            ("\nroot = \"/no/such\"\n", 2, "/no/such is not there"),
-            ("root = \"/dev/null\"\n", 1, "/dev/null is no directory"),
-            ("root = \"/srv/%d\"\n", 1, "%d stands for nothing"),
-            ("authorized-keys = \"%k\"\n", 1, "%k stands for nothing"),
-            ("host-keys = [\"/no/such\"]\n", 1, "is not there"),
-            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "is not there"),
+            ("\nroot = \"/no/such\"\n", 2, "/no/such does not exist"),
+            ("root = \"/dev/null\"\n", 1, "/dev/null is not a directory"),
+            ("root = \"/srv/%d\"\n", 1, "unknown token %d"),
+            ("authorized-keys = \"%k\"\n", 1, "unknown token %k"),
+            ("host-keys = [\"/no/such\"]\n", 1, "does not exist"),
+            ("trusted-user-ca-keys = \"/no/such\"\n", 1, "does not exist"),
             (
                 "allow = [\"nosuchprogram\"]\n",
                 1,
@@ -321,12 +330,12 @@ mod tests {
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSu!!\"\n",
                 1,
-                "a [[key]] has a fingerprint",
+                "[[key]] needs a fingerprint",
             ),
             (
                 "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n",
                 3,
-                "another [[key]] for SHA256:47DEQ",
+                "duplicate [[key]] for SHA256:47DEQ",
             ),
         ] {
             let found = wrongs(text);

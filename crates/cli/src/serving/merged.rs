@@ -53,7 +53,7 @@ impl MergedServeSettings {
         };
         let less = match (&args.root, args.access) {
             (Some(_), _) => Some("a root"),
-            (None, Some(_)) => Some("less than full access (read-only, write-only)"),
+            (None, Some(_)) => Some("limited access (read-only, write-only)"),
             (None, None) => options.narrower(),
         };
         if let (false, Some(what)) = (names.is_empty(), less) {
@@ -156,7 +156,10 @@ impl MergedServeSettings {
         for key in &left_out {
             let public = key.public();
             let (kind, fingerprint) = (public.key_type(), public.fingerprint());
-            info!("host key {kind} {fingerprint} is not shown: --old-clients would");
+            info!(
+                "host key {kind} {fingerprint} is not offered; --old-clients or --host-key \
+                 would offer it"
+            );
         }
         let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
         let to_old_clients = (!self.old_clients).then(|| FullOffer {

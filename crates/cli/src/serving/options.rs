@@ -152,7 +152,7 @@ impl Options {
         match () {
             () if self.root.is_some() || keys().any(|k| k.root.is_some()) => Some("a root"),
             () if less(self.access) || keys().any(|k| less(k.access)) => {
-                Some("less than full access (read-only, write-only)")
+                Some("limited access (read-only, write-only)")
             }
             () => None,
         }

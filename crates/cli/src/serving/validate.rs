@@ -49,7 +49,7 @@ pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
     match unknown_token(pattern) {
         None => Ok(()),
         Some(token) => Err(format!(
-            "{name}: {} stands for nothing in {}: there are %h, %u, and %% for %",
+            "{name}: unknown token {} in {}: use %h, %u, or %% for %",
             wire::escape::name(token.as_bytes()),
             pattern.display()
         )),
@@ -61,8 +61,8 @@ fn root_or_why(root: &Path) -> Result<(), String> {
     let wrong = |why: &str| Err(format!("root: {} {why}", root.display()));
     match fs::metadata(root) {
         _ if is_pattern(root) || root.is_relative() => Ok(()),
-        Ok(meta) if !meta.is_dir() => wrong("is no directory"),
-        Err(e) if is_missing(e.kind()) => wrong("is not there"),
+        Ok(meta) if !meta.is_dir() => wrong("is not a directory"),
+        Err(e) if is_missing(e.kind()) => wrong("does not exist"),
         _ => Ok(()),
     }
 }
@@ -72,7 +72,7 @@ fn file_or_why(name: &str, file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
         _ if file.is_relative() => Ok(()),
         Ok(meta) if meta.is_dir() => wrong("is a directory"),
-        Err(e) if is_missing(e.kind()) => wrong("is not there"),
+        Err(e) if is_missing(e.kind()) => wrong("does not exist"),
         _ => Ok(()),
     }
 }

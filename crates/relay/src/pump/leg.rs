@@ -12,7 +12,7 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use super::pipes::Pipe;
 use super::stripe_set::StripeSet;
-use super::tls::{Plain, Tls};
+use super::tls::{DecryptedRead, Tls};
 use crate::tls::{TlsClient, TlsServer};
 
 /// One end of a relayed connection. Readiness is stored, since edge-triggered epoll reports only
@@ -327,9 +327,9 @@ impl Leg {
                 return self.receive_raw(into);
             };
             match tls.read(into) {
-                Ok(Plain::Bytes(n)) => return Ok(Received::Bytes(n)),
-                Ok(Plain::End) => return Ok(Received::End),
-                Ok(Plain::Empty) => match self.receive_cipher(into)? {
+                Ok(DecryptedRead::Bytes(n)) => return Ok(Received::Bytes(n)),
+                Ok(DecryptedRead::End) => return Ok(Received::End),
+                Ok(DecryptedRead::Empty) => match self.receive_cipher(into)? {
                     None => return Ok(Received::Nothing),
                     // A record without payload, such as a session ticket or a key update.
                     Some(0) => {}

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use mio::Registry;
 use mio::event::Event;
-use pair::{AbortReason, Config, Frame, LegId, Parser, StripeController, StripedConnection, TOKEN};
+use pair::{
+    AbortReason, Frame, Parser, SessionConfig, StripeController, StripeId, StripedConnection, TOKEN,
+};
 use socket2::SockRef;
 use sys::Tuning;
 
@@ -23,7 +25,7 @@ use super::leg::{Leg, Received};
 use super::{TurnResult, WorkerResources};
 use crate::peer::PeerConfig;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::strategy::{self, Learned};
+use crate::strategy::{self, LearnedStripeCount};
 use crate::uplinks::Uplinks;
 
 /// Maximum number of stripes.
@@ -109,9 +111,9 @@ impl StripeSet {
     ) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         let random = aws_lc_rs::rand::fill(&mut token);
-        random.map_err(|_| io::Error::other("no random numbers can be had"))?;
+        random.map_err(|_| io::Error::other("the system has no random numbers"))?;
         let (growth, why) = strategy::begin(facing, &target, rtt, uplinks.leading(to.ip()));
-        explain(facing, &target, &format!("begins with {why}"));
+        explain(facing, &target, &format!("starts with {why}"));
         let asks = StripeOpener {
             to,
             target,
@@ -135,7 +137,7 @@ impl StripeSet {
         now: Instant,
     ) -> Self {
         Self {
-            session: StripedConnection::new(Config {
+            session: StripedConnection::new(SessionConfig {
                 most: facing.most as u64,
                 zstd: facing.zstd,
                 answers: asks.is_none(),
@@ -172,7 +174,7 @@ impl StripeSet {
             #[cfg(not(target_os = "linux"))]
             let _ = (SockRef::from(&tcp), DEAD);
         }
-        let id = LegId(self.count);
+        let id = StripeId(self.count);
         self.count += 1;
         if open {
             self.session.add(id);
@@ -264,7 +266,7 @@ impl StripeSet {
         if !self.heard && self.asks.is_some() {
             return Err(not_let_in(&why, self.asks.as_ref()));
         }
-        tracing::debug!("a leg of a pair is gone: {why}");
+        tracing::debug!("a stripe of a pair was lost: {why}");
         if let (Some(asks), Some(member)) = (&mut self.asks, gone) {
             asks.lost(&member, &why, self.now);
         }
@@ -275,7 +277,10 @@ impl StripeSet {
         }
         if let Some(asks) = &mut self.asks {
             if alone && why.kind() == io::ErrorKind::ConnectionRefused {
-                return Err(io::Error::new(why.kind(), "the other half is gone"));
+                return Err(io::Error::new(
+                    why.kind(),
+                    "the peer relay closed the connection",
+                ));
             }
             if newly {
                 (asks.not_before, asks.retry) = (self.now, RETRY);
@@ -456,7 +461,7 @@ impl StripeSet {
         };
         explain(&asks.facing, &asks.target, &strategy::shown(&found));
         if let Some(paths) = &asks.facing.paths {
-            let learned = Learned {
+            let learned = LearnedStripeCount {
                 legs: found.legs,
                 rate: found.rate as u64,
                 rtt: asks.rtt,
@@ -471,7 +476,7 @@ impl StripeSet {
         let (wire, bytes) = self.session.carried();
         let by = self.shares();
         format!(
-            "pair, {legs} legs of {}, {bytes} bytes as {wire}{by}",
+            "pair, {legs} stripes of {}, {bytes} bytes sent as {wire}{by}",
             self.count
         )
     }
@@ -487,17 +492,16 @@ fn explain(facing: &PeerConfig, target: &str, what: &str) {
 
 fn cut_off(why: AbortReason) -> io::Error {
     let what = match why {
-        AbortReason::Broken => "the connection behind the other half broke",
-        AbortReason::Unknown => "the other half has begun anew",
-        AbortReason::Unreachable => "the other half reaches nobody",
-        AbortReason::Protocol => "the other half does not understand us",
+        AbortReason::Broken => "the connection behind the peer relay broke",
+        AbortReason::Unknown => "the peer relay was restarted",
+        AbortReason::Unreachable => "the peer relay could not reach its target",
+        AbortReason::Protocol => "the peer relay reported a protocol error",
     };
     io::Error::new(io::ErrorKind::ConnectionReset, what)
 }
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
     let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
-    let what =
-        format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
+    let what = format!("the peer relay does not answer ({why}); is {ours} in its --pair-allow?");
     io::Error::new(why.kind(), what)
 }

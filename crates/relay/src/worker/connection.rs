@@ -16,17 +16,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{DialContext, DialProgress, Dialled, Goal};
-use super::enter::{self, ClientProgress, Entering};
+use super::dial::{DialContext, DialProgress, DialState, DialTarget};
+use super::enter::{self, ClientHandshake, ClientProgress};
 use super::inbox::{Accepted, Inbox};
-use super::resolve::{Asker, ResolveResult, Resolver};
+use super::resolve::{ResolveRequester, ResolveResult, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
 use crate::pump::{BrokenLeg, Flow, FlowLimits, Leg, TurnResult, WorkerResources};
 use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::server::figures::EndKind;
+use crate::server::figures::ConnectionOutcome;
 use crate::server::pairs::{PairSlot, RegisteredPair};
 use crate::server::running::OutgoingConnection;
 use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
@@ -42,7 +42,7 @@ const FAR_LEGS: usize = NEAR_LEGS + MOST_LEGS;
 
 /// Kind and address of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum ClientAddress {
     Tcp(SocketAddr),
     Unix,
     Streams,
@@ -52,7 +52,7 @@ pub(crate) enum Client {
 #[derive(Debug)]
 pub(crate) struct Connection {
     running: Arc<RunningRelay>,
-    client: Client,
+    client: ClientAddress,
     serial: u64,
     near: Leg,
     stage: Stage,
@@ -83,7 +83,7 @@ pub(crate) struct Connection {
 
 #[derive(Debug)]
 enum Stage {
-    Enter(Box<Entering>),
+    Enter(Box<ClientHandshake>),
     Dial(Box<DialProgress>),
     Relay {
         far: Leg,
@@ -105,9 +105,9 @@ pub(crate) struct ConnectionContext<'a> {
 #[derive(Debug)]
 pub(crate) enum EndReason {
     /// Both directions have ended; the side that ended first.
-    Closed(Side),
+    Closed(LegSide),
     /// One side reset the connection or failed.
-    Reset(Side, io::Error),
+    Reset(LegSide, io::Error),
     /// No target can be reached.
     NoTarget(String),
     /// The connection was refused.
@@ -126,24 +126,24 @@ pub(crate) enum EndReason {
 
 impl EndReason {
     /// Returns the kind by which the end is counted.
-    pub(crate) fn kind(&self) -> EndKind {
+    pub(crate) fn kind(&self) -> ConnectionOutcome {
         match self {
-            Self::Closed(_) => EndKind::Closed,
-            Self::Reset(Side::Client, _) => EndKind::ClientReset,
-            Self::Reset(Side::Server, _) => EndKind::ServerReset,
-            Self::NoTarget(_) => EndKind::NoTarget,
-            Self::Refused(_) => EndKind::Refused,
-            Self::Slow => EndKind::Slow,
-            Self::Idle(_) => EndKind::Idle,
-            Self::Failed(_) | Self::CutOff => EndKind::Failed,
-            Self::Joins(_) => EndKind::Joined,
+            Self::Closed(_) => ConnectionOutcome::Closed,
+            Self::Reset(LegSide::Client, _) => ConnectionOutcome::ClientReset,
+            Self::Reset(LegSide::Server, _) => ConnectionOutcome::ServerReset,
+            Self::NoTarget(_) => ConnectionOutcome::NoTarget,
+            Self::Refused(_) => ConnectionOutcome::Refused,
+            Self::Slow => ConnectionOutcome::Slow,
+            Self::Idle(_) => ConnectionOutcome::Idle,
+            Self::Failed(_) | Self::CutOff => ConnectionOutcome::Failed,
+            Self::Joins(_) => ConnectionOutcome::Joined,
         }
     }
 }
 
 /// One of the two legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum LegSide {
     Client,
     Server,
 }
@@ -158,7 +158,7 @@ impl Connection {
         let now = around.means.now;
         let mut near = match arrival.output {
             None => {
-                let tcp = matches!(arrival.client, Client::Tcp(_));
+                let tcp = matches!(arrival.client, ClientAddress::Tcp(_));
                 Leg::socket(arrival.input, tcp)
             }
             Some(output) => Leg::streams(arrival.input, output),
@@ -169,7 +169,7 @@ impl Connection {
             client: arrival.client,
             serial,
             near,
-            stage: Stage::Enter(Box::new(Entering::new(&arrival.relay, now))),
+            stage: Stage::Enter(Box::new(ClientHandshake::new(&arrival.relay, now))),
             ends: None,
             rest: Vec::new(),
             up: Flow::new(rate, now),
@@ -242,35 +242,35 @@ impl Connection {
         }
         while let Stage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
-                return Err(EndReason::Reset(Side::Client, why.kind().into()));
+                return Err(EndReason::Reset(LegSide::Client, why.kind().into()));
             }
             let has_data = self.running.relay.fastopen
-                && has_data(&self.near).map_err(|e| EndReason::Reset(Side::Client, e))?;
+                && has_data(&self.near).map_err(|e| EndReason::Reset(LegSide::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
-                Dialled::Waiting(until) => {
+                DialState::Waiting(until) => {
                     self.wake_by(until);
                     return Ok(TurnResult::Still);
                 }
-                Dialled::Ask(name) => {
-                    let asker = Asker {
+                DialState::Ask(name) => {
+                    let asker = ResolveRequester {
                         inbox: Arc::clone(around.inbox),
                         slot: around.slot,
                         serial: self.serial,
                     };
                     around.resolver.ask(&name, asker);
                 }
-                Dialled::Forbidden(why) => {
+                DialState::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(EndReason::Refused(format!("refused: {why}")));
                 }
-                Dialled::Failed(why) => {
+                DialState::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(EndReason::NoTarget(why));
                 }
-                Dialled::Connected {
+                DialState::Connected {
                     socket,
                     goal,
                     to,
@@ -299,7 +299,7 @@ impl Connection {
         match entered {
             Ok(ClientProgress::Waiting) if now >= deadline => Err(EndReason::Slow),
             Ok(ClientProgress::Waiting) => match self.near.failure() {
-                Some(why) => Err(EndReason::Reset(Side::Client, why.kind().into())),
+                Some(why) => Err(EndReason::Reset(LegSide::Client, why.kind().into())),
                 None => {
                     self.wake_by(deadline);
                     Ok(false)
@@ -333,7 +333,7 @@ impl Connection {
                 if self.near.alerts() {
                     self.refuse(&[]);
                 }
-                Err(EndReason::Reset(Side::Client, e))
+                Err(EndReason::Reset(LegSide::Client, e))
             }
         }
     }
@@ -361,7 +361,7 @@ impl Connection {
         let rest = std::mem::take(&mut self.rest);
         let header = target.proxy().map(|version| {
             let ends = self.ends.or_else(|| match self.client {
-                Client::Tcp(source) => Some(ProxyAddresses {
+                ClientAddress::Tcp(source) => Some(ProxyAddresses {
                     source,
                     destination: self.near.local()?,
                 }),
@@ -380,7 +380,8 @@ impl Connection {
         enter::answer(far, &header)?;
         if target.has_tls() {
             let client = relay.tls_client.as_ref();
-            let client = client.ok_or_else(|| io::Error::other("TLS is not set up"))?;
+            let client =
+                client.ok_or_else(|| io::Error::other("internal error: TLS is not configured"))?;
             let host = target.tls_name();
             far.ask_tls(client, &host)?;
         }
@@ -391,7 +392,7 @@ impl Connection {
     fn connected(
         &mut self,
         socket: OwnedFd,
-        goal: &Goal,
+        goal: &DialTarget,
         (to, uplink): (Option<SocketAddr>, Option<usize>),
         around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
@@ -497,7 +498,7 @@ impl Connection {
             far.close_orderly();
             return Some(EndReason::Closed(first));
         }
-        let sides = [(Side::Client, &mut self.near), (Side::Server, far)];
+        let sides = [(LegSide::Client, &mut self.near), (LegSide::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
             let why = leg.failure()?;
             let why = io::Error::new(why.kind(), why.to_string());
@@ -508,10 +509,10 @@ impl Connection {
         })
     }
 
-    fn first_to_end(&self) -> Side {
+    fn first_to_end(&self) -> LegSide {
         match self.up.ended <= self.down.ended {
-            true => Side::Client,
-            false => Side::Server,
+            true => LegSide::Client,
+            false => LegSide::Server,
         }
     }
 
@@ -691,7 +692,7 @@ fn has_data(near: &Leg) -> io::Result<bool> {
     }
 }
 
-impl Client {
+impl ClientAddress {
     fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip()),
@@ -700,7 +701,7 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
@@ -710,7 +711,7 @@ impl fmt::Display for Client {
     }
 }
 
-impl fmt::Display for Side {
+impl fmt::Display for LegSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Client => "the client",
@@ -725,12 +726,16 @@ impl fmt::Display for EndReason {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
             Self::Refused(why) => f.write_str(why),
-            Self::Joins(_) => f.write_str("a leg of a pair"),
-            Self::Slow => f.write_str("reset: what comes before the bytes has taken too long"),
-            Self::NoTarget(why) => write!(f, "refused: nobody answers: {why}"),
+            Self::Joins(_) => f.write_str("a stripe of a pair"),
+            Self::Slow => {
+                f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
+            }
+            Self::NoTarget(why) => write!(f, "refused: no target answers: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
-            Self::Failed(e) => write!(f, "reset: the relay cannot go on: {e}"),
-            Self::CutOff => f.write_str("reset: the relay ends, and has waited for long enough"),
+            Self::Failed(e) => write!(f, "reset: an error in the relay: {e}"),
+            Self::CutOff => {
+                f.write_str("reset: the relay is shutting down and --drain-timeout has passed")
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mio::Waker;
 use pair::Parser;
 
-use super::connection::Client;
+use super::connection::ClientAddress;
 use super::resolve::ResolveResult;
 use crate::pump::Leg;
 use crate::server::RunningRelay;
@@ -18,7 +18,7 @@ use crate::status::{ByteCounters, ConnectionStatus};
 
 /// Message to a worker.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum WorkerMessage {
     /// New connection.
     Arrived(Box<Accepted>),
     /// Result of a DNS lookup.
@@ -40,12 +40,12 @@ pub(crate) enum Message {
     /// Reset all remaining connections.
     CutOff,
     /// Request for the state of connections.
-    Asked(Question),
+    Asked(StatusRequest),
 }
 
 /// Request for the state of connections; an answer that is no longer wanted is dropped.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum StatusRequest {
     /// Byte counters of all connections.
     Moved(Sender<Vec<ByteCounters>>),
     /// Full status of these connections.
@@ -56,7 +56,7 @@ pub(crate) enum Question {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) relay: Arc<RunningRelay>,
-    pub(crate) client: Client,
+    pub(crate) client: ClientAddress,
     /// Input descriptor; the output is separate for standard streams only.
     pub(crate) input: OwnedFd,
     pub(crate) output: Option<OwnedFd>,
@@ -65,7 +65,7 @@ pub(crate) struct Accepted {
 
 /// Inbox of a worker.
 pub(crate) struct Inbox {
-    messages: Mutex<Vec<Message>>,
+    messages: Mutex<Vec<WorkerMessage>>,
     waker: Waker,
 }
 
@@ -84,7 +84,7 @@ impl Inbox {
     }
 
     /// Queues a message, and wakes the worker if the inbox was empty.
-    pub(crate) fn put(&self, message: Message) {
+    pub(crate) fn put(&self, message: WorkerMessage) {
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         messages.push(message);
         let first = messages.len() == 1;
@@ -96,7 +96,7 @@ impl Inbox {
     }
 
     /// Takes all messages.
-    pub(crate) fn take(&self) -> Vec<Message> {
+    pub(crate) fn take(&self) -> Vec<WorkerMessage> {
         std::mem::take(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

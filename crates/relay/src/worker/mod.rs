@@ -18,10 +18,10 @@ use mio::{Events, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::pump::{Pages, PipePool, SCRATCH, TurnResult, WorkerResources};
-use crate::server::figures::EndKind;
+use crate::server::figures::ConnectionOutcome;
 use connection::{Connection, ConnectionContext, EndReason, TOKENS};
 use dial::ATTEMPTS;
-use inbox::{Accepted, Inbox, Message, Question};
+use inbox::{Accepted, Inbox, StatusRequest, WorkerMessage};
 use resolve::Resolver;
 use timers::Timers;
 
@@ -86,7 +86,7 @@ impl Worker {
             if let Err(e) = self.poll.poll(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!("a worker ends, and its connections with it: {e}");
+                tracing::error!("a worker thread failed, and its connections with it: {e}");
                 return;
             }
             self.means.now = Instant::now();
@@ -128,15 +128,15 @@ impl Worker {
     fn read_inbox(&mut self) {
         for message in self.inbox.take() {
             match message {
-                Message::Arrived(arrival) => self.arrived(*arrival),
-                Message::Resolved {
+                WorkerMessage::Arrived(arrival) => self.arrived(*arrival),
+                WorkerMessage::Resolved {
                     slot,
                     serial,
                     answer,
                 } => self.tell(slot, serial, |connection, around| {
                     connection.resolved(&answer, around);
                 }),
-                Message::Joined {
+                WorkerMessage::Joined {
                     slot,
                     serial,
                     leg,
@@ -146,15 +146,15 @@ impl Worker {
                     // A stripe that cannot be used is reset; the peer relay opens another.
                     let _ = connection.add_leg(*leg, begun, guest, around);
                 }),
-                Message::Drain => self.draining = true,
-                Message::CutOff => {
+                WorkerMessage::Drain => self.draining = true,
+                WorkerMessage::CutOff => {
                     let all: Vec<usize> = self.connections.iter().map(|(slot, _)| slot).collect();
                     for slot in all {
                         let wake = self.connections.get(slot).and_then(|c| c.wake);
                         self.end(slot, wake, EndReason::CutOff);
                     }
                 }
-                Message::Asked(question) => self.answer(question),
+                WorkerMessage::Asked(question) => self.answer(question),
             }
         }
     }
@@ -180,12 +180,12 @@ impl Worker {
         }
     }
 
-    fn answer(&self, question: Question) {
+    fn answer(&self, question: StatusRequest) {
         let all = self.connections.iter().map(|(_, connection)| connection);
         // A send error means that the requester no longer waits.
         match question {
-            Question::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
-            Question::About(which, to) => {
+            StatusRequest::Moved(to) => drop(to.send(all.map(|c| c.moved()).collect())),
+            StatusRequest::About(which, to) => {
                 let asked = all.filter(|c| which.contains(&c.serial()));
                 drop(to.send(asked.map(|c| c.status(self.means.now)).collect()));
             }
@@ -209,7 +209,7 @@ impl Worker {
                 entry.insert(Box::new(connection));
                 self.enqueue(slot);
             }
-            Err(e) => tracing::warn!(%client, "turned away: {e}"),
+            Err(e) => tracing::warn!(%client, "refused: {e}"),
         }
     }
 
@@ -246,7 +246,10 @@ impl Worker {
         match end {
             EndReason::Joins(joins) => {
                 let (place, begun) = *joins;
-                connection.guest_of().figures.ended(EndKind::Joined);
+                connection
+                    .guest_of()
+                    .figures
+                    .ended(ConnectionOutcome::Joined);
                 connection.join(&place, begun, self.poll.registry());
             }
             end => {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
 use sftp::Request;
-use sys::Threads;
+use sys::ThreadPool;
 use wire::Block;
 
 use super::open_files::changes_nothing;
@@ -214,7 +214,7 @@ impl BlockingPool {
 
     fn give(
         &mut self,
-        threads: &Threads,
+        threads: &ThreadPool,
         work: impl FnOnce() -> Outcome + Send + 'static,
     ) -> BlockingTicket {
         let ticket = BlockingTicket(self.next);
@@ -298,15 +298,15 @@ impl Drop for PendingAnswer {
 }
 
 /// Threads for disk requests, shared by this process.
-fn threads() -> &'static Threads {
-    static THREADS: OnceLock<Threads> = OnceLock::new();
-    THREADS.get_or_init(|| Threads::new("disk", MOST))
+fn threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("disk", MOST))
 }
 
 /// Threads for long copies, shared by this process.
-fn long_threads() -> &'static Threads {
-    static THREADS: OnceLock<Threads> = OnceLock::new();
-    THREADS.get_or_init(|| Threads::new("copy", MOST_LONG))
+fn long_threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("copy", MOST_LONG))
 }
 
 /// Reads if all bytes, up to the end of the file, are in memory; otherwise fails with `AGAIN`.

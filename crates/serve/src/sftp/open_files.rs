@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{self, FileType, Mode, OFlags, fstat};
 use rustix::io::{Errno, retry_on_intr};
 use sftp::{Attrs, OpenFlags, Request};
-use sys::Windows;
+use sys::MappedWindows;
 use wire::Block;
 
 use super::answers::AnswerQueue;
@@ -32,7 +32,7 @@ const STATUS: usize = 32;
 pub(super) struct OpenFiles {
     handles: Handles,
     /// Mappings of files whose contents are sent directly from the page cache.
-    windows: Windows,
+    windows: MappedWindows,
     /// Pool for requests that block on the disk, if other work can go on meanwhile.
     pool: Option<BlockingPool>,
     /// Bytes of the current WRITE that have already gone to its file.
@@ -45,7 +45,7 @@ impl OpenFiles {
     pub(super) fn new(handles: Allowance) -> Self {
         Self {
             handles: Handles::new(handles),
-            windows: Windows::default(),
+            windows: MappedWindows::default(),
             pool: None,
             placed: PlacedBytes::default(),
             is_left: false,

@@ -2,7 +2,7 @@
 //! put-file-zstd@longhaul and get-file-zstd@longhaul.
 
 use sftp::StatusCode;
-use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor, LONGEST_UNPACKED};
 use wire::Rest;
 
 use super::open_files::OpenFiles;
@@ -14,8 +14,8 @@ use crate::error::RequestError;
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
 pub(super) struct Compression {
-    packer: Option<Packer>,
-    unpacker: Option<Unpacker>,
+    packer: Option<BlockCompressor>,
+    unpacker: Option<BlockDecompressor>,
     unpacked: Vec<u8>,
     raw: Vec<u8>,
     packed: Vec<u8>,
@@ -46,7 +46,7 @@ impl Compression {
             ));
         }
         if self.unpacker.is_none() {
-            self.unpacker = Unpacker::new();
+            self.unpacker = BlockDecompressor::new();
         }
         let unpacker = self.unpacker.as_mut().ok_or_else(no_memory)?;
         if !unpacker.unpack_to(data, len, &mut self.unpacked) {
@@ -58,7 +58,7 @@ impl Compression {
     /// Compresses `raw`; `None` if the result is not smaller.
     pub(super) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, RequestError> {
         if self.packer.is_none() {
-            self.packer = Packer::new();
+            self.packer = BlockCompressor::new();
         }
         let packer = self.packer.as_mut().ok_or_else(no_memory)?;
         let smaller = packer.pack(raw, &mut self.packed);

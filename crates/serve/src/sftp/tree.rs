@@ -201,7 +201,7 @@ mod tests {
     use std::fs;
 
     use bytes::Bytes;
-    use sftp::packed::Unpacker;
+    use sftp::packed::BlockDecompressor;
     use sftp::{Request, Response, TreeFlags};
 
     use crate::testing::{answers, bytes_of};
@@ -240,7 +240,7 @@ mod tests {
             };
             assert!(n >= 4, "slow start is over then");
             let (len, rest) = rest.split_first_chunk().unwrap();
-            let mut unpacker = Unpacker::new().unwrap();
+            let mut unpacker = BlockDecompressor::new().unwrap();
             let unpacked = unpacker.unpack(rest, u32::from_be_bytes(*len));
             assert_eq!(unpacked.as_ref(), Some(plain));
             assert!(packed.len() < plain.len() / 2);

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use ssh::channel::{ChannelEvent, ChannelId, LARGE_DATA};
 use ssh::key::HostKey;
 use ssh::transport::{Ident, TransportEvent};
-use ssh::{Event, Helper, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::{CryptoHelpers, Event, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
@@ -87,7 +87,7 @@ pub(super) fn serve(
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
     drop(state);
     conn.renounce(served.renounced());
-    Workers::shared().expect(&stream);
+    HelperThreads::shared().expect(&stream);
     conn.set_helper(helper());
     match served.open() {
         Ok(export) => {
@@ -514,7 +514,7 @@ impl<'s> Connection<'s> {
 }
 
 /// Crypto helper threads, shared by all connections of this process.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use sys::Forked;
+use sys::ForkSide;
 
 use super::account::AccountProcess;
 use super::link::Link;
@@ -54,7 +54,7 @@ impl ForkServer {
         while let Some([client, theirs]) = self.link.take()? {
             let theirs = Link::from(theirs);
             match sys::fork() {
-                Ok(Forked::Child(template)) => {
+                Ok(ForkSide::Child(template)) => {
                     return Ok(Some(AccountProcess {
                         link: Arc::new(theirs),
                         client,
@@ -63,7 +63,7 @@ impl ForkServer {
                     }));
                 }
                 // If the message is lost, the monitor sees the end of the link.
-                Ok(Forked::Parent(child)) => drop(tell(&theirs, child)),
+                Ok(ForkSide::Parent(child)) => drop(tell(&theirs, child)),
                 Err(_) => {}
             }
         }

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, Frames, KeysAccepted, Listening, OnceError, Refused, VERSION,
+    self, ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, OnceError, Refused, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
@@ -109,7 +109,7 @@ impl Once {
         let mut control = Control {
             input,
             output,
-            frames: Frames::of_client(),
+            frames: FrameSplitter::of_client(),
             marked: false,
         };
         match self.serve_over(&mut control) {
@@ -165,7 +165,7 @@ impl Once {
         let server = Server::with_listener(listener, settings).map_err(local)?;
         let crowd = server.crowd.clone();
         let ended = accept(server).map_err(local)?;
-        let listening = Listening {
+        let listening = ListeningReply {
             version: VERSION,
             port: port.into(),
             user: user.as_bytes(),
@@ -226,7 +226,7 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
 struct Control {
     input: File,
     output: File,
-    frames: Frames,
+    frames: FrameSplitter,
     /// The marker has been written.
     marked: bool,
 }
@@ -316,7 +316,7 @@ impl Control {
                     used = Instant::now();
                 }
                 Next::Asked(ClientMessage::Begin { .. }) => {
-                    let again = OnceError::Unexpected(direct_control::Begin::NUMBER);
+                    let again = OnceError::Unexpected(direct_control::StartRequest::NUMBER);
                     return Err(OnceEnd::Client(again));
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ssh::auth::{Claim, Proof};
+use ssh::auth::{Proof, ProofContext};
 use ssh::key::PublicKey;
 
 use super::keys::{LoginRequest, Question};
@@ -70,7 +70,7 @@ impl OnceKeys {
                 host_bound: check.host_bound,
                 signature: check.signature.to_vec(),
             };
-            let touch = proof.check(Claim {
+            let touch = proof.check(ProofContext {
                 session_id: check.session_id,
                 host_key: check.host_key,
                 user: question.user.as_bytes(),

@@ -1,6 +1,6 @@
 //! Extensions of `longhaul serve` beyond stock SFTP.
 
-use sftp::packed::Packer;
+use sftp::packed::BlockCompressor;
 use sftp::{
     Attrs, Name, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags, TreeStep,
     tagged_name,
@@ -82,7 +82,7 @@ impl SftpModel {
         };
         let mut packed = Vec::new();
         if let (true, Some(data)) = (pack, &data)
-            && Packer::new().is_some_and(|mut p| p.pack(data, &mut packed))
+            && BlockCompressor::new().is_some_and(|mut p| p.pack(data, &mut packed))
         {
             self.packed += data.len() as u64;
             let len = data.len() as u32 + u32::from(self.lies_about_lengths);
@@ -163,7 +163,7 @@ impl SftpModel {
         }
         let mut packed = Vec::new();
         if self.packed_trees.contains(&tree)
-            && Packer::new().is_some_and(|mut packer| packer.pack(&body, &mut packed))
+            && BlockCompressor::new().is_some_and(|mut packer| packer.pack(&body, &mut packed))
         {
             let len = u32::try_from(body.len()).expect("some steps");
             body.clear();

@@ -1,6 +1,6 @@
 //! Execution of each request.
 
-use sftp::packed::Unpacker;
+use sftp::packed::BlockDecompressor;
 use sftp::{Attrs, Limits, NameEntry, Names, OpenFlags, Request, RequestId, Response, StatusCode};
 use wire::{Field, Rest};
 
@@ -124,7 +124,7 @@ impl SftpModel {
                 data,
             } if self.has(&request) => {
                 self.packed += u64::from(len);
-                match Unpacker::new().and_then(|mut u| u.unpack(data, len)) {
+                match BlockDecompressor::new().and_then(|mut u| u.unpack(data, len)) {
                     Some(data) => self.put_file(id, (path, flags), (tag, mode), &attrs, &data),
                     None => Err(StatusCode::BAD_MESSAGE),
                 }

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
+    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response, SplitOutput, Splitter,
     StatusCode, StatusText, TreeStep, Version, frame,
 };
 use wire::{Field, Rest};
@@ -217,7 +217,7 @@ impl SftpModel {
         let mut answers: Vec<Vec<u8>> = Vec::new();
         let before = std::mem::take(&mut self.out);
         while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
-            if let Piece::Message(message) = piece {
+            if let SplitOutput::Message(message) = piece {
                 self.message(&message);
                 answers.push(std::mem::take(&mut self.out));
             }

@@ -226,7 +226,7 @@ impl HostConfig {
         match bits {
             Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
             _ => Err(format!(
-                "is an RSA key of {} bits; RequiredRSASize demands {}",
+                "is an RSA key of {} bits; RequiredRSASize requires {}",
                 bits.unwrap_or_default(),
                 self.required_rsa_size
             )),

@@ -308,7 +308,10 @@ fn expand(
 }
 
 fn one<'a>(values: &[&'a str]) -> Parsed<&'a str> {
-    values.first().copied().ok_or_else(|| "has no value".into())
+    values
+        .first()
+        .copied()
+        .ok_or_else(|| "needs a value".into())
 }
 
 fn explicit(path: PathBuf) -> IdentityFile {
@@ -352,7 +355,7 @@ fn family(text: &str) -> Parsed<AddressFamily> {
         "any" => Ok(AddressFamily::Any),
         "inet" => Ok(AddressFamily::Inet),
         "inet6" => Ok(AddressFamily::Inet6),
-        _ => Err("is none of any, inet, inet6".into()),
+        _ => Err("is not any, inet or inet6".into()),
     }
 }
 
@@ -362,7 +365,7 @@ fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
         "accept-new" => Ok(StrictHostKeyChecking::AcceptNew),
         "yes" | "true" => Ok(StrictHostKeyChecking::Yes),
         "no" | "off" | "false" => Ok(StrictHostKeyChecking::No),
-        _ => Err("is none of ask, accept-new, yes, no".into()),
+        _ => Err("is not ask, accept-new, yes or no".into()),
     }
 }
 

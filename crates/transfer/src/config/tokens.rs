@@ -55,7 +55,11 @@ impl Tokens {
                         other.escape_default()
                     )));
                 }
-                None => return Err(ConfigError::new(format!("{option} ends in a lone %"))),
+                None => {
+                    return Err(ConfigError::new(format!(
+                        "{option} ends with a single %: write %% for a percent sign"
+                    )));
+                }
             }
         }
         Ok(out)
@@ -74,8 +78,8 @@ impl Tokens {
                 Ok(self.home(option)?.join(rest.trim_start_matches('/')))
             }
             Some(_) => Err(ConfigError::new(format!(
-                "{option}: the home directory of another user (~NAME) is not looked up; write it \
-                 in full"
+                "{option}: the home of another user (~NAME) is not supported; write the full \
+                 path"
             ))),
             None => Ok(PathBuf::from(text)),
         }
@@ -105,10 +109,9 @@ impl Tokens {
     }
 
     fn home(&self, option: &str) -> Result<&Path, ConfigError> {
-        self.local
-            .home
-            .as_deref()
-            .ok_or_else(|| ConfigError::new(format!("{option}: this user has no home directory")))
+        self.local.home.as_deref().ok_or_else(|| {
+            ConfigError::new(format!("{option}: cannot find this user's home directory"))
+        })
     }
 
     /// Computes `%C` (misc.c `ssh_connection_hash`).

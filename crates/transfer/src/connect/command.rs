@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::host::{Surroundings, establish, start};
+use super::host::{SharedSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
 use super::remote_use;
@@ -40,7 +40,7 @@ impl RemoteCommand {
     /// # Errors
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
-    pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, String> {
+    pub fn half(config: HostConfig, around: &SharedSettings) -> Result<Self, String> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());
@@ -53,11 +53,12 @@ impl RemoteCommand {
         let rtt = link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt);
         let channel = link.open_exec(&command);
         let channel =
-            channel.ok_or_else(|| format!("{shown}: there is no way to run a command"))?;
+            channel.ok_or_else(|| format!("{shown}: cannot run a command over this connection"))?;
         // The channel request would otherwise wait for the first write, so it is sent here.
         link.flush(Instant::now())
             .map_err(|e| format!("{shown}: {e}"))?;
-        let wrong = |e: std::io::Error| format!("{shown}: a command cannot be talked to: {e}");
+        let wrong =
+            |e: std::io::Error| format!("{shown}: cannot communicate with the remote command: {e}");
         let (stream, local) = UnixStream::pair().map_err(wrong)?;
         local.set_nonblocking(true).map_err(wrong)?;
         let said = Arc::new(Mutex::new(String::new()));

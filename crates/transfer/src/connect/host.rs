@@ -39,14 +39,14 @@ use crate::session::{LinkError, RemoteKnowledge};
 const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
-pub type Resolve = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
+pub type ConfigResolver = dyn Fn(&Destination) -> Result<HostConfig, String> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct SharedSettings {
     /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
     /// The host memory; `None` disables it.
@@ -68,7 +68,7 @@ pub struct Surroundings {
     /// True if data connections may go directly to a longhaul at the far end.
     pub direct: bool,
     /// Finds the configuration of a ProxyJump host.
-    pub hop: Arc<Resolve>,
+    pub hop: Arc<ConfigResolver>,
     /// The use of a longhaul at the far end.
     pub far: RemoteServerUse,
     /// True if every remote path is absolute, so that the remote working directory does not matter.
@@ -119,12 +119,12 @@ pub(super) fn establish(link: &mut SshLink, host: &str, early: bool) -> Result<(
 
 pub(super) fn start(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
 ) -> Result<(SshLink, bool), String> {
     if hops > MAX_HOPS {
         return Err(format!(
-            "{}: more than {MAX_HOPS} hops (ProxyJump)",
+            "{}: more than {MAX_HOPS} jump hosts (ProxyJump)",
             config.host
         ));
     }
@@ -238,7 +238,7 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     known
 }
 
-fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
+fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {
     warn!("{text}");
     if config.tells()
         && let Ok(mut prompt) = around.prompt.lock()
@@ -262,7 +262,7 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
     mss: Option<u16>,
 ) -> Result<SocketOpener, String> {
@@ -273,7 +273,7 @@ fn opener(
             let bind = match &config.bind_address {
                 Some(text) => Some(
                     text.parse()
-                        .map_err(|_| format!("{name}: BindAddress {text} is no address"))?,
+                        .map_err(|_| format!("{name}: BindAddress {text} is not an IP address"))?,
                 ),
                 None => None,
             };
@@ -333,7 +333,7 @@ fn opener(
 
 /// Starts a ProxyCommand.
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), String> {
-    ProxyProcess::start(command).map_err(|e| format!("{name}: ProxyCommand cannot be run: {e}"))
+    ProxyProcess::start(command).map_err(|e| format!("{name}: cannot run the ProxyCommand: {e}"))
 }
 
 /// Runs a ProxyCommand with ProxyUseFdpass: the command connects a socket, passes it over and ends.
@@ -347,13 +347,13 @@ fn passed_by(
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
-            io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand did not pass a socket".to_owned(),
+            io::ErrorKind::TimedOut => "no socket arrived in time (ConnectTimeout)".to_owned(),
             _ => error.to_string(),
         };
         child.kill();
         let _ = child.wait();
-        format!("{name}: a socket was to be passed (ProxyUseFdpass): {why}")
+        format!("{name}: cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}")
     })?;
     // ssh blocks until the command exits; here a thread waits for it.
     std::thread::spawn(move || child.wait());
@@ -375,7 +375,7 @@ fn jump_through(
     hops: &[Destination],
     host: &str,
     port: u16,
-    around: &Surroundings,
+    around: &SharedSettings,
     depth: usize,
 ) -> Result<Stream, String> {
     let Some((last, before)) = hops.split_last() else {

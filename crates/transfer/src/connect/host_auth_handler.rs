@@ -10,8 +10,8 @@ use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
-use super::denied::Denied;
+use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
+use super::denied::DeniedLogin;
 use super::host::FirstHostKey;
 use super::remote_use;
 use crate::config::HostConfig;
@@ -152,7 +152,7 @@ impl HostAuthHandler {
         match rows.any(|row| list.iter().any(|name| name == row.name)) {
             true => Ok(()),
             false => Err(format!(
-                "{why}; its bare key ({plain}) is not permitted by HostKeyAlgorithms"
+                "{why}; HostKeyAlgorithms does not permit its plain key ({plain})"
             )),
         }
     }
@@ -172,8 +172,8 @@ impl HostAuthHandler {
     fn record(&self, name: &HostName, key: &PublicKey) {
         let Some(file) = self.config.user_known_hosts.first() else {
             self.show_error(
-                "Warning: the host key is not recorded: this user has no home directory, and \
-                 UserKnownHostsFile names no file",
+                "Warning: cannot record the host key: this user has no home directory; set \
+                 UserKnownHostsFile",
             );
             return;
         };
@@ -198,7 +198,7 @@ impl HostAuthHandler {
         };
         let (host, port, user) = memory_name(&self.config);
         if let Err(e) = memories.store(host, port, user, memory, SystemTime::now()) {
-            debug!("{}: cannot be remembered: {e}", self.config.host);
+            debug!("{}: cannot save the host memory: {e}", self.config.host);
         }
     }
 
@@ -220,9 +220,10 @@ impl AuthHandler for HostAuthHandler {
         if let Some(FirstHostKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
-        let key = PublicKey::from_blob(blob).map_err(|e| format!("its host key: {e}"))?;
+        let key =
+            PublicKey::from_blob(blob).map_err(|e| format!("cannot parse the host key: {e}"))?;
         let size = self.config.check_size(&key);
-        size.map_err(|why| format!("its host key {} {why}", key.fingerprint()))?;
+        size.map_err(|why| format!("host key {} {why}", key.fingerprint()))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -245,7 +246,9 @@ impl AuthHandler for HostAuthHandler {
         .map_err(|e| e.to_string())?;
         if accepted.distrusted && self.config.exit_on_forward_failure {
             let why = accepted.warnings.join("\n");
-            return Err(format!("{why}\nExitOnForwardFailure ends it here"));
+            return Err(format!(
+                "{why}\nclosing the connection (ExitOnForwardFailure)"
+            ));
         }
         let mut names = Vec::new();
         names.extend(accepted.record.then(|| name.clone()));
@@ -280,13 +283,13 @@ impl AuthHandler for HostAuthHandler {
         matches!(self.beside, Some(FirstHostKey::Awaited(_)))
     }
 
-    fn credentials(&mut self, binding: Binding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String> {
         if let Some(FirstHostKey::Awaited(held)) = &self.beside {
             same_host(&held.wait()?, binding.host_key)?;
         }
         let mut identities = Identities::gather(&self.config);
         if let Some(agent) = identities.agent() {
-            let Binding {
+            let AgentBinding {
                 host_key,
                 session_id,
                 signature,
@@ -454,7 +457,7 @@ impl AuthHandler for HostAuthHandler {
                 .collect(),
             None => Vec::new(),
         };
-        Denied {
+        DeniedLogin {
             user: &self.config.user,
             host: &self.config.host,
             server,
@@ -471,7 +474,7 @@ impl AuthHandler for HostAuthHandler {
         let keys = self.offered.len();
         let many = if keys == 1 { "key" } else { "keys" };
         format!(
-            "as {} with {keys} {many} to offer (IdentitiesOnly=yes with -i FILE offers one)",
+            "as {} with {keys} {many} to offer (to offer one: -o IdentitiesOnly=yes -i FILE)",
             escape::name(self.config.user.as_bytes())
         )
     }
@@ -575,7 +578,11 @@ fn described(offer: &OfferableKey) -> String {
 fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
     match first == blob {
         true => Ok(()),
-        false => Err("another host answers under this name than the first time".to_owned()),
+        false => Err(
+            "the host key differs from that of the first connection: another host answers under \
+             this name"
+                .to_owned(),
+        ),
     }
 }
 

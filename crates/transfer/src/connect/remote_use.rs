@@ -142,7 +142,7 @@ pub(super) fn known(
     );
     let far = match wanted {
         RemoteServerUse::Stock => {
-            return RemoteKnowledge::Never("it was not to be asked for (--far-end=stock)");
+            return RemoteKnowledge::Never("longhaul was not looked for there (--far-end=stock)");
         }
         RemoteServerUse::Auto
         | RemoteServerUse::Wanted
@@ -159,10 +159,10 @@ pub(super) fn known(
                     .is_some_and(|age| age < AGAIN) =>
         {
             RemoteKnowledge::Never(match far.placed {
-                None => "there was no longhaul at the far end within the last day",
+                None => "longhaul was not found at the far end within the last day",
                 Some(_) => {
-                    "the longhaul that was sent there could not be started within the last day: \
-                     run longhaul bootstrap again"
+                    "the installed longhaul could not be started within the last day: run \
+                     longhaul bootstrap again"
                 }
             })
         }

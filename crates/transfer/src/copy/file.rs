@@ -6,7 +6,7 @@ use schedule::{
     Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
-use sftp::Link;
+use sftp::InodeId;
 
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine, JobPurpose};
@@ -80,7 +80,7 @@ pub(super) struct FileTask {
     pub(super) beyond: ExtraMetadata,
     pub(super) xattrs_asked: bool,
     /// Identity of a file of which other names will be hard links to this copy.
-    link: Option<Link>,
+    link: Option<InodeId>,
 }
 
 /// Search for a file that an earlier run may have completed.

@@ -11,7 +11,7 @@ use schedule::{
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
-use crate::disk::NotKept;
+use crate::disk::LostMetadata;
 use crate::sums::FileSums;
 use crate::walk::{DirId, WalkEntry};
 
@@ -107,7 +107,7 @@ pub(super) trait LocalOps {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<NotKept, String>;
+    ) -> Result<LostMetadata, String>;
     /// Makes a symlink, in place of an existing file or symlink.
     fn make_symlink(
         &self,

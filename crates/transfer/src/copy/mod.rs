@@ -34,6 +34,9 @@ mod verify;
 mod withheld;
 mod xattrs;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
@@ -42,9 +45,7 @@ pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
-use crate::sums::Ledger;
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::sums::SumLedger;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,7 +149,7 @@ pub trait Connect {
     ) -> Result<Session, String>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         None
     }
 

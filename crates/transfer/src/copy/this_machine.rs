@@ -18,7 +18,7 @@ use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Destination, DirectoryCache, Location, NotKept, attributes, has_holes, identity, mtime_of,
+    Destination, DirectoryCache, Location, LostMetadata, attributes, has_holes, identity, mtime_of,
     os_words, xattrs_of,
 };
 use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
@@ -194,7 +194,7 @@ impl LocalOps for ThisMachine {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<NotKept, String> {
+    ) -> Result<LostMetadata, String> {
         let directories = &self.directories;
         local::finish_directory(directories, path, attributes, created, options, beyond)
     }

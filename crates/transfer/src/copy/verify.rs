@@ -24,7 +24,7 @@ use super::local_ops::ReadAt;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::RemoteCommandId;
-use crate::sums::{FileSums, FinishedSums, Ledger, Manifest};
+use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
 use crate::walk::local_path;
 
 /// Files waiting for comparison from which no more files are started.
@@ -39,7 +39,7 @@ const REPEATS: u8 = 2;
 
 /// State of the files between copy and verification.
 pub(super) struct Verification {
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     wanted: bool,
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, Checking>,
@@ -55,7 +55,7 @@ pub(super) struct Verification {
 }
 
 impl Verification {
-    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<Ledger>>) -> Self {
+    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<SumLedger>>) -> Self {
         Self {
             wanted: options.verify && ledger.is_some(),
             ledger,

@@ -9,7 +9,7 @@ use schedule::{Keep, LocalPath};
 
 use super::LocalTarget;
 use super::directories::{Destination, DirectoryCache, Location, kind_of};
-use super::target::{Replaced, mtime};
+use super::target::{ReplacedAttributes, mtime};
 
 /// True if the file belongs to the effective user.
 fn is_ours(meta: &fs::Metadata) -> bool {
@@ -32,7 +32,7 @@ pub(crate) fn adopt_target(
     let at = target.beside(&keep.temporary(target.name_bytes(), 0));
     let replaced = match target.look() {
         Ok(Some(stat)) => match kind_of(&stat) {
-            FileType::RegularFile => Some(Some(Replaced::of(&stat))),
+            FileType::RegularFile => Some(Some(ReplacedAttributes::of(&stat))),
             FileType::Symlink => Some(None),
             _ => None,
         },

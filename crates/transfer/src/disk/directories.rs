@@ -190,11 +190,11 @@ struct State {
     /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
     /// Directories below the named ones, most recently used first.
-    below: VecDeque<Below>,
+    below: VecDeque<DirBelowTarget>,
 }
 
 #[derive(Debug)]
-struct Below {
+struct DirBelowTarget {
     path: LocalPath,
     dir: Arc<Directory>,
 }
@@ -212,7 +212,7 @@ impl DirectoryCache {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
-                false => Err(io::Error::other("it lies outside of the target")),
+                false => Err(io::Error::other("the path lies outside of the target")),
             };
         };
         let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
@@ -241,7 +241,7 @@ impl DirectoryCache {
     pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
-            None => Err(io::Error::other("it lies outside of the target")),
+            None => Err(io::Error::other("the path lies outside of the target")),
         }
     }
 
@@ -285,7 +285,7 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &Below| known.path.below_part().is_some_and(|at| at == below);
+        let under = |known: &DirBelowTarget| known.path.below_part().is_some_and(|at| at == below);
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
@@ -316,7 +316,7 @@ impl DirectoryCache {
         }
         {
             let mut state = self.state();
-            let is = |known: &Below| {
+            let is = |known: &DirBelowTarget| {
                 known.path.below_part() == Some(below)
                     && known.path.named_part() == named
                     && known.path.follows_dirlinks() == dirlinks
@@ -330,7 +330,7 @@ impl DirectoryCache {
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
-        let known = Below {
+        let known = DirBelowTarget {
             path: LocalPath::beneath(named, below, dirlinks),
             dir: Arc::clone(&dir),
         };

@@ -402,7 +402,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     if text.len() as u64 > MAX_FILE {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            "it has over 64 MiB",
+            "the file is larger than 64 MiB",
         ));
     }
     Ok(text)

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use schedule::{Allowance, Background, BackgroundSample};
+use schedule::{Background, BackgroundAllowance, BackgroundSample};
 use tracing::trace;
 
 use super::driver::SessionLoop;
@@ -19,7 +19,7 @@ pub(super) const LENGTH: u32 = 12 << 10;
 #[derive(Debug)]
 pub(super) struct BackgroundPacer {
     background: Background,
-    allowance: Allowance,
+    allowance: BackgroundAllowance,
     pub(super) throttle: RateLimiter,
     next: Instant,
     /// Answered bytes, including a small overhead for each request.

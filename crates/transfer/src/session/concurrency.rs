@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
-    TcpSample, USUAL_RATE,
+    Direction, Job, JobKind, LaneSample, LearnedConcurrency, LimiterLog, Refusal, RunMeasurements,
+    SchedulerStats, TcpSample, USUAL_RATE,
 };
 use tracing::{debug, info, trace};
 
@@ -34,7 +34,7 @@ const SMALL: u64 = 256 << 10;
 pub(super) struct ConcurrencyInputs {
     growth: Option<ConcurrencyController>,
     /// Result of an earlier run with this host.
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     /// Limiter found at each sample.
     log: LimiterLog,
     /// Direction of the transfer, known from the first file job.
@@ -85,7 +85,7 @@ impl ConcurrencyInputs {
     }
 
     /// Result of an earlier run, with its age.
-    pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
+    pub(super) fn learned(&self) -> Option<(LearnedConcurrency, Duration)> {
         let learned = self.learned?;
         Some((learned, learned.age(seconds())?))
     }
@@ -242,7 +242,7 @@ fn buffer(direction: Direction) -> Option<u64> {
 pub(crate) fn growth_config(
     options: &SessionOptions,
     direction: Direction,
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     one_machine: bool,
     most: Option<u32>,
 ) -> ConcurrencyConfig {
@@ -395,7 +395,7 @@ impl SessionLoop {
         };
         *self.growing.was_slow.get_or_insert_with(|| {
             let learned = reach.learned(direction);
-            let young = |l: &Learned| l.age(seconds()).is_some();
+            let young = |l: &LearnedConcurrency| l.age(seconds()).is_some();
             learned.filter(young).is_some_and(|l| l.rate < SLOW)
         })
     }
@@ -417,7 +417,7 @@ impl SessionLoop {
         self.growing.to_come(&stats).max(self.spread.remaining())
     }
 
-    fn evidence(&mut self, now: Instant, direction: Direction) -> Evidence {
+    fn evidence(&mut self, now: Instant, direction: Direction) -> RunMeasurements {
         let stats = self.spread.stats();
         let mut connections = Vec::new();
         let counts = |on: &&Connection| !on.retiring && !self.only_controls(on);
@@ -466,7 +466,7 @@ impl SessionLoop {
                 stalls_depth: stats.stalls_depth,
             });
         }
-        Evidence {
+        RunMeasurements {
             now,
             remaining: Some(self.growing.to_come(&stats).max(self.spread.remaining())),
             moved: stats.moved,

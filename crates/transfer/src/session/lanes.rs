@@ -4,7 +4,7 @@ use bytes::Bytes;
 use schedule::{
     ConnectionId, Job, Lane, LaneConfig, LaneError, LaneEvent, LaneId, LaneReport, Refusals,
 };
-use sftp::{Greeting, Preamble};
+use sftp::{Greeting, MarkerSearch};
 
 use super::ChannelId;
 use super::background_pacer::LENGTH;
@@ -36,7 +36,7 @@ pub(super) struct LaneOnChannel {
     /// Leads to a longhaul that a command started at the far end.
     pub(super) served: bool,
     /// Parser of that longhaul's greeting, until it is complete.
-    pub(super) preamble: Option<Preamble>,
+    pub(super) preamble: Option<MarkerSearch>,
     /// Time from which the greeting is due.
     pub(super) awaited: Option<Instant>,
     /// Time at which the lane was opened, and time of the server's first answer.
@@ -248,7 +248,7 @@ impl SessionLoop {
             listing,
             retiring: false,
             served,
-            preamble: served.then(Preamble::default),
+            preamble: served.then(MarkerSearch::default),
             awaited: None,
             opened: now,
             greeted: None,

@@ -42,7 +42,7 @@ use sftp::ServerInfo;
 use self::driver::SessionLoop;
 use crate::disk::{DirectoryCache, HostToHostBuffer, ReadBackCheck};
 use crate::report::{Decision, FarEnd, SessionReport};
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 pub use ask::Questions;
 pub(crate) use concurrency::{are_small, growth_config};
@@ -96,7 +96,7 @@ pub struct SessionOptions {
     /// Compress data for the transfer.
     pub pack: PackingMode,
     /// Takes checksums of all files that pass.
-    pub ledger: Option<Arc<Ledger>>,
+    pub ledger: Option<Arc<SumLedger>>,
     /// File properties beyond SFTP that a longhaul at the far end should report.
     pub told: Told,
 }

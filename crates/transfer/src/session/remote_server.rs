@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::RemotePath;
 use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId, LaneReport};
-use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
+use sftp::{Greeting, MARKER_PROTOCOL, MarkerError, RemoteBinaryState, ServerInfo};
 use tracing::{debug, info};
 
 use super::driver::SessionLoop;
@@ -196,10 +196,10 @@ impl RemoteServer {
 }
 
 /// Error text for output that is not a longhaul's greeting.
-pub(super) fn not_ours(what: NotOurs) -> String {
+pub(super) fn not_ours(what: MarkerError) -> String {
     match what {
-        NotOurs::PlainSftp => "the server runs its own SFTP server whatever is asked for",
-        NotOurs::TooMuch => "what the command there prints is no longhaul's",
+        MarkerError::PlainSftp => "the server runs its own SFTP server whatever is asked for",
+        MarkerError::TooMuch => "what the command there prints is no longhaul's",
     }
     .to_owned()
 }
@@ -212,12 +212,12 @@ pub(super) fn not_ours(what: NotOurs) -> String {
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
-            Absent::NoneSent => "there is no longhaul at the far end",
-            Absent::Gone => {
+            RemoteBinaryState::NoneSent => "there is no longhaul at the far end",
+            RemoteBinaryState::Gone => {
                 "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
                  again"
             }
-            Absent::Altered => {
+            RemoteBinaryState::Altered => {
                 "the longhaul that was sent there was altered (its checksum differs) and is not \
                  started: run longhaul bootstrap again"
             }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use pair::{Frame, LegId, Parser, StripedConnection, TOKEN};
+use pair::{Frame, Parser, StripeId, StripedConnection, TOKEN};
 
 use crate::pump::WorkerResources;
 use crate::pump::leg::{Leg, Received};
@@ -12,7 +12,7 @@ use crate::server::connection_limiter::ConnectionPermit;
 /// One stripe of a pair.
 #[derive(Debug)]
 pub(super) struct Stripe {
-    pub(super) id: LegId,
+    pub(super) id: StripeId,
     pub(super) leg: Leg,
     pub(super) parser: Parser,
     /// The TLS handshake is complete.

@@ -15,7 +15,7 @@ use crate::pump::{Leg, TurnResult};
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, PairSlot, RegisteredPair};
 use crate::worker::dial::{self, DialContext};
-use crate::worker::inbox::Message;
+use crate::worker::inbox::WorkerMessage;
 
 impl Connection {
     /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
@@ -104,7 +104,7 @@ impl Connection {
                 .send(&Frame::Abort(AbortReason::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
-            let why = "refused: it joins a pair that is no more";
+            let why = "refused: a stripe for a connection that has ended";
             return Err(EndReason::Refused(why.to_owned()));
         }
         let place = PairSlot {
@@ -114,12 +114,13 @@ impl Connection {
             key,
         };
         let registered = RegisteredPair::new(token, place);
-        let registered = registered
-            .ok_or_else(|| EndReason::Refused("refused: the pair is there already".into()))?;
+        let registered = registered.ok_or_else(|| {
+            EndReason::Refused("refused: the striped connection exists already".into())
+        })?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
         let facing =
-            facing.ok_or_else(|| EndReason::Refused("refused: no pair is set up".into()))?;
+            facing.ok_or_else(|| EndReason::Refused("refused: no pair is configured".into()))?;
         let now = around.means.now;
         let mut leg = Leg::pair(StripeSet::answering(facing, token, now));
         std::mem::swap(&mut self.near, &mut leg);
@@ -146,7 +147,7 @@ impl Connection {
     /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
-        place.inbox.put(Message::Joined {
+        place.inbox.put(WorkerMessage::Joined {
             slot: place.slot,
             serial: place.serial,
             leg: Box::new(self.near),
@@ -192,7 +193,8 @@ impl Connection {
         around: &ConnectionContext<'_>,
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
-        let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
+        let facing =
+            facing.ok_or_else(|| io::Error::other("internal error: no pair is configured"))?;
         leg.ask_tls(&facing.client, "pair")?;
         let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
         let path = (target.to_string(), to);

@@ -15,9 +15,9 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA};
-use ssh::transport::{DisabledProtection, KexGuess, Offers};
-use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
+use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::info;
 use wire::Pool;
 
@@ -65,7 +65,7 @@ pub struct ConnectionFacts {
     /// True if the login required the user.
     pub asked: bool,
     /// The algorithms that the server offers.
-    pub offers: Offers,
+    pub offers: PeerOffers,
     /// True if zlib is used in both directions after the login.
     pub compressed: bool,
     /// The settings selected for this connection, with reasons.
@@ -131,9 +131,9 @@ pub struct SshLink {
     spoiled: bool,
     /// The error that ended writing.
     write_error: Option<io::Error>,
-    channels: BTreeMap<u32, Far>,
+    channels: BTreeMap<u32, RemoteEnd>,
     visit: ServerFacts,
-    offers: Offers,
+    offers: PeerOffers,
     /// Key and algorithm of the last signature; `None` if another method was used too.
     signed: Option<(usize, String)>,
     other_method: bool,
@@ -178,7 +178,7 @@ struct EarlyChannel {
 
 /// The remote end of a channel.
 #[derive(Default)]
-struct Far {
+struct RemoteEnd {
     granted: bool,
     at: RemoteProgram,
     errors: Vec<u8>,
@@ -212,7 +212,7 @@ impl SshLink {
             let conn = engine(&config, &pool);
             (opening.join(), conn)
         });
-        let failed = || Err("the thread that connects has failed".to_owned());
+        let failed = || Err("the connecting thread has failed".to_owned());
         let stream = stream
             .unwrap_or_else(|_| failed())
             .map_err(LinkError::Lost)?;
@@ -238,7 +238,7 @@ impl SshLink {
             write_error: None,
             channels: BTreeMap::new(),
             visit: ServerFacts::default(),
-            offers: Offers::default(),
+            offers: PeerOffers::default(),
             signed: None,
             other_method: false,
             denied: false,
@@ -269,10 +269,9 @@ impl SshLink {
         let done = self.log_in(early);
         let begun = self.conn.auth().is_some() && !self.conn.is_authenticated();
         done.map_err(|e| match e {
-            LinkError::Lost(why) if begun && !self.denied => error(&format!(
-                "{why}; this was while logging in {}",
-                self.gate.login()
-            )),
+            LinkError::Lost(why) if begun && !self.denied => {
+                error(&format!("{why}, while logging in {}", self.gate.login()))
+            }
             other => other,
         })
     }
@@ -403,9 +402,7 @@ impl SshLink {
             RemoteKnowledge::Hoped if self.step_by_step || !runs_commands => {
                 RemoteKnowledge::Unknown { insists: true }
             }
-            _ if !runs_commands => {
-                RemoteKnowledge::Never("this SSH server is not known to run commands")
-            }
+            _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
             RemoteKnowledge::Serves(_) if self.step_by_step => {
                 RemoteKnowledge::Unknown { insists: false }
             }
@@ -474,7 +471,7 @@ impl SshLink {
     /// Opens a direct-tcpip channel to `host` and `port`.
     pub(super) fn open_direct_tcpip(&mut self, host: &str, port: u16) -> ChannelId {
         let id = self.conn.channels().open_direct_tcpip(host, port);
-        self.channels.insert(id.0, Far::default());
+        self.channels.insert(id.0, RemoteEnd::default());
         ChannelId(id.0)
     }
 
@@ -520,7 +517,10 @@ impl SshLink {
 
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
-        info!("{}: {why}; connecting again step by step", self.config.name);
+        info!(
+            "{}: {why}; connecting again without predictions",
+            self.config.name
+        );
         self.choose_nothing();
         self.gate.forget();
         self.step_by_step = true;
@@ -572,8 +572,8 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     let mut text = e.to_string();
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
-            "; -S ssh uses the system's ssh, which may support one of them (see also ssh(1), \
-             -Q), and an update of the server does away with old algorithms",
+            "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
+             -Q)",
         );
     }
     match e.is_torn() {
@@ -583,9 +583,9 @@ fn engine_error(e: &ssh::Error) -> LinkError {
 }
 
 /// Returns access to this process's worker threads, which all connections share.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }
 
 fn helped_queue() -> SealedQueue {
@@ -596,7 +596,7 @@ fn helped_queue() -> SealedQueue {
 
 fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
-        aws_lc_rs::rand::fill(to).expect("the system's random numbers");
+        aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });
     let conn = Connection::client(config.connection.clone(), pool.clone(), random);
     let mut conn = conn.map_err(|e| LinkError::Lost(e.to_string()))?;

@@ -10,7 +10,7 @@ use ssh::transport::Ident;
 use tracing::debug;
 use wire::Pool;
 
-use super::{Far, QUEUE, RemoteProgram, SshLink, broken, engine_error, error};
+use super::{QUEUE, RemoteEnd, RemoteProgram, SshLink, broken, engine_error, error};
 use crate::session::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, ProbeResult, RemoteKnowledge,
     SendWindow,
@@ -100,9 +100,9 @@ impl Link for SshLink {
         let id = self.open_session();
         let request = Request::Exec(command.to_vec());
         self.conn.channels().request(id, request, true);
-        let far = Far {
+        let far = RemoteEnd {
             at: RemoteProgram::Command,
-            ..Far::default()
+            ..RemoteEnd::default()
         };
         self.channels.insert(id.0, far);
         Some(ChannelId(id.0))
@@ -307,9 +307,9 @@ impl SshLink {
             false => (Request::Subsystem(b"sftp".to_vec()), RemoteProgram::Sftp),
         };
         channels.request(id, request, true);
-        let far = Far {
+        let far = RemoteEnd {
             at,
-            ..Far::default()
+            ..RemoteEnd::default()
         };
         self.channels.insert(id.0, far);
         Some(ChannelId(id.0))
@@ -360,7 +360,7 @@ impl SshLink {
             .then(|| in_one_line(&said))
             .flatten()
         {
-            Some(said) => error(&format!("{what} after it said: {said}")),
+            Some(said) => error(&format!("{what}; its last message: {said}")),
             None => error(what),
         }
     }
