@@ -226,6 +226,11 @@ impl Scheduler {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
+        let shrank = file.end.unwrap_or(0) < file.size();
+        if shrank && !file.is_put() {
+            // One lane that opens the file once asks for its size again.
+            return self.do_whole(id);
+        }
         file.stage = SplitStage::Naming;
         if file.is_kept() {
             // After the rename, the file is found again only if all ranges were reported.
@@ -236,7 +241,7 @@ impl Scheduler {
         };
         let end = file.end.unwrap_or(0);
         let news = file.tell_up_to(end);
-        let (put, shrank) = (file.is_put(), end < file.size());
+        let put = file.is_put();
         if news > 0 {
             self.tell(LaneEvent::Progress(id, news));
         }

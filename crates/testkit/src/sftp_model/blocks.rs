@@ -106,6 +106,12 @@ impl SftpModel {
                 pack,
             } => {
                 let rest = self.bytes_of(handle, offset, u64::MAX)?;
+                if let Some(hole) = self.endless_holes {
+                    let mut body = Vec::new();
+                    (HOLE, hole).write(&mut body);
+                    self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                    return Ok(());
+                }
                 let zeros = rest.iter().take_while(|byte| **byte == 0).count();
                 if zeros >= PAGE || zeros > 0 && zeros == rest.len() {
                     let mut body = Vec::new();

@@ -76,10 +76,13 @@ impl SftpModel {
             return Err(StatusCode::PERMISSION_DENIED);
         }
         let most = u64::from(len) + self.excess;
-        let data = match &node.kind {
+        let mut data = match &node.kind {
             Kind::File(data) if data.len() as u64 <= most => Some(data.clone()),
             _ => None,
         };
+        if let (Some(data), Some(len)) = (&mut data, self.cut_at) {
+            data.truncate(len);
+        }
         let mut packed = Vec::new();
         if let (true, Some(data)) = (pack, &data)
             && BlockCompressor::new().is_some_and(|mut p| p.pack(data, &mut packed))

@@ -16,6 +16,8 @@ pub struct Witness {
     opening: Vec<(u32, Vec<u8>)>,
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
     most_open: usize,
+    in_flight: usize,
+    most_in_flight: usize,
     renames: usize,
     renamed: Vec<Vec<u8>>,
 }
@@ -37,6 +39,8 @@ impl Default for Witness {
             opening: Vec::new(),
             handles: BTreeMap::new(),
             most_open: 0,
+            in_flight: 0,
+            most_in_flight: 0,
             renames: 0,
             renamed: Vec::new(),
         }
@@ -55,6 +59,8 @@ impl Witness {
                 continue;
             }
             let (id, request) = Request::decode(&message).expect("a sound request");
+            self.in_flight += 1;
+            self.most_in_flight = self.most_in_flight.max(self.in_flight);
             self.request(id.0, &request);
         }
     }
@@ -71,6 +77,7 @@ impl Witness {
                 continue;
             }
             if let Ok((id, response)) = Response::decode(&message) {
+                self.in_flight = self.in_flight.saturating_sub(1);
                 self.response(id.0, &response);
             }
         }
@@ -91,6 +98,11 @@ impl Witness {
     pub fn unanswered(&self, path: &[u8]) -> usize {
         let open = self.handles.values().filter(|open| *open == path).count();
         self.files.get(path).map_or(0, |f| f.unanswered) + open
+    }
+
+    /// Returns the highest number of requests without an answer since the last call.
+    pub fn take_most_in_flight(&mut self) -> usize {
+        std::mem::replace(&mut self.most_in_flight, self.in_flight)
     }
 
     /// Returns the highest number of files open or being opened at once, in the client's order.

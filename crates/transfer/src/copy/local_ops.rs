@@ -97,6 +97,12 @@ pub(super) trait LocalOps {
     fn remove_beside(&self, target: &LocalPath, name: &[u8]);
     /// Removes the temporaries that a file with this tag may have left.
     fn remove_temporaries(&self, target: &LocalPath, tag: u64);
+    /// Removes the temporaries that many files may have left, each with its tag.
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        for (target, tag) in files {
+            self.remove_temporaries(target, *tag);
+        }
+    }
     /// Makes a directory that can be filled. Returns false if it existed.
     fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String>;
     /// Sets the mode, times and further metadata of a filled directory.

@@ -18,7 +18,7 @@ use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Destination, DirectoryCache, Location, LostMetadata, attributes, has_holes, identity, mtime_of,
+    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes, identity, mtime_of,
     os_words, xattrs_of,
 };
 use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
@@ -181,6 +181,13 @@ impl LocalOps for ThisMachine {
 
     fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
         crate::disk::remove_temporaries(&self.directories, target, tag);
+    }
+
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        let mut sweep = TemporarySweep::new(&self.directories);
+        for (target, tag) in files {
+            sweep.remove(target, *tag);
+        }
     }
 
     fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String> {

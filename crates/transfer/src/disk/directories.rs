@@ -193,9 +193,13 @@ struct State {
     below: VecDeque<DirBelowTarget>,
 }
 
+/// An open directory, by the bytes of its path: comparing a deep path component by component takes
+/// longer than opening the directory.
 #[derive(Debug)]
 struct DirBelowTarget {
-    path: LocalPath,
+    named: OsString,
+    below: OsString,
+    dirlinks: bool,
     dir: Arc<Directory>,
 }
 
@@ -285,7 +289,7 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &DirBelowTarget| known.path.below_part().is_some_and(|at| at == below);
+        let under = |known: &DirBelowTarget| known.below.as_os_str() == below.as_os_str();
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
@@ -317,9 +321,9 @@ impl DirectoryCache {
         {
             let mut state = self.state();
             let is = |known: &DirBelowTarget| {
-                known.path.below_part() == Some(below)
-                    && known.path.named_part() == named
-                    && known.path.follows_dirlinks() == dirlinks
+                known.below.as_os_str() == below.as_os_str()
+                    && known.named.as_os_str() == named.as_os_str()
+                    && known.dirlinks == dirlinks
             };
             if let Some(at) = state.below.iter().position(is)
                 && let Some(known) = state.below.remove(at)
@@ -331,7 +335,9 @@ impl DirectoryCache {
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
         let known = DirBelowTarget {
-            path: LocalPath::beneath(named, below, dirlinks),
+            named: named.as_os_str().to_owned(),
+            below: below.as_os_str().to_owned(),
+            dirlinks,
             dir: Arc::clone(&dir),
         };
         let mut state = self.state();

@@ -22,7 +22,7 @@ mod target;
 mod temp_name;
 mod write_coalescer;
 
-pub(crate) use adopt::{adopt_target, remove_temporaries};
+pub(crate) use adopt::{TemporarySweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
 pub use directories::DirectoryCache;
 pub(crate) use directories::{Destination, Directory, Location, kind_of};

@@ -2,19 +2,23 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 use rustix::fs::{FlockOperation, flock};
-use schedule::journal::{State, UnusableJournal, replay};
+use schedule::journal::{Replay, Replayer, State, UnusableJournal};
 
 use crate::private_dir::{PrivateDir, UserDir};
 use crate::report::Name;
 
 /// The largest journal that is read, in bytes; a journal of ten million files is smaller.
 const LARGEST: u64 = 4 << 30;
+/// About the bytes of memory that a journal's state may take: two million files.
+const MOST_MEMORY: usize = 1 << 30;
+/// The bytes that are read at once.
+const PIECE: usize = 256 << 10;
 
 /// The location of a copy's journal: in the user's state folder, where other users cannot write. Up
 /// to version 2 it lay beside a local target, and a server could send one.
@@ -99,9 +103,7 @@ impl JournalLocation {
         let why = if file.metadata()?.len() > LARGEST {
             "the file is too large for a journal".to_owned()
         } else {
-            let mut bytes = Vec::new();
-            (&file).read_to_end(&mut bytes)?;
-            match replay(&bytes) {
+            match read_journal(&file)? {
                 Ok(left) if left.state.identity().is_empty() => {
                     // The earlier run ended before it wrote a record.
                     dir.remove(&self.name)?;
@@ -150,6 +152,27 @@ impl JournalLocation {
         match lock(&file)? {
             true => Ok((file, dir.path().join(&self.name))),
             false => Err(taken()),
+        }
+    }
+}
+
+/// Reads a journal from its beginning, with bounded memory.
+///
+/// # Errors
+/// The file cannot be read. An unusable journal is the inner error.
+pub(crate) fn read_journal(mut file: &File) -> io::Result<Result<Replay, UnusableJournal>> {
+    let mut replayer = Replayer::new(MOST_MEMORY);
+    let mut piece = vec![0; PIECE];
+    file.rewind()?;
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => return Ok(replayer.end()),
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if let Err(why) = replayer.take(piece.get(..read).unwrap_or_default()) {
+            return Ok(Err(why));
         }
     }
 }

@@ -46,14 +46,16 @@ impl Questions {
         let until = Instant::now() + PATIENCE;
         let mut said = Vec::new();
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let event = self.session.events().recv_timeout(left);
-            match event.map_err(|_| "the far end did not answer in time")? {
+            let event = self
+                .event(until)
+                .ok_or("the far end did not answer in time")?;
+            match event {
                 SessionEvent::Exec(id, event) if id == exec => match event {
-                    RemoteCommandEvent::Output(bytes) if said.len() < MOST => {
-                        said.extend_from_slice(&bytes);
+                    // A command that prints forever was read forever.
+                    RemoteCommandEvent::Output(bytes) if said.len() + bytes.len() > MOST => {
+                        return Err(format!("the far end printed more than {MOST} bytes"));
                     }
-                    RemoteCommandEvent::Output(_) => {}
+                    RemoteCommandEvent::Output(bytes) => said.extend_from_slice(&bytes),
                     RemoteCommandEvent::Over(Err(why)) => return Err(why),
                     RemoteCommandEvent::Over(Ok(_)) => break,
                 },
@@ -74,14 +76,19 @@ impl Questions {
         self.session.submit(Job { id, kind }, None);
         let until = Instant::now() + PATIENCE;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.session.events().recv_timeout(left) {
-                Ok(SessionEvent::Lane(event)) if event.job() == id && event.is_last() => {
+            match self.event(until) {
+                Some(SessionEvent::Lane(event)) if event.job() == id && event.is_last() => {
                     return true;
                 }
-                Ok(SessionEvent::Lost(_)) | Err(_) => return false,
-                Ok(_) => {}
+                Some(SessionEvent::Lost(_)) | None => return false,
+                Some(_) => {}
             }
         }
+    }
+
+    /// Returns the session's next event; `None` from `until` on, even if events keep coming.
+    fn event(&self, until: Instant) -> Option<SessionEvent> {
+        let left = until.checked_duration_since(Instant::now())?;
+        self.session.events().recv_timeout(left).ok()
     }
 }

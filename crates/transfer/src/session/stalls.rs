@@ -14,6 +14,7 @@ use schedule::{ConnectionId, LaneError, LaneId, OldestRequest};
 
 use super::SessionEvent;
 use super::driver::SessionLoop;
+use super::reconnect::DARK;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
@@ -21,6 +22,8 @@ const LATENCIES: u32 = 50;
 /// that does not answer so few is slow. Before, the silence must stay below the time after which the
 /// session reconnects.
 const FEW: u64 = 8;
+/// Longest silence before such a repetition.
+const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
 /// keepalives.
 const MOVES: u64 = 4096;
@@ -83,9 +86,22 @@ impl Stalls {
         [self.most_requests, most].into_iter().flatten().min()
     }
 
-    /// Silence of a lane after which its requests are repeated.
+    /// Silence of a lane after which its requests are repeated. The first repetitions come before
+    /// the session takes the connection for lost and connects again.
     fn repeat_after(&self, latency: Duration) -> Duration {
-        self.patience.max(latency * LATENCIES) * (1 << self.repeated.min(10))
+        let longest = self.patience.max(LONGEST_SILENCE);
+        let silence = self.patience.max(latency * LATENCIES).min(longest);
+        silence * (1 << self.repeated.min(10))
+    }
+
+    /// Records that requests are repeated, the first of them sent when `ahead` others were in
+    /// flight; returns the number of requests at once from now on.
+    fn note_repeat(&mut self, ahead: u64) -> u64 {
+        let most = (ahead / 2).max(1);
+        let most = self.limit(Some(most)).unwrap_or(most);
+        self.most_requests = Some(most);
+        self.repeated += u32::from(most <= FEW);
+        most
     }
 }
 
@@ -222,10 +238,7 @@ impl SessionLoop {
     /// Closes a lane whose requests the server has dropped, so that another lane repeats them.
     fn repeat(&mut self, now: Instant, at: usize, waiting: &OldestRequest, since: Instant) {
         let silent = now.saturating_duration_since(since).as_secs();
-        let most = (waiting.ahead / 2).max(1);
-        let most = self.stalls.limit(Some(most)).unwrap_or(most);
-        self.stalls.most_requests = Some(most);
-        self.stalls.repeated += u32::from(most <= FEW);
+        let most = self.stalls.note_repeat(waiting.ahead);
         let id = self.lanes[at].id;
         self.stalls.lanes.remove(&id);
         for on in &mut self.lanes {
@@ -250,5 +263,57 @@ impl SessionLoop {
             let sent = sample.tcp.map_or(sample.sent, |tcp| tcp.bytes_acked);
             sent.saturating_add(sample.received)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::SessionOptions;
+
+    /// With doubled silences, the second repetition was due after 20 s. The session connects again
+    /// after 12 s of silence, so it did that forever and never reached a limit that the server
+    /// handles.
+    #[test]
+    fn requests_are_repeated_before_the_session_connects_again() {
+        for latency in [1, 80, 300, 2000].map(Duration::from_millis) {
+            let mut stalls = Stalls::new(SessionOptions::default().patience);
+            let mut ahead = 1024;
+            for tries in 1.. {
+                assert!(stalls.repeat_after(latency) < DARK, "{tries} {latency:?}");
+                let most = stalls.note_repeat(ahead);
+                assert!(most <= ahead / 2, "{tries}");
+                if most <= FEW {
+                    break;
+                }
+                // The server drops requests beyond the new limit too.
+                ahead = most;
+            }
+            // A server that does not answer so few requests is slow: it gets more time.
+            let (first, mut last) = (stalls.repeat_after(latency), Duration::ZERO);
+            assert!(first >= 2 * stalls.patience);
+            for _ in 0..20 {
+                let most = stalls.note_repeat(FEW);
+                assert!((1..=FEW).contains(&most));
+                let after = stalls.repeat_after(latency);
+                assert!(after >= last, "{after:?}");
+                last = after;
+            }
+            assert!(last > first);
+        }
+    }
+
+    /// A repetition must never raise the limit of the user or of an earlier repetition.
+    #[test]
+    fn repetitions_only_lower_the_limit_of_requests() {
+        let mut stalls = Stalls::new(Duration::from_secs(10));
+        assert_eq!(stalls.limit(None), None);
+        assert_eq!(stalls.limit(Some(64)), Some(64));
+        assert_eq!(stalls.note_repeat(64), 32);
+        assert_eq!(stalls.note_repeat(1000), 32);
+        assert_eq!(stalls.limit(Some(64)), Some(32));
+        assert_eq!(stalls.limit(Some(4)), Some(4));
+        assert_eq!(stalls.note_repeat(0), 1);
+        assert_eq!(stalls.note_repeat(0), 1);
     }
 }

@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
@@ -22,6 +23,9 @@ const WAITING: usize = 2048;
 /// Entries waiting to be taken from which tree listings pause; they resume at half as many, which
 /// is one round trip of entries at the rate at which small files are copied.
 const HELD: usize = 4 * WAITING;
+/// Bytes of paths waiting to be taken from which the two bounds above are lower: 8,192 entries with
+/// paths of 16 KiB would take 256 MiB.
+const PATHS: usize = 8 << 20;
 /// Names of a listing that are remembered to skip repeats: more than arrive in the one flight after
 /// which a lane that predicts handles abandons a longer directory and another lane lists it again.
 const NAMES: usize = 4096;
@@ -50,6 +54,8 @@ pub struct RemoteWalk {
     /// Bytes that the directories in `to_list` take.
     waiting: usize,
     most_waiting: usize,
+    /// Length of the longest path so far.
+    longest: usize,
     /// The walk was ended because too many directories waited.
     pub(super) overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
@@ -92,9 +98,10 @@ pub(super) enum PendingListing {
     Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
 }
 
-/// Names that a listing has returned, because a restarted listing repeats some.
+/// Hashes of the names that a listing has returned, because a restarted listing repeats some. A
+/// server that lists names with equal hashes only hides entries that it need not have listed.
 #[derive(Debug, Default)]
-pub(super) struct SeenNames(BTreeSet<Vec<u8>>);
+pub(super) struct SeenNames(HashSet<u64>);
 
 impl SeenNames {
     pub(super) fn is_empty(&self) -> bool {
@@ -102,9 +109,12 @@ impl SeenNames {
     }
 
     pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
         match self.0.len() < NAMES {
-            true => self.0.insert(name.to_vec()),
-            false => !self.0.contains(name),
+            true => self.0.insert(hash),
+            false => !self.0.contains(&hash),
         }
     }
 }
@@ -175,6 +185,7 @@ impl RemoteWalk {
             to_list: Vec::new(),
             waiting: 0,
             most_waiting: MOST_WAITING,
+            longest: 0,
             overrun: false,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
@@ -225,11 +236,17 @@ impl RemoteWalk {
             (0, _) => LISTS,
             (lists, entries) => (WAITING * lists / (entries + 1)).clamp(LISTS, MOST_LISTS),
         };
-        self.found.len() < WAITING
+        self.found.len() < self.bounded(WAITING)
             && match self.trees {
                 true => self.trees_may,
                 false => self.lists < most,
             }
+    }
+
+    /// Lowers a number of waiting entries if their paths are long.
+    fn bounded(&self, entries: usize) -> usize {
+        // An entry has its name and its path, which are at most of this length.
+        entries.min(PATHS / (2 * self.longest).max(1)).max(LISTS)
     }
 
     /// Estimated number of files and bytes, as far as known.
@@ -239,7 +256,8 @@ impl RemoteWalk {
 
     /// True if so many entries wait to be taken that tree listings should pause.
     pub fn holds(&mut self) -> bool {
-        let bound = if self.holds { HELD / 2 } else { HELD };
+        let most = self.bounded(HELD);
+        let bound = if self.holds { most / 2 } else { most };
         self.holds = self.found.len() + self.to_look.len() > bound;
         self.holds
     }
@@ -399,6 +417,7 @@ impl RemoteWalk {
             return;
         }
         let path = join(&dir.path, &name);
+        self.longest = self.longest.max(path.len());
         if let Some(what) = refused_name(&name) {
             let what = what.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });

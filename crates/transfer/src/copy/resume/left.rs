@@ -186,8 +186,15 @@ impl Engine<'_> {
             .unfinished()
             .map(|(_, e)| e.clone())
             .collect();
-        for entry in &left {
-            self.clear(entry);
+        match self.target.is_none() {
+            true => {
+                let files = left.iter();
+                let files: Vec<_> = files
+                    .map(|entry| (self.target_path(&entry.target), entry.tag))
+                    .collect();
+                self.local().sweep_temporaries(&files);
+            }
+            false => left.iter().for_each(|entry| self.clear(entry)),
         }
         if !left.is_empty() {
             self.copy().await;
