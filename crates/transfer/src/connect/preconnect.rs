@@ -161,7 +161,14 @@ impl Preconnect {
         );
         let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
         let (options, one_machine) = (&sends.options, first.one_machine);
-        let growth = session::growth_config(options, Direction::Up, learned, one_machine, None);
+        let growth = session::growth_config(
+            options,
+            Direction::Up,
+            learned,
+            one_machine,
+            None,
+            &session::this_machine(),
+        );
         let (rtt, now) = (first.rtt, Instant::now());
         // If a longhaul is known at the far end, large files go directly to it without further
         // logins.

@@ -1,8 +1,9 @@
 use std::ffi::{OsStr, OsString};
 
-use super::{RawLink, Session, SessionOptions};
+use super::{RawLink, Session};
 use crate::cancel::CancelToken;
 use crate::copy::{Connect, HostId, TransferEstimate};
+use crate::session::SessionOptions;
 
 /// A host that is reached through a program.
 #[derive(Clone, Debug)]

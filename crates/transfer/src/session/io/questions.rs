@@ -2,7 +2,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{Job, JobId, JobKind, RemotePath};
 
-use super::{RemoteCommandEvent, RemoteCommandId, Session, SessionEvent};
+use super::Session;
+use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 
 /// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
