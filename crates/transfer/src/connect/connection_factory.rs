@@ -11,7 +11,8 @@ use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
-use super::host::{FirstHostKey, RequiredMatch, Surroundings, establish, start};
+use super::error::{ConnectCheck, ConnectError};
+use super::host::{FirstHostKey, RequiredMatch, Started, Surroundings, establish, start};
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
 use super::preconnect::{self, Preconnect};
@@ -19,7 +20,7 @@ use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::{ConnectionFacts, SshLink};
-use crate::config::{HostConfig, Proxy};
+use crate::config::{HostConfig, Proxy, Switches};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
@@ -43,7 +44,7 @@ const THROUGH_OTHERS: u32 = 4;
 pub fn connect(
     config: HostConfig,
     around: &Surroundings,
-) -> Result<(SshLink, ConnectionFactory), String> {
+) -> Result<(SshLink, ConnectionFactory), ConnectError> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
@@ -71,7 +72,7 @@ pub fn connect(
         ..around.clone()
     };
     let name = config.host.clone();
-    let (mut link, proven) = start(config, &around, 0)?;
+    let Started { mut link, proven } = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
@@ -112,7 +113,7 @@ fn direct(
         name: escape::name(config.host.as_bytes()).to_string(),
         tuning: Tuning {
             dscp: around.dscp,
-            keepalive: config.tcp_keep_alive,
+            keepalive: config.has(Switches::TCP_KEEP_ALIVE),
             congestion: around.congestion.clone(),
             ..Tuning::default()
         },
@@ -376,15 +377,18 @@ pub(super) fn connect_authenticated(
     config: HostConfig,
     around: &Surroundings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
-    let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
+    let started = start(config, around, 0);
+    let mut link = started
+        .map_err(|e| NoMoreConnections::Connection(e.into()))?
+        .link;
     link.try_once();
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if link.knows_host() => Err(NoMoreConnections::Login(e.into_words())),
-        Err(e) => Err(NoMoreConnections::Connection(e.into_words())),
+        Err(e) if e.check() == ConnectCheck::Login => Err(NoMoreConnections::Login(e.into())),
+        Err(e) => Err(NoMoreConnections::Connection(e.into())),
     }
 }
 

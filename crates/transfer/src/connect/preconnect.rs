@@ -22,7 +22,7 @@ use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::ConnectionFacts;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
@@ -276,7 +276,7 @@ impl ConnectionMaker {
 
     /// True if a key appears to sign without user input.
     fn has_key(&self) -> bool {
-        if !self.config.pubkey_authentication {
+        if !self.config.has(Switches::PUBKEY_AUTHENTICATION) {
             return false;
         }
         let identities = Identities::gather(&self.config);

@@ -29,6 +29,7 @@ mod machine;
 mod nap;
 mod pacing;
 mod pending_disk_ops;
+mod question;
 mod reconnect;
 mod remote_commands;
 mod remote_server;
@@ -56,6 +57,7 @@ pub use link::{
     ChannelId, ConnectionSource, DirectConnect, Link, LinkError, LinkEvent, LinkSample,
     NoMoreConnections, Peer, ProbeResult, RemoteKnowledge, SendWindow,
 };
+pub use question::QuestionError;
 pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
 
 /// Jobs and held items of a copy in flight before its sources are asked for more.
