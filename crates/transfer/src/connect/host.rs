@@ -33,6 +33,7 @@ use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::{LinkError, RemoteKnowledge};
+use crate::timeline::Timeline;
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
 /// never end.
@@ -87,6 +88,8 @@ pub struct Surroundings {
     /// True if remembered and measured settings are ignored, because a connection with such a
     /// setting failed.
     pub plain: bool,
+    /// Record of the copy's steps, for `--explain=timeline`; not for jump hosts.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 /// The properties that a further connection must share with the first.
@@ -214,6 +217,11 @@ pub(super) fn start(
             ForwardAgent::Socket(socket) => Some(socket.clone()),
         },
         opened: (hops == 0).then(|| reasons.told_to(&around.opened)),
+        track: around
+            .timeline
+            .as_ref()
+            .filter(|_| hops == 0)
+            .map(Timeline::connection),
     };
     let open = opener(&config, around, hops, mss)?;
     let beside = around.beside.as_ref().filter(|_| hops == 0);

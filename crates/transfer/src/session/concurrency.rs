@@ -8,12 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
-    TcpSample, USUAL_RATE,
+    Direction, Evidence, Hint, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal,
+    SchedulerStats, TcpSample, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
 
 use super::connections::Connection;
+use super::direct::DirectState;
 use super::driver::SessionLoop;
 use super::lanes::LaneOnChannel;
 use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionEvent, SessionOptions, decisions};
@@ -377,6 +378,49 @@ impl SessionLoop {
         }
     }
 
+    /// Tells the scheduler how many lanes a single file will soon have, so that it is cut for them.
+    pub(super) fn expect_lanes(&mut self, now: Instant, job: &Job, hint: Hint) {
+        let size = match &job.kind {
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => hint.size,
+            JobKind::Get { known, .. } | JobKind::GetDelta { known, .. } => {
+                known.and_then(|known| known.size)
+            }
+            _ => return,
+        };
+        let (files, _) = self.growing.expected.max(self.growing.foreseen);
+        let (Some(size), Some(direction)) = (size, self.growing.direction) else {
+            return;
+        };
+        let lanes = match files <= 1 && self.connections.len() == 1 && self.may_log_in_again() {
+            true => self.lanes_at_start(now, direction, size),
+            false => 1,
+        };
+        debug!("{size} bytes of {files} files: pieces for {lanes} connections");
+        self.spread.expect_lanes(lanes, size);
+    }
+
+    /// True unless a further login is known to be impossible or to need the user.
+    fn may_log_in_again(&self) -> bool {
+        let reach = self.options.reach.as_ref();
+        let straight = !matches!(self.straight, DirectState::New | DirectState::Off);
+        reach.is_some_and(|reach| !reach.asks()) && !straight
+    }
+
+    fn lanes_at_start(&self, now: Instant, direction: Direction, size: u64) -> u32 {
+        let Some(rtt) = self
+            .connections
+            .iter()
+            .find_map(|on| Some(on.link.sample().tcp?.rtt))
+        else {
+            return 1;
+        };
+        let config = ConcurrencyConfig {
+            interactive: false,
+            ..self.growth_config(direction)
+        };
+        begins_with(config, (1, size), rtt, now)
+    }
+
     fn growth_config(&self, direction: Direction) -> ConcurrencyConfig {
         let reach = self.options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
@@ -384,6 +428,7 @@ impl SessionLoop {
         let one_machine = self.connections.iter().any(|on| on.link.is_one_machine());
         ConcurrencyConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
+            login_cost: reach.map(|r| r.login_cost()).unwrap_or_default(),
             ..growth_config(&self.options, direction, learned, one_machine, most)
         }
     }
@@ -591,6 +636,13 @@ impl SessionLoop {
                 .as_ref()
                 .and_then(ConcurrencyController::tried),
         })
+    }
+
+    /// Stores in the host memory what further logins cost, if there were any.
+    pub(super) fn learn_login_cost(&self) {
+        if let (Some(growth), Some(reach)) = (&self.growing.growth, &self.options.reach) {
+            reach.note_login_cost(growth.login_cost());
+        }
     }
 
     /// Stores the learned values in the host memory, unless the user fixed connections, channels or

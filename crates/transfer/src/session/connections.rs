@@ -6,6 +6,7 @@ use schedule::{ConnectionId, LaneId};
 
 use super::driver::{STALLED, SessionLoop, first_token};
 use super::{ChannelId, Command, Link, LinkError, NoMoreConnections};
+use crate::timeline::ConnectionSampler;
 
 /// Number of mio tokens reserved for each link.
 pub(super) const TOKENS: usize = 64;
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     /// BBR was requested for this connection.
     pub(super) bears_losses: bool,
     since: Instant,
+    /// Samples the connection for the timeline.
+    pub(super) sampler: Option<ConnectionSampler>,
 }
 
 impl Connection {
@@ -55,6 +58,7 @@ impl SessionLoop {
         self.connections.push(Connection {
             id,
             straight: link.is_straight(),
+            sampler: link.track().map(ConnectionSampler::new),
             link,
             opened: 0,
             one_channel: false,

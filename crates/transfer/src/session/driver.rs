@@ -221,6 +221,7 @@ impl SessionLoop {
             }
         }
         self.learn();
+        self.learn_login_cost();
         let mut far = self.far.account();
         self.straight.account(&mut far, self.connections.len() > 1);
         let report = self.account();
@@ -339,6 +340,7 @@ impl SessionLoop {
             self.turns.stir();
         }
         self.telling.handle_timeout(now);
+        self.record_connections(now);
     }
 
     fn next_command(&self) -> Option<Command> {
@@ -355,6 +357,7 @@ impl SessionLoop {
             match command {
                 Command::Push(job, hint) => {
                     self.growing.note(&job);
+                    self.expect_lanes(now, &job, hint);
                     self.spread.push(now, job, hint);
                 }
                 Command::Bind(id, relay) => {
@@ -529,6 +532,7 @@ impl SessionLoop {
                     if event.is_last() && self.owed.ended(event.job()) {
                         self.disk.release(event.job());
                     }
+                    self.record_state(&event);
                     self.telling.tell(SessionEvent::Lane(event));
                 }
                 SchedulerEvent::Restarted(id) => self.telling.tell(SessionEvent::Restarted(id)),

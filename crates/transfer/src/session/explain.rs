@@ -1,6 +1,6 @@
 //! Decisions of a finished session, for [`crate::report::Decision`].
 
-use schedule::{LaneStats, PackingMode, SchedulerOptions};
+use schedule::{LaneStats, PackingMode};
 use sftp::ServerInfo;
 
 use super::driver::SessionLoop;
@@ -86,7 +86,7 @@ impl SessionLoop {
         let stats = self.spread.stats();
         let choice = Choice::Files {
             cut: stats.cut,
-            from: SchedulerOptions::default().split_from,
+            from: self.spread.split_from(),
             whole: all.whole,
         };
         (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))

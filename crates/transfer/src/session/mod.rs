@@ -26,6 +26,7 @@ mod remote_server;
 mod send_queue;
 mod stalls;
 mod throttle;
+mod timeline;
 
 use std::fmt;
 use std::io;
@@ -43,6 +44,7 @@ use self::driver::SessionLoop;
 use crate::disk::{DirectoryCache, HostToHostBuffer, ReadBackCheck};
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
+use crate::timeline::Timeline;
 
 pub use ask::Questions;
 pub(crate) use concurrency::{are_small, growth_config};
@@ -99,6 +101,8 @@ pub struct SessionOptions {
     pub ledger: Option<Arc<Ledger>>,
     /// File properties beyond SFTP that a longhaul at the far end should report.
     pub told: Told,
+    /// Record of the copy's steps, for `--explain=timeline`.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -129,6 +133,7 @@ impl Default for SessionOptions {
             pack: PackingMode::default(),
             ledger: None,
             told: Told::default(),
+            timeline: None,
         }
     }
 }

@@ -28,6 +28,7 @@ use super::stream::Stream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent, RemoteKnowledge};
+use crate::timeline::{ConnectionTrack, TimelineStep};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
@@ -109,6 +110,8 @@ pub struct LinkConfig {
     pub forward: Option<AgentSocket>,
     /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
+    /// Record of the connection's steps.
+    pub track: Option<ConnectionTrack>,
 }
 
 /// One connection of this project's SSH engine, a [`Link`].
@@ -256,7 +259,15 @@ impl SshLink {
             opened_early: None,
         };
         link.nonblocking()?;
+        link.mark(TimelineStep::Connected);
         Ok(link)
+    }
+
+    /// Records a step of the connection, if that is wanted.
+    pub(super) fn mark(&self, step: TimelineStep) {
+        if let Some(track) = &self.config.track {
+            track.mark(step);
+        }
     }
 
     fn nonblocking(&self) -> Result<(), LinkError> {
