@@ -238,6 +238,7 @@ impl Connect for Host {
             plain: false,
             look: None,
             sends_much: false,
+            timeline: None,
             hop: Arc::new(|_| Err(ConnectError::configuration("no host is passed through"))),
         };
         let (link, again) = connect::connect(config, &around)?;

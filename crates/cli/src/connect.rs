@@ -190,6 +190,7 @@ impl Hosts {
 
     fn options(&self) -> SessionOptions {
         SessionOptions {
+            timeline: self.output.timeline(),
             limit: self.flags.limit(),
             connections: match self.flags.background {
                 true => Some(1),
@@ -357,6 +358,7 @@ impl Hosts {
             sends: None,
             beside: None,
             plain: false,
+            timeline: self.output.timeline(),
             look: self.look(destination, &user),
             sends_much: self.sends_much(destination),
             // A background copy uses a single connection, whose queue is visible at this end.

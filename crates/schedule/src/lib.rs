@@ -22,8 +22,8 @@ mod scheduler;
 pub use background::{Allowance, Background, BackgroundSample};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, Refusal, TcpSample,
-    TrialResult, USUAL_RATE, begins_with,
+    Evidence, LaneSample, Learned, Limiter, LimiterEvidence, LimiterLog, LoginCost, MOST_AT_START,
+    Refusal, StartModel, TcpSample, TrialResult, USUAL_RATE, begins_with,
 };
 pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};

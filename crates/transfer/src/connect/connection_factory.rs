@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use schedule::{Direction, Learned, Refusals};
+use schedule::{Direction, Learned, LoginCost, Refusals};
 use ssh::transport::DisabledProtection;
 use sys::Tuning;
 use tracing::debug;
@@ -32,6 +32,9 @@ use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for one attempt to reconnect that may prompt the user.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
+/// The start time of an SFTP server, in milliseconds beyond a round trip, up to which it is not
+/// remembered.
+const USUAL_START_UP_MS: u32 = 250;
 /// The maximum number of connections to a host that is reached through other hosts, each of which
 /// sees a login per connection.
 const THROUGH_OTHERS: u32 = 4;
@@ -340,6 +343,23 @@ impl ConnectionSource for ConnectionFactory {
             self.take_path(memory);
             memory.learn(learned);
         });
+    }
+
+    fn login_cost(&self) -> LoginCost {
+        let memory = self.memory();
+        memory.map_or_else(LoginCost::default, |m| m.login_cost(SystemTime::now()))
+    }
+
+    fn note_login_cost(&self, cost: LoginCost) {
+        let noted = self.memory().and_then(|m| m.logins);
+        // A cost that is as usual needs no record.
+        let usual = LoginCost {
+            start_up_ms: cost.start_up_ms.min(USUAL_START_UP_MS),
+            ..LoginCost::default()
+        };
+        if noted.is_some() || cost != usual {
+            self.change(|memory| memory.note_login_cost(cost, SystemTime::now()));
+        }
     }
 
     fn refusals(&self) -> Refusals {

@@ -281,6 +281,7 @@ impl Direct {
             chose_zlib: false,
             forward: None,
             opened: None,
+            track: None,
         }
     }
 

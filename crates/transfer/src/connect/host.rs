@@ -34,6 +34,7 @@ use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
 use crate::session::RemoteKnowledge;
+use crate::timeline::Timeline;
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
 /// never end.
@@ -88,6 +89,8 @@ pub struct Surroundings {
     /// True if remembered and measured settings are ignored, because a connection with such a
     /// setting failed.
     pub plain: bool,
+    /// Record of the copy's steps, for `--explain=timeline`; not for jump hosts.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 /// The properties that a further connection must share with the first.
@@ -255,6 +258,11 @@ fn link_config(
             ForwardAgent::Socket(socket) => Some(socket.clone()),
         },
         opened: target.then(|| reasons.told_to(&around.opened)),
+        track: around
+            .timeline
+            .as_ref()
+            .filter(|_| target)
+            .map(Timeline::connection),
     }
 }
 

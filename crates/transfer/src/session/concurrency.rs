@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal, SchedulerStats,
-    TcpSample, USUAL_RATE,
+    Direction, Evidence, Hint, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal,
+    SchedulerStats, TcpSample, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
 
@@ -253,7 +253,7 @@ impl ConcurrencyInputs {
             return look;
         }
         if self.growth.is_none() {
-            let config = self.growth_config(direction, &of);
+            let config = self.growth_config(direction, of.options, of.dispatcher);
             self.learned = config.learned.map(|(learned, _)| learned);
             look.warning = one_connection_warning(&config);
             let mut growth = ConcurrencyController::new(config);
@@ -323,16 +323,71 @@ impl ConcurrencyInputs {
         }
     }
 
-    fn growth_config(&self, direction: Direction, of: &Measured<'_>) -> ConcurrencyConfig {
-        let reach = of.options.reach.as_deref();
+    /// Tells the scheduler how many lanes a single file will soon have, so that it is cut for them.
+    /// `begun` means that direct connections have begun.
+    pub(super) fn expect_lanes(
+        &self,
+        now: Instant,
+        (job, hint): (&Job, Hint),
+        options: &SessionOptions,
+        dispatcher: &mut Dispatcher,
+        begun: bool,
+    ) {
+        let size = match &job.kind {
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => hint.size,
+            JobKind::Get { known, .. } | JobKind::GetDelta { known, .. } => {
+                known.and_then(|known| known.size)
+            }
+            _ => return,
+        };
+        let (files, _) = self.expected.max(self.foreseen);
+        let (Some(size), Some(direction)) = (size, self.direction) else {
+            return;
+        };
+        // False if a further login is known to be impossible or to need the user.
+        let again = options.reach.as_ref().is_some_and(|reach| !reach.asks()) && !begun;
+        let lanes = match files <= 1 && dispatcher.connections().len() == 1 && again {
+            true => self.lanes_at_start(now, (direction, size), options, dispatcher),
+            false => 1,
+        };
+        debug!("{size} bytes of {files} files: pieces for {lanes} connections");
+        dispatcher.scheduler_mut().expect_lanes(lanes, size);
+    }
+
+    fn lanes_at_start(
+        &self,
+        now: Instant,
+        (direction, size): (Direction, u64),
+        options: &SessionOptions,
+        dispatcher: &Dispatcher,
+    ) -> u32 {
+        let mut connections = dispatcher.connections().iter();
+        let Some(rtt) = connections.find_map(|on| Some(on.link().sample().tcp?.rtt)) else {
+            return 1;
+        };
+        let config = ConcurrencyConfig {
+            interactive: false,
+            ..self.growth_config(direction, options, dispatcher)
+        };
+        begins_with(config, (1, size), rtt, now)
+    }
+
+    fn growth_config(
+        &self,
+        direction: Direction,
+        options: &SessionOptions,
+        dispatcher: &Dispatcher,
+    ) -> ConcurrencyConfig {
+        let reach = options.reach.as_deref();
         let learned = reach.and_then(|r| r.learned(direction));
         let most = reach.and_then(|r| r.most());
-        let mut connections = of.dispatcher.connections().iter();
+        let mut connections = dispatcher.connections().iter();
         let one_machine = connections.any(|on| on.link().is_one_machine());
         ConcurrencyConfig {
             interactive: !reach.is_some_and(|r| r.is_open()),
+            login_cost: reach.map(|r| r.login_cost()).unwrap_or_default(),
             ..growth_config(
-                of.options,
+                options,
                 direction,
                 learned,
                 one_machine,
@@ -475,6 +530,13 @@ impl ConcurrencyInputs {
             evidence,
             tried: growth.and_then(ConcurrencyController::tried),
         })
+    }
+
+    /// Stores in the host memory what further logins cost, if there were any.
+    pub(super) fn learn_login_cost(&self, options: &SessionOptions) {
+        if let (Some(growth), Some(reach)) = (&self.growth, &options.reach) {
+            reach.note_login_cost(growth.login_cost());
+        }
     }
 
     /// Stores the learned values in the host memory, unless the user fixed connections, channels or

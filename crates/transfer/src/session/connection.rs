@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use schedule::{ConnectionId, LaneId};
 
 use super::Link;
+use crate::timeline::ConnectionSampler;
 
 /// Lifetime below which a lost connection counts as refused. Replacing it every time would cost a
 /// login each time.
@@ -21,6 +22,8 @@ pub(super) struct Connection {
     /// BBR was requested for this connection.
     bears_losses: bool,
     since: Instant,
+    /// Samples the connection for the timeline.
+    sampler: Option<ConnectionSampler>,
 }
 
 impl Connection {
@@ -89,6 +92,14 @@ impl Connection {
         self.link.sample().tcp.map_or(Duration::ZERO, |tcp| tcp.rtt)
     }
 
+    /// Takes a sample for the timeline if one is due. `lanes` says if a lane of the connection was
+    /// answered, is blocked by its window, and awaits answers.
+    pub(super) fn record(&mut self, now: Instant, lanes: impl FnOnce() -> (bool, bool, bool)) {
+        if let Some(sampler) = self.sampler.as_mut().filter(|s| s.is_due(now)) {
+            sampler.sample(now, &self.link.sample(), lanes());
+        }
+    }
+
     /// Bytes that the connection has moved: acknowledged bytes from the kernel if available,
     /// otherwise bytes written, plus bytes received.
     pub(super) fn moved(&self) -> u64 {
@@ -133,6 +144,7 @@ impl ConnectionSet {
         }
         self.all.push(Connection {
             id,
+            sampler: link.track().map(ConnectionSampler::new),
             link,
             opened: 0,
             one_channel: false,

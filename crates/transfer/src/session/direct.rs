@@ -152,6 +152,11 @@ impl DirectConnections {
         }
     }
 
+    /// True if direct connections were tried.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.state, DirectState::New | DirectState::Off)
+    }
+
     /// True if a direct connection exists or existed.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, DirectState::Open(..))

@@ -18,6 +18,7 @@ use super::pacing::Pacing;
 use super::pending_disk_ops::PendingDiskOps;
 use super::remote_server::{RemoteServer, STARTS};
 use super::{ConnectionSource, Link, SessionEvent, SessionOptions};
+use crate::timeline::Timeline;
 
 /// Bytes that answers may take beyond the depth: one more READ, and headers.
 const ANSWERS_BEYOND: u64 = 512 << 10;
@@ -343,8 +344,14 @@ impl Dispatcher {
         pacing.yield_to_others(now, self.lanes.as_mut_slice(), first, tcp, journal);
     }
 
-    /// Passes the scheduler's disk requests to the disk, and its events on.
-    pub(super) fn forward(&mut self, now: Instant, events: &mut EventBatcher) {
+    /// Passes the scheduler's disk requests to the disk, and its events on. The states that files
+    /// reach are recorded in the timeline.
+    pub(super) fn forward(
+        &mut self,
+        now: Instant,
+        events: &mut EventBatcher,
+        timeline: Option<&Timeline>,
+    ) {
         while let Some(request) = self.scheduler.poll_disk() {
             self.pending.asked(request.job(), None);
             self.disk.submit(request);
@@ -354,6 +361,9 @@ impl Dispatcher {
                 SchedulerEvent::Lane(event) => {
                     if event.is_last() && self.pending.ended(event.job()) {
                         self.disk.release(event.job());
+                    }
+                    if let (Some(timeline), LaneEvent::State(job, state)) = (timeline, &event) {
+                        timeline.file(*job, *state);
                     }
                     events.tell(now, SessionEvent::Lane(event));
                 }
@@ -435,6 +445,27 @@ impl Dispatcher {
                 let window = connection.link_mut().send_window(on.channel());
                 on.note_window(now, window.stalled);
             }
+        }
+    }
+
+    /// Samples each connection for the timeline, if a sample is due.
+    pub(super) fn record_connections(&mut self, now: Instant) {
+        let lanes = &self.lanes;
+        for on in self.connections.iter_mut() {
+            let id = on.id();
+            on.record(now, || {
+                let of = lanes.iter().filter(|lane| lane.connection() == id);
+                of.fold(
+                    (false, false, false),
+                    |(answered, blocked, awaits), lane| {
+                        (
+                            answered || lane.answered().1.is_some(),
+                            blocked || lane.is_blocked(),
+                            awaits || lane.lane().stats().bytes_in_flight > 0,
+                        )
+                    },
+                )
+            });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Decisions of a finished session, for [`crate::report::Decision`].
 
-use schedule::{LaneStats, PackingMode, SchedulerOptions};
+use schedule::{LaneStats, PackingMode};
 use sftp::ServerInfo;
 
 use super::SessionOptions;
@@ -95,7 +95,7 @@ impl Finished<'_> {
         let stats = self.dispatcher.scheduler().stats();
         let choice = Choice::Files {
             cut: stats.cut,
-            from: SchedulerOptions::default().split_from,
+            from: self.dispatcher.scheduler().split_from(),
             whole: all.whole,
         };
         (stats.moved > 0).then(|| Decision::new(choice, Origin::Default))

@@ -227,6 +227,11 @@ impl LaneOnChannel {
         }
     }
 
+    /// True if the channel's window holds data back.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.meter.blocked_since.is_some()
+    }
+
     /// Bytes that were answered since the last call.
     pub(super) fn take_answered(&mut self) -> u64 {
         let in_flight = self.lane.stats().bytes_in_flight;

@@ -47,6 +47,7 @@ use schedule::{JobId, LaneEvent, PackingMode, Told};
 
 use crate::report::{Decision, FarEnd, SessionReport};
 use crate::sums::Ledger;
+use crate::timeline::Timeline;
 
 pub(crate) use concurrency::{are_small, growth_config};
 pub(crate) use direct::lasts_for_straight;
@@ -102,6 +103,8 @@ pub struct SessionOptions {
     pub ledger: Option<Arc<Ledger>>,
     /// File properties beyond SFTP that a longhaul at the far end should report.
     pub told: Told,
+    /// Record of the copy's steps, for `--explain=timeline`.
+    pub timeline: Option<Arc<Timeline>>,
 }
 
 impl fmt::Debug for SessionOptions {
@@ -132,6 +135,7 @@ impl Default for SessionOptions {
             pack: PackingMode::default(),
             ledger: None,
             told: Told::default(),
+            timeline: None,
         }
     }
 }

@@ -17,6 +17,7 @@ use super::moving::TURN;
 use super::{InputState, LinkRole, SshLink, broken, engine_error, error};
 use crate::connect::auth_handler::Binding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
+use crate::timeline::TimelineStep;
 
 /// The maximum channel window with servers that support large ones: 2.5 Gbit/s at 200 ms.
 const LARGE_WINDOW: u32 = 64 << 20;
@@ -66,6 +67,7 @@ impl SshLink {
         match event {
             TransportEvent::Identified(ident) => {
                 debug!("{}: {}", self.config.name, ident.as_str());
+                self.mark(TimelineStep::Identified);
                 self.suit(&ident);
                 self.visit.banner = ident.as_str().to_owned();
             }
@@ -94,7 +96,9 @@ impl SshLink {
             TransportEvent::HostKey(blob) => self.handle_host_key(now, &blob)?,
             TransportEvent::Keys { first } => {
                 self.let_files_lie();
-                if !first {
+                if first {
+                    self.mark(TimelineStep::Keys);
+                } else {
                     self.tell_renounced();
                 }
             }
@@ -187,8 +191,12 @@ impl SshLink {
         if self.gate.holds() {
             self.conn.request_service().map_err(|e| engine_error(&e))?;
             self.flush(now)?;
+            self.mark(TimelineStep::Held);
         }
         let credentials = self.gate.credentials(binding).map_err(LinkError::Lost)?;
+        if self.gate.holds() {
+            self.mark(TimelineStep::Wanted);
+        }
         let opens = self.first.is_wanted() && self.agents.is_none();
         // Jobs go to authenticated connections only: a further connection requests just its channel
         // early.
@@ -282,6 +290,7 @@ impl SshLink {
             AuthEvent::Banner(text) => self.gate.banner(&text),
             AuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
+                self.mark(TimelineStep::Authenticated);
                 // Compression begins here.
                 self.let_files_lie();
                 self.visit.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);

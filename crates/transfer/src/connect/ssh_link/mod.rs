@@ -35,6 +35,7 @@ use super::stream::Stream;
 use crate::agent::AgentSocket;
 use crate::report::Decision;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent, RemoteKnowledge};
+use crate::timeline::{ConnectionTrack, TimelineStep};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
@@ -114,6 +115,8 @@ pub struct LinkConfig {
     pub forward: Option<AgentSocket>,
     /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
+    /// Record of the connection's steps.
+    pub track: Option<ConnectionTrack>,
 }
 
 /// The place of a connection among those to its host.
@@ -246,7 +249,15 @@ impl SshLink {
         };
         let done = link.nonblocking();
         done.map_err(|e| this_machine(e.into_words()))?;
+        link.mark(TimelineStep::Connected);
         Ok(link)
+    }
+
+    /// Records a step of the connection, if that is wanted.
+    fn mark(&self, step: TimelineStep) {
+        if let Some(track) = &self.config.track {
+            track.mark(step);
+        }
     }
 
     fn nonblocking(&self) -> Result<(), LinkError> {

@@ -16,6 +16,7 @@ use crate::session::{
     ChannelId, Link, LinkError, LinkEvent, LinkSample, Peer, ProbeResult, RemoteKnowledge,
     SendWindow,
 };
+use crate::timeline::{ConnectionTrack, TimelineStep};
 
 /// Sealed bytes queued for the socket: enough for one large writev, and little enough to stay in
 /// the cache.
@@ -76,6 +77,10 @@ impl Link for SshLink {
             true => self.large.clone(),
             false => self.pool.clone(),
         }
+    }
+
+    fn track(&self) -> Option<ConnectionTrack> {
+        self.config.track.clone()
     }
 
     fn server_seen(&mut self, info: &ServerInfo) {
@@ -277,6 +282,7 @@ impl Link for SshLink {
     }
 
     fn finish(mut self: Box<Self>) {
+        self.mark(TimelineStep::Closed);
         if self.conn.disconnect(BY_APPLICATION, "done").is_ok() {
             self.readiness.writable = true;
             let _ = self.flush(Instant::now());

@@ -189,6 +189,10 @@ impl SessionCore {
         match command {
             Command::Push(job, hint) => {
                 self.concurrency.note(&job);
+                let (options, dispatcher) = (&self.options, &mut self.dispatcher);
+                let begun = self.direct.has_begun();
+                self.concurrency
+                    .expect_lanes(now, (&job, hint), options, dispatcher, begun);
                 self.dispatcher.scheduler_mut().push(now, job, hint);
             }
             Command::Bind(id, file) => self.dispatcher.bind(id, file),
@@ -614,7 +618,8 @@ impl SessionCore {
             }
             self.dispatcher.report_lanes(now);
         }
-        self.dispatcher.forward(now, &mut self.events);
+        let timeline = self.options.timeline.as_deref();
+        self.dispatcher.forward(now, &mut self.events, timeline);
     }
 
     fn hold_listings(&mut self, now: Instant, unread: usize) {
@@ -658,6 +663,9 @@ impl SessionCore {
         }
         self.dispatcher.note_windows(now);
         self.events.handle_timeout(now);
+        if self.options.timeline.is_some() {
+            self.dispatcher.record_connections(now);
+        }
     }
 
     /// Decides when the next turn is from the state after this one, which ended at `now`.
@@ -695,6 +703,7 @@ impl SessionCore {
     pub(super) fn finish(self) -> SessionSummary {
         let (options, mut dispatcher) = (&self.options, self.dispatcher);
         self.concurrency.learn(options, &dispatcher);
+        self.concurrency.learn_login_cost(options);
         let mut far = self.remote.account();
         let several = dispatcher.connections().len() > 1;
         self.direct.account(&mut far, several);
