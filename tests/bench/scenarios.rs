@@ -1,6 +1,7 @@
 //! Scenarios of the race: path, content, directions, and the requirements on longhaul.
 
 mod both_ends;
+mod first_seconds;
 mod programs;
 
 use std::io::{self, Write};
@@ -166,6 +167,7 @@ const SLOW: Scenario = Scenario {
 /// Returns all scenarios.
 pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     let others = both_ends::SCENARIOS.iter().chain(programs::SCENARIOS);
+    let others = others.chain(first_seconds::SCENARIOS);
     SCENARIOS.iter().chain(others)
 }
 

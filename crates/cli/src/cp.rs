@@ -108,8 +108,12 @@ pub(crate) fn carry_out(
     let output = Output::new(console, json, args.flags.quiet, cancel.clone())
         .naming_files(args.flags.verbose > 0)
         .itemizing(itemize);
-    let output = Arc::new(match args.flags.explain {
+    let output = match args.flags.explain {
         true => output.explaining(),
+        false => output,
+    };
+    let output = Arc::new(match args.flags.timeline {
+        true => output.recording(start),
         false => output,
     });
     output.start(args.sources, args.target);

@@ -1,5 +1,7 @@
 //! `longhaul lab`: builds the lab from the command line and turns its end into an exit code.
 
+mod estimate;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +16,12 @@ use crate::flags::low::{self, LabArgs, LowArgs, UsageError, lab_usage};
 /// # Errors
 /// There is no such path.
 pub(crate) fn run(args: LabArgs, words: &[OsString]) -> Result<ExitCode, UsageError> {
+    let estimated = args.estimate;
     let lab = lab(args)?;
+    if let Some(bytes) = estimated {
+        let _ = io::stdout().write_all(estimate::table(&lab.path, bytes).as_bytes());
+        return Ok(ExitCode::SUCCESS);
+    }
     Ok(code(lab::run(&lab, words)))
 }
 

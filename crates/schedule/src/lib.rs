@@ -22,8 +22,8 @@ mod scheduler;
 pub use background::{Background, BackgroundAllowance, BackgroundSample};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog, Refusal, RunMeasurements,
-    TcpSample, TrialResult, USUAL_RATE, begins_with,
+    LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog, LoginCost, MOST_AT_START,
+    Refusal, RunMeasurements, StartModel, TcpSample, TrialResult, USUAL_RATE, begins_with,
 };
 pub use depth::{DepthLimits, InflightLimit, RequestStamp};
 pub use disk::{DiskReply, DiskRequest, Fault, FileMeta, StoredTarget, UNWRITABLE, written_over};

@@ -128,7 +128,8 @@ impl<'a> HostBench<'a> {
             true => EarlyStop("interrupted".to_owned(), Exit::Interrupted),
             false => EarlyStop(why, Exit::NoConnection),
         };
-        let session = hosts.connect(HostId(0), None, cancel).map_err(lost)?;
+        let session = hosts.connect(HostId(0), None, cancel);
+        let session = session.map_err(|e| lost(e.into()))?;
         let (far, room) = RemoteFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {

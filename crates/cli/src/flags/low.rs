@@ -124,6 +124,8 @@ pub(crate) struct CopyArgs {
     pub(crate) progress: When,
     pub(crate) json: bool,
     pub(crate) explain: bool,
+    /// Record and print the steps of the copy (`--explain=timeline`).
+    pub(crate) timeline: bool,
     pub(crate) color: When,
     pub(crate) sources: Vec<OsString>,
     pub(crate) destination: OsString,
@@ -140,6 +142,8 @@ impl CopyArgs {
 /// The flags of `longhaul lab`, and its command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabArgs {
+    /// Size of a copy of which the time is predicted, instead of running a command.
+    pub(crate) estimate: Option<u64>,
     pub(crate) path: Option<String>,
     /// Options of the path: (long name, value).
     pub(crate) options: Vec<(&'static str, String)>,
@@ -517,6 +521,14 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
     args.command = words.cloned().collect();
     let wrong = match &args {
         LabArgs { list: true, .. } => None,
+        LabArgs {
+            estimate: Some(_),
+            command,
+            ..
+        } if !command.is_empty() => Some("--estimate runs no command"),
+        LabArgs {
+            estimate: Some(_), ..
+        } => None,
         LabArgs { shell, command, .. } if !shell && command.is_empty() => {
             Some("no command given: name one, or use --shell")
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::trial::Trial;
 use super::{
     ConcurrencyChange, ConcurrencyController, Direction, Limiter, LimiterEvidence, RunMeasurements,
+    StartModel,
 };
 
 /// Cost of a new connection in round trips: the login, and the slow start after it.
@@ -68,6 +69,7 @@ impl ConcurrencyController {
             (self.config.buffer, evidence.remaining, rtt >= LONG)
         {
             connections = self.worth(buffer, left, rtt);
+            connections = connections.max(self.for_start(buffer, left, rtt));
             if self.config.direction == Direction::Up && left > STOCK_WINDOW * 4 {
                 channels = self.windows_of_buffer().clamp(1, 3);
             }
@@ -109,6 +111,30 @@ impl ConcurrencyController {
             self.config.connections.unwrap_or(connections),
             self.config.channels.unwrap_or(channels),
         );
+    }
+
+    /// Returns the number of connections with which `left` bytes are copied soonest from the first
+    /// moment on, if logins are cheap and their files are large enough to be cut or shared.
+    fn for_start(&self, buffer: u64, left: u64, rtt: Duration) -> u32 {
+        let (files, bytes) = self.announced;
+        let small = files > 1 && bytes / files < super::start::SMALL;
+        let cost = self.config.login_cost;
+        let slow = self.start_up.max(cost.start_up()) > SLOW_START_UP;
+        let dear = self.config.interactive || self.config.one_machine || slow;
+        if small || dear || self.config.background || self.config.limit.is_some() {
+            return 1;
+        }
+        let buffer = buffer.min(STOCK_SEND_BUFFER);
+        let model = StartModel {
+            direction: self.config.direction,
+            bytes: left,
+            rtt,
+            rate: USUAL_RATE,
+            in_flight: (buffer as f64 * USABLE) as u64,
+            known: self.config.learned.is_some(),
+            start_up: self.start_up.max(cost.start_up()),
+        };
+        model.connections(cost.most_at_start().min(self.config.most_connections))
     }
 
     /// Returns the number of connections that pay for `left` bytes, if only the size `buffer` of

@@ -71,6 +71,7 @@ impl ConcurrencyController {
     /// Announces `files` files with `bytes` bytes; if the plan changes, the next sample is due at
     /// once.
     pub fn expect(&mut self, files: u64, bytes: u64) {
+        self.announced = self.announced.max((files, bytes));
         if files < FILES {
             return;
         }
@@ -220,7 +221,7 @@ mod tests {
         let begins =
             |config, coming, rtt| begins_with(config, coming, rtt, testkit::sftp_model::epoch());
         assert_eq!(begins(config, (100_000, 400 << 20), long), 5);
-        assert_eq!(begins(config, (1, 4 << 30), long), 5, "it is cut");
+        assert_eq!(begins(config, (1, 4 << 30), long), 6, "it is cut");
         assert_eq!(begins(config, (2_000, 8 << 20), long), 1);
         assert_eq!(begins(config, (0, 0), long), 1);
         let short = Duration::from_micros(200);

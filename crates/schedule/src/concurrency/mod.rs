@@ -7,6 +7,7 @@ mod learned;
 mod limiter;
 mod losses;
 mod many;
+mod start;
 mod trial;
 mod verdict;
 
@@ -24,6 +25,7 @@ pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, Tcp
 pub use learned::LearnedConcurrency;
 pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
+pub use start::{LoginCost, MOST_AT_START, StartModel};
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
@@ -57,6 +59,8 @@ pub struct ConcurrencyConfig {
     pub background: bool,
     /// Result of an earlier run, and the present time in seconds since 1970.
     pub learned: Option<(LearnedConcurrency, u64)>,
+    /// What further logins cost on this server in earlier runs.
+    pub login_cost: LoginCost,
 }
 
 impl ConcurrencyConfig {
@@ -76,6 +80,7 @@ impl ConcurrencyConfig {
             limit: None,
             background: false,
             learned: None,
+            login_cost: LoginCost::default(),
         }
     }
 }
@@ -160,11 +165,15 @@ pub struct ConcurrencyController {
     channels: BTreeMap<ConnectionId, u32>,
     /// Bytes announced for the session in advance.
     expected: u64,
-    /// [`RunMeasurements::start_up`] at the last sample, and [`RunMeasurements::starting`].
+    /// Largest announced number of files, and their bytes.
+    announced: (u64, u64),
+    /// [`Evidence::start_up`] at the last sample, and [`Evidence::starting`].
     start_up: Duration,
     starting: u32,
     /// Bytes per second of the last intervals, latest first.
     goodput: Vec<f64>,
+    /// Refusals of this run.
+    login_cost: LoginCost,
 }
 
 /// Number of logins that may be in progress at an unknown server: MaxStartups drops from ten on,
@@ -211,9 +220,11 @@ impl ConcurrencyController {
             tried: None,
             channels: BTreeMap::new(),
             expected: 0,
+            announced: (0, 0),
             start_up: Duration::ZERO,
             starting: 0,
             goodput: Vec::new(),
+            login_cost: LoginCost::default(),
         }
     }
 
@@ -325,6 +336,7 @@ impl ConcurrencyController {
                 }
             }
             Refusal::Connection => {
+                self.login_cost.refused_connection = true;
                 self.opening.pop();
                 self.at_once = 1;
                 // Further refusals of connections requested together with a refused one say nothing
@@ -338,6 +350,7 @@ impl ConcurrencyController {
             }
             // Another attempt could lead to a penalty or a locked account.
             Refusal::Login => {
+                self.login_cost.refused_login = true;
                 self.opening.pop();
                 self.refusals += 1;
                 self.no_connections = true;
@@ -349,6 +362,14 @@ impl ConcurrencyController {
     /// Call it before [`ConcurrencyController::sample`].
     pub fn set_throttled(&mut self, throttled: bool) {
         self.throttled = throttled;
+    }
+
+    /// Returns what further logins cost in this run, to remember for the next.
+    pub fn login_cost(&self) -> LoginCost {
+        LoginCost {
+            start_up_ms: u32::try_from(self.start_up.as_millis()).unwrap_or(u32::MAX),
+            ..self.login_cost
+        }
     }
 
     /// Returns true while the last addition is on trial.

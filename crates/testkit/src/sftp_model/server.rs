@@ -367,12 +367,8 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_)
-        | Act::Full
-        | Act::Reply(_)
-        | Act::Data(_)
-        | Act::OtherId
-        | Act::Silence => {}
+        Act::Status(_) | Act::Full | Act::Reply(_) | Act::Data(_) | Act::OtherId | Act::Silence => {
+        }
     }
 }
 

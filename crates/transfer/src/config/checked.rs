@@ -11,46 +11,44 @@ use super::{ConfigError, HostConfig, Query, given};
 use crate::escape;
 use crate::operand::{valid_host, valid_user};
 
-impl Query {
-    /// Refuses control characters in every value, and names with shell metacharacters.
-    ///
-    /// # Errors
-    /// One sentence with the flag and the value, escaped.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let os = |name, value| control(name, value);
-        if let Some(file) = &self.file {
-            os("-F", file.as_os_str())?;
-        }
-        for identity in &self.identities {
-            os("-i", identity.as_os_str())?;
-        }
-        for option in &self.options {
-            os("-o", option.as_ref())?;
-        }
-        for (name, value) in [("-J", &self.jump), ("-c", &self.cipher)] {
-            if let Some(value) = value {
-                os(name, value.as_ref())?;
-            }
-        }
-        host("host", &self.host)?;
-        if let Some(name) = &self.user {
-            user("user", name)?;
-        }
-        // ssh 10.1 and later refuses such a HostName itself, but only after evaluating the files.
-        for (keyword, value) in self.options.iter().filter_map(|o| given::split(o)) {
-            match keyword.as_str() {
-                "user" => user("-o User", value)?,
-                // Tokens stand for names that are checked themselves.
-                "hostname" => match value.replace("%%", "").replace("%h", "").replace("%n", "") {
-                    rest if rest.is_empty() => {}
-                    rest => host("-o HostName", &rest)?,
-                },
-                "hostkeyalias" => host("-o HostKeyAlias", value)?,
-                _ => {}
-            }
-        }
-        Ok(())
+/// Refuses control characters in every value, and names with shell metacharacters.
+///
+/// # Errors
+/// One sentence with the flag and the value, escaped.
+pub(super) fn query(query: &Query) -> Result<(), ConfigError> {
+    let os = |name, value| control(name, value);
+    if let Some(file) = &query.file {
+        os("-F", file.as_os_str())?;
     }
+    for identity in &query.identities {
+        os("-i", identity.as_os_str())?;
+    }
+    for option in &query.options {
+        os("-o", option.as_ref())?;
+    }
+    for (name, value) in [("-J", &query.jump), ("-c", &query.cipher)] {
+        if let Some(value) = value {
+            os(name, value.as_ref())?;
+        }
+    }
+    host("host", &query.host)?;
+    if let Some(name) = &query.user {
+        user("user", name)?;
+    }
+    // ssh 10.1 and later refuses such a HostName itself, but only after evaluating the files.
+    for (keyword, value) in query.options.iter().filter_map(|o| given::split(o)) {
+        match keyword.as_str() {
+            "user" => user("-o User", value)?,
+            // Tokens stand for names that are checked themselves.
+            "hostname" => match value.replace("%%", "").replace("%h", "").replace("%n", "") {
+                rest if rest.is_empty() => {}
+                rest => host("-o HostName", &rest)?,
+            },
+            "hostkeyalias" => host("-o HostKeyAlias", value)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Refuses names with shell metacharacters in the evaluated configuration.

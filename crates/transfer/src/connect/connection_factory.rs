@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use schedule::{Direction, LearnedConcurrency, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use ssh::transport::DisabledProtection;
 use sys::Tuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
 use super::direct::{Direct, DirectConfig};
-use super::host::{FirstHostKey, RequiredMatch, SharedSettings, establish, start};
+use super::error::{ConnectCheck, ConnectError};
+use super::host::{FirstHostKey, RequiredMatch, SharedSettings, Started, establish, start};
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
 use super::preconnect::{self, Preconnect};
@@ -19,7 +20,7 @@ use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::{ConnectionFacts, SshLink};
-use crate::config::{HostConfig, Proxy};
+use crate::config::{HostConfig, Proxy, Switches};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
@@ -31,6 +32,9 @@ use crate::session::{ConnectionSource, DirectConnect, Link, NoMoreConnections};
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time limit for one attempt to reconnect that may prompt the user.
 const ASKED_TIMEOUT: Duration = Duration::from_secs(100);
+/// The start time of an SFTP server, in milliseconds beyond a round trip, up to which it is not
+/// remembered.
+const USUAL_START_UP_MS: u32 = 250;
 /// The maximum number of connections to a host that is reached through other hosts, each of which
 /// sees a login per connection.
 const THROUGH_OTHERS: u32 = 4;
@@ -43,7 +47,7 @@ const THROUGH_OTHERS: u32 = 4;
 pub fn connect(
     config: HostConfig,
     around: &SharedSettings,
-) -> Result<(SshLink, ConnectionFactory), String> {
+) -> Result<(SshLink, ConnectionFactory), ConnectError> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
     let asked_again = AtomicBool::new(false);
@@ -71,7 +75,7 @@ pub fn connect(
         ..around.clone()
     };
     let name = config.host.clone();
-    let (mut link, proven) = start(config, &around, 0)?;
+    let Started { mut link, proven } = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
@@ -112,7 +116,7 @@ fn direct(
         name: escape::name(config.host.as_bytes()).to_string(),
         tuning: Tuning {
             dscp: around.dscp,
-            keepalive: config.tcp_keep_alive,
+            keepalive: config.has(Switches::TCP_KEEP_ALIVE),
             congestion: around.congestion.clone(),
             ..Tuning::default()
         },
@@ -343,6 +347,23 @@ impl ConnectionSource for ConnectionFactory {
         });
     }
 
+    fn login_cost(&self) -> LoginCost {
+        let memory = self.memory();
+        memory.map_or_else(LoginCost::default, |m| m.login_cost(SystemTime::now()))
+    }
+
+    fn note_login_cost(&self, cost: LoginCost) {
+        let noted = self.memory().and_then(|m| m.logins);
+        // A cost that is as usual needs no record.
+        let usual = LoginCost {
+            start_up_ms: cost.start_up_ms.min(USUAL_START_UP_MS),
+            ..LoginCost::default()
+        };
+        if noted.is_some() || cost != usual {
+            self.change(|memory| memory.note_login_cost(cost, SystemTime::now()));
+        }
+    }
+
     fn refusals(&self) -> Refusals {
         let memory = self.memory();
         memory.map_or_else(Refusals::default, |m| m.refusals(SystemTime::now()))
@@ -378,15 +399,18 @@ pub(super) fn connect_authenticated(
     config: HostConfig,
     around: &SharedSettings,
 ) -> Result<Box<dyn Link>, NoMoreConnections> {
-    let (mut link, _) = start(config, around, 0).map_err(NoMoreConnections::Connection)?;
+    let started = start(config, around, 0);
+    let mut link = started
+        .map_err(|e| NoMoreConnections::Connection(e.into()))?
+        .link;
     link.try_once();
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
     match link.establish(false) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if link.knows_host() => Err(NoMoreConnections::Login(e.into_words())),
-        Err(e) => Err(NoMoreConnections::Connection(e.into_words())),
+        Err(e) if e.check() == ConnectCheck::Login => Err(NoMoreConnections::Login(e.into())),
+        Err(e) => Err(NoMoreConnections::Connection(e.into())),
     }
 }
 

@@ -18,15 +18,16 @@ use sys::Tuning;
 use tracing::debug;
 
 use self::gate::DirectAuthHandler;
+use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{LinkConfig, SshLink};
+use super::ssh_link::{LinkConfig, LinkRole, SshLink};
 use super::stream::Stream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
 use crate::escape;
 use crate::session::{
-    ControlMessage, DirectConnect, Heard, Link, LinkError, NoMoreConnections, RemoteKnowledge,
+    ControlMessage, DirectConnect, Heard, Link, NoMoreConnections, RemoteKnowledge,
 };
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
@@ -77,12 +78,12 @@ pub(super) struct Direct {
     /// statement about its address is not used.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
     noted: DirectOutcomeHook,
-    state: Mutex<State>,
+    state: Mutex<DirectServerState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct DirectServerState {
     outlet: Option<ControlMessage>,
     frames: Option<FrameSplitter>,
     server: Option<ServerAt>,
@@ -145,7 +146,7 @@ impl Direct {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DirectServerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,17 +214,17 @@ impl Direct {
                 SocketAddr::V6(_) => dial.connect_to(&[address]),
                 SocketAddr::V4(_) => dial.connect(&host, port),
             };
-            stream.map(Stream::Tcp).map_err(|e| unreached(&e, address))
+            let failed = |e| ConnectError::unreachable(unreached(&e, address));
+            stream.map(Stream::Tcp).map_err(failed)
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
         let config = self.link(&server, login);
         let gate = DirectAuthHandler::new(server.user, server.host_key, key);
-        let mut link =
-            SshLink::connect(config, open, Box::new(gate)).map_err(LinkError::into_words)?;
+        let mut link = SshLink::connect(config, open, Box::new(gate))?;
         link.try_once();
         // The host key was announced over the login connection, and the far end knows the client
         // key, so requests can follow authentication without waiting for its result.
-        link.establish(true).map_err(LinkError::into_words)?;
+        link.establish(true)?;
         Ok(link)
     }
 
@@ -274,13 +275,13 @@ impl Direct {
             timeout: Some(login),
             renounced: DisabledProtection::Nothing,
             window_poll: self.config.window_poll,
-            again: true,
+            role: LinkRole::Direct,
             serving: None,
-            straight: true,
             sends_much: false,
             chose_zlib: false,
             forward: None,
             opened: None,
+            track: None,
         }
     }
 
@@ -338,11 +339,11 @@ impl DirectConnect for Direct {
             bear_losses: self.config.bear_losses,
             keys: &blobs,
         };
-        *state = State {
+        *state = DirectServerState {
             outlet: Some(outlet),
             frames: Some(FrameSplitter::of_server()),
             keys,
-            ..State::default()
+            ..DirectServerState::default()
         };
         let placed = self.config.placed.as_deref();
         Some((
@@ -387,7 +388,7 @@ impl DirectConnect for Direct {
     }
 
     fn lost(&self) {
-        *self.lock() = State::default();
+        *self.lock() = DirectServerState::default();
         self.changed.notify_all();
     }
 

@@ -14,7 +14,7 @@ use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 use super::denied::DeniedLogin;
 use super::host::FirstHostKey;
 use super::remote_use;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
 use crate::known_hosts::{self, HostName, KnownHosts};
@@ -118,11 +118,13 @@ impl HostAuthHandler {
     }
 
     fn methods(&self) -> Vec<Method> {
-        let asks = !self.config.batch_mode && !self.distrusted;
+        let asks = !self.config.has(Switches::BATCH_MODE) && !self.distrusted;
         let on = |method: &Method| match method {
-            Method::PublicKey => self.config.pubkey_authentication,
-            Method::KeyboardInteractive => self.config.kbd_interactive_authentication && asks,
-            Method::Password => self.config.password_authentication && asks,
+            Method::PublicKey => self.config.has(Switches::PUBKEY_AUTHENTICATION),
+            Method::KeyboardInteractive => {
+                self.config.has(Switches::KBD_INTERACTIVE_AUTHENTICATION) && asks
+            }
+            Method::Password => self.config.has(Switches::PASSWORD_AUTHENTICATION) && asks,
         };
         let all = [
             Method::PublicKey,
@@ -161,7 +163,7 @@ impl HostAuthHandler {
     fn checks_address(&self, key: &PublicKey, address: Option<IpAddr>) -> bool {
         let config = &self.config;
         address.is_some_and(|address| {
-            config.check_host_ip
+            config.has(Switches::CHECK_HOST_IP)
                 && key.certificate().is_none()
                 && !address.is_loopback()
                 && config.host_name != address.to_string()
@@ -177,7 +179,8 @@ impl HostAuthHandler {
             );
             return;
         };
-        let result = known_hosts::record(file, name, key, self.config.hash_known_hosts);
+        let result =
+            known_hosts::record(file, name, key, self.config.has(Switches::HASH_KNOWN_HOSTS));
         let text = known_hosts::recorded(name, key, file, &result);
         match result {
             Ok(()) if self.config.tells() => self.show(&text),
@@ -244,7 +247,7 @@ impl AuthHandler for HostAuthHandler {
             &mut *lock(&self.prompt),
         )
         .map_err(|e| e.to_string())?;
-        if accepted.distrusted && self.config.exit_on_forward_failure {
+        if accepted.distrusted && self.config.has(Switches::EXIT_ON_FORWARD_FAILURE) {
             let why = accepted.warnings.join("\n");
             return Err(format!(
                 "{why}\nclosing the connection (ExitOnForwardFailure)"
@@ -382,7 +385,7 @@ impl AuthHandler for HostAuthHandler {
             Ok(signature) => Some(signature),
             Err(e) => {
                 // In batch mode the text is part of the error for the refused login.
-                if !self.config.batch_mode {
+                if !self.config.has(Switches::BATCH_MODE) {
                     self.show_error(&e.to_string());
                 }
                 self.unsigned.push(e.to_string());
@@ -464,7 +467,7 @@ impl AuthHandler for HostAuthHandler {
             methods: &methods,
             offered,
             failed,
-            batch: self.config.batch_mode,
+            batch: self.config.has(Switches::BATCH_MODE),
             distrusted: self.distrusted,
         }
         .text()

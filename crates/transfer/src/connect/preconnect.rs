@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use schedule::{Direction, begins_with};
+use schedule::{ConcurrencyConfig, Direction, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_authenticated;
@@ -22,7 +22,7 @@ use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteServerUse};
 use super::serving::Serving;
 use super::ssh_link::ConnectionFacts;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
 use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
@@ -161,7 +161,18 @@ impl Preconnect {
         );
         let learned = memory.as_ref().and_then(|m| m.learned(Direction::Up));
         let (options, one_machine) = (&sends.options, first.one_machine);
-        let growth = session::growth_config(options, Direction::Up, learned, one_machine, None);
+        let cost = memory.as_ref().map(|m| m.login_cost(SystemTime::now()));
+        let growth = ConcurrencyConfig {
+            login_cost: cost.unwrap_or_default(),
+            ..session::growth_config(
+                options,
+                Direction::Up,
+                learned,
+                one_machine,
+                None,
+                &session::this_machine(),
+            )
+        };
         let (rtt, now) = (first.rtt, Instant::now());
         // If a longhaul is known at the far end, large files go directly to it without further
         // logins.
@@ -269,7 +280,7 @@ impl ConnectionMaker {
 
     /// True if a key appears to sign without user input.
     fn has_key(&self) -> bool {
-        if !self.config.pubkey_authentication {
+        if !self.config.has(Switches::PUBKEY_AUTHENTICATION) {
             return false;
         }
         let identities = Identities::gather(&self.config);

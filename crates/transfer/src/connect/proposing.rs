@@ -12,11 +12,12 @@ use ssh::key::HOST_KEY_ALGORITHMS;
 use ssh::transport::{KexGuess, Proposal};
 
 use super::choices::{self, CipherPreference, ZlibCase};
+use super::error::ConnectError;
 use super::host::{DataSampler, SharedSettings};
 use super::host_auth_handler::HostAuthHandler;
 use super::remote_use::RemoteServerUse;
 use super::ssh_link::ConnectionFacts;
-use crate::config::HostConfig;
+use crate::config::{ConfigError, HostConfig};
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
 use crate::memory::{HostMemory, MemoryStore};
@@ -89,8 +90,8 @@ pub(super) fn propose(
     memory: Option<(&HostMemory, Duration)>,
     around: &SharedSettings,
     look: Option<&Arc<DataSampler>>,
-) -> Result<(Proposal, ProposalReasons), String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+) -> Result<(Proposal, ProposalReasons), ConnectError> {
+    let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
     let order = cipher_order(config, around, host);
     let SecurityProposal {
@@ -212,8 +213,8 @@ pub(super) struct SecurityProposal {
 pub(super) fn secured(
     config: &HostConfig,
     order: &CipherPreference,
-) -> Result<SecurityProposal, String> {
-    let text = |e: crate::config::ConfigError| format!("{}: {e}", config.host);
+) -> Result<SecurityProposal, ConnectError> {
+    let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
     Ok(SecurityProposal {

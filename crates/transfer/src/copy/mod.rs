@@ -43,6 +43,7 @@ pub(crate) use self::planned::{End, PlannedCopy, with_edge};
 use self::threads::ThreadedEdge;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
 use crate::sums::SumLedger;
@@ -140,13 +141,13 @@ pub trait Connect {
     ///
     /// # Errors
     ///
-    /// One sentence that says why there is no session.
+    /// Says why there is no session, and who can help.
     fn connect(
         &self,
         host: HostId,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
-    ) -> Result<Session, String>;
+    ) -> Result<Session, ConnectError>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
     fn ledger(&self) -> Option<Arc<SumLedger>> {

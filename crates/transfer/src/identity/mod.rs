@@ -15,7 +15,7 @@ use ssh::key::{PrivateKey, PublicKey};
 pub use error::IdentityError;
 
 use crate::agent::Agent;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Switches};
 use crate::escape;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use file::KeyFile;
@@ -134,7 +134,7 @@ impl Identities {
             files: &files,
             certificates: &certificates,
             agent: &held,
-            identities_only: config.identities_only,
+            identities_only: config.has(Switches::IDENTITIES_ONLY),
         };
         let mut offers = order.offers(&mut warnings);
         offers.retain(

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::agent::AgentSocket;
-use crate::config::{IdentityFile, LocalUser, Query};
+use crate::config::{IdentityFile, LocalUser, Query, Switches};
 use crate::prompt::Answer;
 
 /// Test-only keys, one of each format, with the passphrase `secret` where encrypted.
@@ -354,7 +354,7 @@ fn keys_are_offered_in_openssh_s_order() {
     for index in 0..order.len() {
         signs(&mut all, index, &mut Script(vec![], 0));
     }
-    config.identities_only = true;
+    config.switches.insert(Switches::IDENTITIES_ONLY);
     let mut order = order.to_vec();
     order.remove(2);
     assert_eq!(types(&Identities::gather(&config)), order);

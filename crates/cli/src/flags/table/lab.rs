@@ -70,6 +70,23 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
             Ok(())
         },
     },
+    Flag {
+        short: None,
+        long: Some("estimate"),
+        takes: ValueKind::Value("SIZE"),
+        help: "Print the time that a copy of this size should take over the path",
+        doc: "Print the time that a copy of SIZE, such as 64MiB, should take over the path, in both \
+              directions, at first contact and to a known host, and exit. The model counts the \
+              round trips of the login, slow start of each connection, the rate of the path and \
+              the answers at the end.",
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Path,
+        overrides: &[],
+        set: |args, given| {
+            args.estimate = Some(super::relay::size(&given.text()?)? as u64);
+            Ok(())
+        },
+    },
 ];
 
 /// Flags about the programs at the two ends, and about output.

@@ -4,6 +4,7 @@ use crate::flags::low::When;
 /// Values of the flag; without a value it means the first.
 const PROGRESS: &[&str] = &["always", "auto", "never"];
 const COLOR: &[&str] = &["auto", "always", "never"];
+const EXPLAIN: &[&str] = &["choices", "timeline"];
 
 /// Flags about output.
 pub(super) const ROWS: &[Flag] = &[
@@ -70,15 +71,18 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag::ours(
         FlagGroup::Output,
-        ("explain", ValueKind::Nothing),
+        ("explain", ValueKind::OptionalChoice("WHAT", EXPLAIN)),
         "Explain at the end what was chosen, and why",
         "Explain at the end what was chosen and why, one line each on standard error: cipher, key \
          exchange, compression, the server at the far end, connections and channels, DSCP, \
          congestion control, how files were split or batched, delta, and how files were verified. \
          Each line gives the reason and its source: a flag, ssh_config, the host memory and how \
-         long it is kept, or an observation in this run. With --json these are events.",
-        |args, _| {
+         long it is kept, or an observation in this run. With --json these are events. \
+         --explain=timeline also prints the steps of each connection with their times: login, first \
+         data, growth of the congestion window, waits by cause, and the states of the files.",
+        |args, given| {
             args.explain = true;
+            args.timeline = given.text()? == "timeline";
             Ok(())
         },
     ),

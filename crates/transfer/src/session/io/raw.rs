@@ -12,7 +12,8 @@ use sftp::Output;
 use sys::Segments;
 use wire::Pool;
 
-use super::{ChannelId, Link, LinkError, LinkEvent, Peer, SendQueue};
+use super::SendQueue;
+use crate::session::{ChannelId, Link, LinkError, LinkEvent, Peer};
 
 /// Bytes queued for the child, so that one writev fills its pipe.
 const QUEUE: usize = 1 << 20;

@@ -1,8 +1,10 @@
 use std::ffi::{OsStr, OsString};
 
-use super::{RawLink, Session, SessionOptions};
+use super::{RawLink, Session};
 use crate::cancel::CancelToken;
+use crate::connect::{ConnectCheck, ConnectError};
 use crate::copy::{Connect, HostId, TransferEstimate};
+use crate::session::SessionOptions;
 
 /// A host that is reached through a program.
 #[derive(Clone, Debug)]
@@ -30,15 +32,16 @@ impl Connect for RawConnect {
         host: HostId,
         _: Option<TransferEstimate>,
         _: &CancelToken,
-    ) -> Result<Session, String> {
-        let host = self
-            .hosts
-            .get(host.0)
-            .ok_or_else(|| format!("there is no host number {}", host.0))?;
-        let link = RawLink::spawn(host.program.clone(), host.arguments.clone())
-            .map_err(|e| e.to_string())?;
-        Session::start(Box::new(link), self.options.clone())
-            .map_err(|e| format!("cannot begin a session: {e}"))
+    ) -> Result<Session, ConnectError> {
+        let unknown = || ConnectError::configuration(format!("there is no host number {}", host.0));
+        let host = self.hosts.get(host.0).ok_or_else(unknown)?;
+        let link = RawLink::spawn(host.program.clone(), host.arguments.clone());
+        let link =
+            link.map_err(|e| ConnectError::this_machine(ConnectCheck::Reach, e.into_words()))?;
+        Session::start(Box::new(link), self.options.clone()).map_err(|e| {
+            let why = format!("cannot begin a session: {e}");
+            ConnectError::this_machine(ConnectCheck::Session, why)
+        })
     }
 
     fn name(&self, host: HostId) -> String {
