@@ -89,7 +89,7 @@ impl Sink {
     fn finish(file: Incoming, files: &mut Files<'_>) {
         match file.finish(files) {
             Ok(()) => files.acknowledge(),
-            Err((path, why)) => files.complain(&path, &why.words),
+            Err((path, why)) => files.complain(&path, why),
         }
     }
 
@@ -208,7 +208,7 @@ impl Sink {
                     attrs: Attrs::with_permissions(mode & PERMISSIONS | OWN),
                 };
                 if let Err(refused) = files.done(made) {
-                    return files.complain(&path, &refused.words);
+                    return files.complain(&path, refused);
                 }
                 if mode & OWN != OWN && attrs.permissions.is_none() {
                     // Permissions that this process's umask has left.
@@ -244,7 +244,7 @@ impl Sink {
                 self.state = State::Data(file, size);
                 files.acknowledge();
             }
-            Err((path, refused)) => files.complain(&path, &refused.words),
+            Err((path, refused)) => files.complain(&path, refused),
         }
     }
 

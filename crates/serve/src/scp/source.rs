@@ -6,9 +6,8 @@ use std::io::IoSliceMut;
 use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
-use super::files::Files;
+use super::files::{FileError, Files, Unsuitable};
 use super::{ClientProgress, ScpFlags, joined, take_line};
-use crate::error::RequestError;
 use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
@@ -185,7 +184,7 @@ impl Source {
                             self.waiting += more.iter().map(Vec::len).sum::<usize>();
                             names = more.into();
                         }
-                        Err(refused) => files.complain(&path, &refused.words),
+                        Err(refused) => files.complain(&path, refused),
                     }
                     if names.is_empty() {
                         // The handle was only read.
@@ -211,21 +210,19 @@ impl Source {
         match self.begin(&path, files) {
             Ok(state) => state,
             Err(refused) => {
-                files.complain(&path, &refused.words);
+                files.complain(&path, refused);
                 State::Next
             }
         }
     }
 
     /// Opens an entry and sends its times, if requested, or its line.
-    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, RequestError> {
+    fn begin(&self, path: &[u8], files: &mut Files<'_>) -> Result<State, FileError> {
         if path.len() > LONGEST_PATH {
-            return Err(RequestError::bad_message("the path is too long"));
+            return Err(Unsuitable::LongPath.into());
         }
         if path.contains(&b'\n') {
-            return Err(RequestError::bad_message(
-                "scp's old protocol has no way to say a name with a newline",
-            ));
+            return Err(Unsuitable::Newline.into());
         }
         let attrs = files.attrs(Request::Stat { path })?;
         let kind = attrs.permissions.unwrap_or_default() & 0o170_000;
@@ -236,10 +233,10 @@ impl Source {
                 attrs: Attrs::default(),
             },
             0o040_000 if self.how.trees && self.waiting > MOST_WAITING => {
-                return Err(RequestError::bad_message("the tree is too deep"));
+                return Err(Unsuitable::DeepTree.into());
             }
             0o040_000 if self.how.trees => Request::Opendir { path },
-            _ => return Err(RequestError::bad_message("not a regular file")),
+            _ => return Err(Unsuitable::NotRegular.into()),
         };
         let handle = files.handle(open)?;
         // Use the attributes of the opened file, since the name may have changed its file.
@@ -248,7 +245,7 @@ impl Source {
         let Some(attrs) = attrs.ok().filter(is_kind) else {
             // The handle was only read.
             let _ = files.done(Request::Close { handle: &handle });
-            return Err(RequestError::bad_message("not a regular file"));
+            return Err(Unsuitable::NotRegular.into());
         };
         let path = path.to_vec();
         let item = SourceItem {
@@ -328,7 +325,7 @@ impl Outgoing {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {
                     Ok(_) => "the file became shorter while it was read".to_owned(),
-                    Err(refused) => refused.words.into_owned(),
+                    Err(refused) => refused.text().into_owned(),
                 };
                 self.trouble.get_or_insert(why);
             }

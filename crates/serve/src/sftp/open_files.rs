@@ -18,10 +18,10 @@ use super::copied::{FilePlace, check_copy, copy, is_long};
 use super::direct_write::{PlacedBytes, WriteTarget};
 use super::handles::{Allowance, Handles, OpenFile};
 use super::reply::{PoolResult, Reply, settle};
+use super::request_error::RequestError;
 use super::session::{Answer, LONGEST_DATA};
 use super::temporary::close;
 use super::transfer_log::TransferLog;
-use crate::error::RequestError;
 
 /// Length below which a READ's answer shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
@@ -197,7 +197,7 @@ impl OpenFiles {
     ) -> Answer {
         let len = len.min(LONGEST_DATA) as usize;
         let all = |read: usize| match read == 0 && len > 0 {
-            true => Err(RequestError::end_of_file()),
+            true => Err(RequestError::EndOfFile),
             false => Ok(read),
         };
         if len < GATHERED_BELOW {

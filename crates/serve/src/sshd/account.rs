@@ -143,15 +143,11 @@ fn answer(
     task: &AccountTask,
     check: &Check<'_>,
 ) -> io::Result<()> {
-    let asked = keys.answer(&Question {
-        user: &task.name,
-        from: task.from,
-        check,
-    });
+    let asked = keys.answer(&Question::new(&task.name, task.from, check));
     let (entrant, why) = match asked {
         Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
         Ok(_) => (None, String::new()),
-        Err(why) => (None, why),
+        Err(why) => (None, why.to_string()),
     };
     let json = entrant.as_ref().map(serde_json::to_vec).transpose();
     let allowed = entrant.is_some();
@@ -178,12 +174,8 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
         // The monitor counts sessions; without a monitor there is no count.
         let _ = link.send(&over.to_bytes());
     };
-    let handed = LoggedInConnection {
-        host_keys,
-        algorithms: &task.algorithms,
-        state: begin.state.to_vec().into(),
-        unread: begin.unread.to_vec(),
-    };
+    let unread = (begin.state, begin.unread);
+    let handed = LoggedInConnection::new(host_keys, &task.algorithms, unread);
     drop(message);
     // This process serves only this connection.
     let losses = LossDetector::default();

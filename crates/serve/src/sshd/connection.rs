@@ -52,13 +52,29 @@ const KEPT: usize = 8;
 
 /// A connection whose client is logged in, as the preauth process hands it over.
 pub(super) struct LoggedInConnection<'h> {
-    pub(super) host_keys: Vec<Arc<dyn HostKey>>,
-    pub(super) algorithms: &'h Algorithms,
+    host_keys: Vec<Arc<dyn HostKey>>,
+    algorithms: &'h Algorithms,
     /// State from [`ssh::Connection::hand_over`]. It contains keys and is dropped once they are
     /// used.
-    pub(super) state: Zeroizing<Vec<u8>>,
+    state: Zeroizing<Vec<u8>>,
     /// Bytes received and not handled yet.
-    pub(super) unread: Vec<u8>,
+    unread: Vec<u8>,
+}
+
+impl<'h> LoggedInConnection<'h> {
+    /// Takes the state of the connection and the bytes that are not handled yet from a message.
+    pub(super) fn new(
+        host_keys: Vec<Arc<dyn HostKey>>,
+        algorithms: &'h Algorithms,
+        (state, unread): (&[u8], &[u8]),
+    ) -> Self {
+        Self {
+            host_keys,
+            algorithms,
+            state: state.to_vec().into(),
+            unread: unread.to_vec(),
+        }
+    }
 }
 
 /// Serves `stream` until the client leaves, or until the connection is idle once `stopping` is

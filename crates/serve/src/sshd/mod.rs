@@ -35,6 +35,7 @@ mod patterns;
 mod preauth;
 mod process;
 mod program;
+mod refusal;
 mod rules;
 mod served;
 mod serving;
@@ -78,14 +79,14 @@ pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
 pub use limits::Limits;
-pub use once::{Once, OnceEnd};
+pub use once::{AddressError, Once, OnceEnd};
 pub use preauth::main as preauth;
 pub use process::Role;
-pub use program::{AllowedProgram, ProgramOwner};
+pub use program::{AllowedProgram, ProgramError, ProgramOwner};
 pub use rules::Rules;
 pub use served::ServedFiles;
 
-pub use crate::words::split_command;
+pub use crate::words::{CommandError, split_command};
 
 /// Time after which accepting is tried again when the process has no descriptor left.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -121,9 +122,9 @@ impl Settings {
     /// Files for a login: the settings for its key, else for the authority of its certificate, else
     /// the general ones.
     fn served(&self, entrant: &LoginRequest, account: &Account) -> ServedFiles {
-        let of = |fingerprint: &String| self.keys.get(fingerprint);
-        let authority = || of(&entrant.certificate.as_ref()?.authority);
-        let served = of(&entrant.key).or_else(authority);
+        let of = |fingerprint: &str| self.keys.get(fingerprint);
+        let authority = || of(entrant.certificate()?.0);
+        let served = of(entrant.key()).or_else(authority);
         served.unwrap_or(&self.served).for_account(account)
     }
 
