@@ -17,8 +17,6 @@ use pair::{AbortReason, Config, Frame, LegId, Parser, StripeController, StripedC
 use socket2::SockRef;
 use sys::Tuning;
 
-use member::Stripe;
-
 use super::leg::{Leg, Received};
 use super::{TurnResult, WorkerResources};
 use crate::peer::PeerConfig;
@@ -80,6 +78,24 @@ struct StripeOpener {
     retry: Duration,
     /// Earliest time to open another stripe.
     not_before: Instant,
+}
+
+/// One stripe of a pair.
+#[derive(Debug)]
+struct Stripe {
+    id: LegId,
+    leg: Leg,
+    parser: Parser,
+    /// The TLS handshake is complete.
+    open: bool,
+    /// Bytes have been received on this stripe.
+    heard: bool,
+    since: Instant,
+    /// Uplink by which the stripe leaves, if there are several.
+    uplink: Option<usize>,
+    /// Bytes of frames, both directions.
+    moved: u64,
+    _guest: Option<ConnectionPermit>,
 }
 
 /// Resources of the connection that a stripe set uses.
@@ -179,17 +195,8 @@ impl StripeSet {
             self.alone = None;
         }
         if let Some(place) = self.members.get_mut(nth) {
-            *place = Some(Box::new(Stripe {
-                id,
-                leg,
-                parser: begun,
-                open,
-                heard: false,
-                since: self.now,
-                uplink: None,
-                moved: 0,
-                _guest: guest,
-            }));
+            let since = self.now;
+            *place = Some(Box::new(Stripe::new((id, leg), begun, open, since, guest)));
         }
         Ok(())
     }
@@ -496,7 +503,7 @@ fn cut_off(why: AbortReason) -> io::Error {
 }
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
-    let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
+    let ours = asks.map_or("", |asks| asks.facing.fingerprint());
     let what =
         format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
     io::Error::new(why.kind(), what)

@@ -76,15 +76,14 @@ pub(super) enum Plain {
 
 impl Tls {
     pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
-        let config = Arc::clone(&server.config);
+        let (config, names) = server.settings();
         let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
-        Self::new(Engine::Server(Box::new(engine)), Arc::clone(&server.names))
+        Self::new(Engine::Server(Box::new(engine)), names)
     }
 
     pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
-        let config = Arc::clone(&client.config);
-        let engine = UnbufferedClientConnection::new(config, name).map_err(wrong)?;
+        let engine = UnbufferedClientConnection::new(client.config(), name).map_err(wrong)?;
         Self::new(Engine::Client(Box::new(engine)), Arc::new([]))
     }
 

@@ -18,8 +18,8 @@ use sys::TcpInfo;
 
 use super::dial::{DialContext, DialProgress, Dialled, Goal};
 use super::enter::{self, ClientProgress, Entering};
-use super::inbox::{Accepted, Inbox};
-use super::resolve::{Asker, ResolveResult, Resolver};
+use super::inbox::{Accepted, ConnectionPlace, Inbox};
+use super::resolve::{ResolveResult, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
@@ -253,12 +253,8 @@ impl Connection {
                     return Ok(TurnResult::Still);
                 }
                 Dialled::Ask(name) => {
-                    let asker = Asker {
-                        inbox: Arc::clone(around.inbox),
-                        slot: around.slot,
-                        serial: self.serial,
-                    };
-                    around.resolver.ask(&name, asker);
+                    let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+                    around.resolver.ask(&name, place);
                 }
                 Dialled::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
@@ -435,7 +431,7 @@ impl Connection {
         let Stage::Relay { far, .. } = &mut self.stage else {
             return Ok(TurnResult::Still);
         };
-        let before = self.up.bytes + self.down.bytes;
+        let before = self.up.written() + self.down.written();
         let said = [self.up.moved(), self.down.moved()];
         let relay = &self.running.relay;
         let buffer = relay.buffer;
@@ -467,7 +463,7 @@ impl Connection {
                 bundle.pass_on_end();
             }
         }
-        if self.up.bytes + self.down.bytes != before {
+        if self.up.written() + self.down.written() != before {
             self.progress = around.means.now;
             let after = [self.up.moved(), self.down.moved()];
             let more = [after[0] - said[0], after[1] - said[1]];
@@ -479,7 +475,7 @@ impl Connection {
         if let Some(end) = self.ended() {
             return Err(end);
         }
-        let paused = [self.up.paused, self.down.paused];
+        let paused = [self.up.paused_until(), self.down.paused_until()];
         for until in paused.into_iter().flatten() {
             self.wake_by(until);
         }
@@ -509,7 +505,7 @@ impl Connection {
     }
 
     fn first_to_end(&self) -> Side {
-        match self.up.ended <= self.down.ended {
+        match self.up.ended_at() <= self.down.ended_at() {
             true => Side::Client,
             false => Side::Server,
         }
@@ -518,7 +514,7 @@ impl Connection {
     /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
     fn check_progress(&mut self, now: Instant) -> Result<(), EndReason> {
         let relay = &self.running.relay;
-        let half = self.up.ended.is_some() || self.down.ended.is_some();
+        let half = self.up.ended_at().is_some() || self.down.ended_at().is_some();
         let limit = match (relay.idle_timeout, half) {
             (Some(idle), true) => idle.min(relay.half_timeout),
             (None, true) => relay.half_timeout,

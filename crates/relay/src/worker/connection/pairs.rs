@@ -15,7 +15,7 @@ use crate::pump::{Leg, TurnResult};
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::pairs::{self, PairSlot, RegisteredPair};
 use crate::worker::dial::{self, DialContext};
-use crate::worker::inbox::Message;
+use crate::worker::inbox::ConnectionPlace;
 
 impl Connection {
     /// Handles events on the stripes of pairs. A pair that has failed counts as a failed leg.
@@ -107,12 +107,8 @@ impl Connection {
             let why = "refused: it joins a pair that is no more";
             return Err(EndReason::Refused(why.to_owned()));
         }
-        let place = PairSlot {
-            inbox: Arc::clone(around.inbox),
-            slot: around.slot,
-            serial: self.serial,
-            key,
-        };
+        let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+        let place = PairSlot::new(place, key);
         let registered = RegisteredPair::new(token, place);
         let registered = registered
             .ok_or_else(|| EndReason::Refused("refused: the pair is there already".into()))?;
@@ -146,13 +142,7 @@ impl Connection {
     /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &PairSlot, begun: Parser, registry: &Registry) {
         self.near.deregister(registry);
-        place.inbox.put(Message::Joined {
-            slot: place.slot,
-            serial: place.serial,
-            leg: Box::new(self.near),
-            begun,
-            guest: self.guest,
-        });
+        place.connection().join(self.near, begun, self.guest);
     }
 
     /// Stores what was learned about the path to the peer relay for the next connection.
@@ -193,7 +183,7 @@ impl Connection {
     ) -> io::Result<Leg> {
         let facing = self.running.relay.facing.as_ref();
         let facing = facing.ok_or_else(|| io::Error::other("no pair is set up"))?;
-        leg.ask_tls(&facing.client, "pair")?;
+        leg.ask_tls(facing.opener(), "pair")?;
         let rtt = leg.tcp().and_then(sys::tcp_info).map(|tcp| tcp.rtt);
         let path = (target.to_string(), to);
         let rtt = rtt.unwrap_or_default();
