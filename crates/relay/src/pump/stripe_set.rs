@@ -100,14 +100,34 @@ struct Stripe {
 
 /// Resources of the connection that a stripe set uses.
 pub(crate) struct StripeContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) means: &'a mut WorkerResources,
+    registry: &'a Registry,
+    means: &'a mut WorkerResources,
     /// Event token of the first stripe.
-    pub(crate) token: usize,
+    token: usize,
     /// Starts to connect to an address, optionally by one of several uplinks.
-    pub(crate) connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
-    pub(crate) timeout: Duration,
-    pub(crate) tuning: &'a Tuning,
+    connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+    timeout: Duration,
+    tuning: &'a Tuning,
+}
+
+impl<'a> StripeContext<'a> {
+    /// Collects the event loop with the token of the first stripe, the way to connect to an address,
+    /// and the time for a handshake with the options of the sockets.
+    pub(crate) fn new(
+        (registry, token): (&'a Registry, usize),
+        means: &'a mut WorkerResources,
+        connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+        (timeout, tuning): (Duration, &'a Tuning),
+    ) -> Self {
+        Self {
+            registry,
+            means,
+            token,
+            connect,
+            timeout,
+            tuning,
+        }
+    }
 }
 
 impl StripeSet {

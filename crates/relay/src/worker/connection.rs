@@ -94,11 +94,30 @@ enum Stage {
 
 /// Resources of the worker that a connection uses.
 pub(crate) struct ConnectionContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) inbox: &'a Arc<Inbox>,
-    pub(crate) resolver: &'a Resolver,
-    pub(crate) means: &'a mut WorkerResources,
-    pub(crate) slot: usize,
+    registry: &'a Registry,
+    inbox: &'a Arc<Inbox>,
+    resolver: &'a Resolver,
+    means: &'a mut WorkerResources,
+    slot: usize,
+}
+
+impl<'a> ConnectionContext<'a> {
+    /// Collects what the connection in `slot` uses of its worker.
+    pub(crate) fn new(
+        registry: &'a Registry,
+        inbox: &'a Arc<Inbox>,
+        resolver: &'a Resolver,
+        means: &'a mut WorkerResources,
+        slot: usize,
+    ) -> Self {
+        Self {
+            registry,
+            inbox,
+            resolver,
+            means,
+            slot,
+        }
+    }
 }
 
 /// Reason for the end of a connection.
@@ -666,14 +685,8 @@ fn way<'a>(
     has_data: bool,
     around: &'a ConnectionContext<'_>,
 ) -> DialContext<'a> {
-    DialContext {
-        running,
-        registry: around.registry,
-        token: around.slot * TOKENS + ATTEMPT,
-        source,
-        has_data,
-        now: around.means.now,
-    }
+    let at = (around.registry, around.slot * TOKENS + ATTEMPT);
+    DialContext::new(running, at, (source, has_data), around.means.now)
 }
 
 /// Reports if the client has sent data already. The kernel reports a reset only once: the caller

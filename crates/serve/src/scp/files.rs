@@ -1,16 +1,17 @@
 //! File operations of scp's old protocol, and the messages about their errors.
 
 use std::fmt;
+use std::io::IoSliceMut;
 
 use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::{Attrs, MetadataFlags, Request, RequestId, Response, StatusCode, Told};
 use wire::Pool;
 
-use crate::Export;
 use crate::sftp::Allowance;
 use crate::sftp::Session;
 use crate::sftp::{AnswerChunk, AnswerQueue, RequestError};
+use crate::{Export, TransferCounters};
 
 /// Injected errors for tests.
 #[cfg(test)]
@@ -18,13 +19,13 @@ pub(super) type Fails = fn(&Request<'_>) -> Option<Errno>;
 
 /// The SFTP session that carries out file operations, and the output to the client.
 pub(super) struct Files<'e> {
-    pub(super) session: Session<'e>,
+    session: Session<'e>,
     /// Answer to the current request.
     asked: AnswerQueue,
     /// Output to the client.
-    pub(super) out: AnswerQueue,
+    out: AnswerQueue,
     /// An operation failed, so the exit status is not 0.
-    pub(super) failed: bool,
+    failed: bool,
     /// Simulates file systems that the tests do not have.
     #[cfg(test)]
     pub(super) fails: Option<Fails>,
@@ -195,6 +196,51 @@ impl<'e> Files<'e> {
     pub(super) fn is_dir(&mut self, path: &[u8]) -> bool {
         self.attrs(Request::Stat { path })
             .is_ok_and(|attrs| attrs.is_dir())
+    }
+
+    /// Output to the client.
+    pub(super) fn out(&mut self) -> &mut AnswerQueue {
+        &mut self.out
+    }
+
+    /// Bytes of output that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Records that an operation failed, here or at the client.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    /// The exit status.
+    pub(super) fn status(&self) -> u32 {
+        u32::from(self.failed)
+    }
+
+    /// Reads an open file into `slices`, up to the end of the file; returns the number of bytes.
+    pub(super) fn read_to(
+        &mut self,
+        handle: &[u8],
+        offset: u64,
+        slices: &mut [IoSliceMut<'_>],
+    ) -> Result<usize, FileError> {
+        Ok(self.session.read_to(handle, offset, slices)?)
+    }
+
+    /// Closes all handles.
+    pub(super) fn close_all(&mut self) {
+        self.session.close_all();
+    }
+
+    /// True if a file or directory is open.
+    pub(super) fn has_open(&self) -> bool {
+        self.session.has_open()
+    }
+
+    /// Transfer counters so far.
+    pub(super) fn moved(&self) -> TransferCounters {
+        self.session.moved()
     }
 
     pub(super) fn acknowledge(&mut self) {

@@ -188,7 +188,7 @@ impl<'e> Scp<'e> {
     /// Handles received bytes until much output waits; the rest stays in `received`.
     pub fn handle(&mut self, received: &mut Bytes) {
         let until = Instant::now() + TURN;
-        while self.files.out.len() < GATHERED && !self.is_over() && Instant::now() < until {
+        while self.files.waiting() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
                 Side::Starting(_) => self.start(),
@@ -212,7 +212,7 @@ impl<'e> Scp<'e> {
         if let Side::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
-        self.files.session.close_all();
+        self.files.close_all();
     }
 
     /// Continues the expansion of the paths.
@@ -243,7 +243,7 @@ impl<'e> Scp<'e> {
             Side::Source(source) => source.has_more(),
             Side::Sink(_) | Side::Over => false,
         };
-        goes_on || self.files.out.len() > 0 || self.is_over()
+        goes_on || self.files.waiting() > 0 || self.is_over()
     }
 
     /// Passes the waiting output to `to`.
@@ -254,7 +254,7 @@ impl<'e> Scp<'e> {
         &mut self,
         to: impl FnMut(AnswerChunk<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.files.out.take(to)
+        self.files.out().take(to)
     }
 
     /// True if files are received.
@@ -273,7 +273,7 @@ impl<'e> Scp<'e> {
 
     /// The exit status, once the server has ended.
     pub fn status(&self) -> Option<u32> {
-        self.is_over().then_some(u32::from(self.files.failed))
+        self.is_over().then_some(self.files.status())
     }
 
     /// Ends the session after the client's EOF and returns the exit status. A file whose last byte
@@ -285,20 +285,22 @@ impl<'e> Scp<'e> {
             Side::Starting(_) => false,
             Side::Over => true,
         };
-        self.files.failed |= !between;
+        if !between {
+            self.files.fail();
+        }
         self.let_go();
         self.side = Side::Over;
-        u32::from(self.files.failed)
+        self.files.status()
     }
 
     /// Transfer counters so far.
     pub fn moved(&self) -> TransferCounters {
-        self.files.session.moved()
+        self.files.moved()
     }
 
     /// True if a file or directory is open.
     pub fn has_open(&self) -> bool {
-        self.files.session.has_open()
+        self.files.has_open()
     }
 }
 

@@ -130,7 +130,7 @@ impl Sink {
                     return true;
                 }
                 file.abandon(files);
-                files.failed = true;
+                files.fail();
                 match verdict {
                     // The message of a warning is one line.
                     1 => files.acknowledge(),
@@ -155,10 +155,10 @@ impl Sink {
         let (kind, rest) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
             // The client has reported the error to its user, and continues.
-            1 => files.failed = true,
+            1 => files.fail(),
             // A fatal error of the client.
             2 => {
-                files.failed = true;
+                files.fail();
                 self.state = State::Over;
             }
             b'T' => match times(rest) {

@@ -107,7 +107,7 @@ impl Source {
                 }
                 Some(ClientProgress::Well) => self.go_on(then, files),
                 Some(ClientProgress::Trouble) => {
-                    files.failed = true;
+                    files.fail();
                     match then {
                         NextAction::Next => {}
                         NextAction::Entry(item) | NextAction::Content(item) => item.close(files),
@@ -115,7 +115,7 @@ impl Source {
                     State::Next
                 }
                 Some(ClientProgress::Over) => {
-                    files.failed = true;
+                    files.fail();
                     State::Over
                 }
             },
@@ -189,7 +189,7 @@ impl Source {
                     if names.is_empty() {
                         // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
-                        files.out.bytes().extend_from_slice(b"E\n");
+                        files.out().bytes().extend_from_slice(b"E\n");
                         return State::Listening(NextAction::Next);
                     }
                 }
@@ -255,7 +255,7 @@ impl Source {
         };
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");
-            files.out.bytes().extend_from_slice(line.as_bytes());
+            files.out().bytes().extend_from_slice(line.as_bytes());
             return Ok(State::Listening(NextAction::Entry(item)));
         }
         Ok(item.announce(files))
@@ -275,7 +275,7 @@ impl SourceItem {
         let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
         let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
         let line = format!("{kind}{mode:04o} {} ", self.size());
-        let out = files.out.bytes();
+        let out = files.out().bytes();
         out.extend_from_slice(line.as_bytes());
         let name = self
             .path
@@ -300,7 +300,7 @@ impl Outgoing {
         let left = self.size - self.at;
         if left == 0 {
             match &self.trouble {
-                None => files.out.bytes().push(0),
+                None => files.out().bytes().push(0),
                 Some(why) => files.complain(&self.item.path, why),
             }
             self.item.close(files);
@@ -308,13 +308,11 @@ impl Outgoing {
         }
         let most = LONGEST_DATA as usize;
         let len = usize::try_from(left).map_or(most, |left| left.min(most));
-        let mut block = files.out.block(len);
+        let mut block = files.out().block(len);
         let slices = block.grow(len).into_iter();
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
         let read = match self.trouble {
-            None => files
-                .session
-                .read_to(&self.item.handle, self.at, &mut slices),
+            None => files.read_to(&self.item.handle, self.at, &mut slices),
             Some(_) => Ok(0),
         };
         let mut sent = len;
@@ -325,14 +323,14 @@ impl Outgoing {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {
                     Ok(_) => "the file became shorter while it was read".to_owned(),
-                    Err(refused) => refused.text().into_owned(),
+                    Err(refused) => refused.to_string(),
                 };
                 self.trouble.get_or_insert(why);
             }
         }
         drop(slices);
         block.truncate(sent);
-        files.out.push(block);
+        files.out().push(block);
         self.at += sent as u64;
         State::Data(self)
     }

@@ -21,6 +21,7 @@ mod durable;
 mod escape_tests;
 #[cfg(test)]
 mod extensions_tests;
+mod file_io;
 mod group_sync;
 mod handles;
 mod hashes;

@@ -137,8 +137,9 @@ pub(super) enum PoolResult {
 /// Fills in the answer of a finished pool request and returns its result.
 pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
     let mut settled = None;
-    out.settle(arrived.ticket, |id, bytes| {
-        let done = match arrived.outcome {
+    let (ticket, outcome) = arrived.into_parts();
+    out.settle(ticket, |id, bytes| {
+        let done = match outcome {
             Outcome::Read(handle, mut block, read) => {
                 settled = Some(PoolResult::Read(handle, read));
                 match read {

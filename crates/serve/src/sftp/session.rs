@@ -278,12 +278,8 @@ impl<'e> Session<'e> {
     }
 
     fn on_whole_file(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
-        let context = WholeFileContext {
-            tree: &mut self.tree,
-            zstd: &mut self.zstd,
-            log: &mut self.log,
-            told: self.told,
-        };
+        let (tree, zstd, log) = (&mut self.tree, &mut self.zstd, &mut self.log);
+        let context = WholeFileContext::new(tree, zstd, log, self.told);
         self.whole_files.answer(request, context, reply)
     }
 
@@ -456,3 +452,7 @@ impl Drop for Session<'_> {
         self.log.left_open(self.files.handles());
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -13,8 +13,8 @@ use sftp::{Attrs, OWNER_NOT_SET, PutFlags, Request, Told};
 use super::answers::AnswerQueue;
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
+use super::file_io::write_at;
 use super::group_sync::GroupSync;
-use super::open_files::write_at;
 use super::packed::{Compression, ReadData};
 use super::reply::Reply;
 use super::request_error::{Exhausted, FileStep, RequestError, Unsuitable, Unsupported, reason};
@@ -54,10 +54,26 @@ pub(super) struct WholeFiles {
 
 /// Parts of a session that a small file uses.
 pub(super) struct WholeFileContext<'s, 'e> {
-    pub(super) tree: &'s mut ClientTree<'e>,
-    pub(super) zstd: &'s mut Compression,
-    pub(super) log: &'s mut TransferLog,
-    pub(super) told: Told,
+    tree: &'s mut ClientTree<'e>,
+    zstd: &'s mut Compression,
+    log: &'s mut TransferLog,
+    told: Told,
+}
+
+impl<'s, 'e> WholeFileContext<'s, 'e> {
+    pub(super) fn new(
+        tree: &'s mut ClientTree<'e>,
+        zstd: &'s mut Compression,
+        log: &'s mut TransferLog,
+        told: Told,
+    ) -> Self {
+        Self {
+            tree,
+            zstd,
+            log,
+            told,
+        }
+    }
 }
 
 impl WholeFiles {

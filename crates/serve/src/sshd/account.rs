@@ -64,14 +64,24 @@ impl Log {
 /// An account process that has not read anything yet.
 #[derive(Debug)]
 pub struct AccountProcess {
-    pub(super) link: Arc<Link>,
-    pub(super) client: OwnedFd,
-    pub(super) stopping: StopSignal,
+    link: Arc<Link>,
+    client: OwnedFd,
+    stopping: StopSignal,
     /// Process ID of the fork server that forked this process.
-    pub(super) template: Pid,
+    template: Pid,
 }
 
 impl AccountProcess {
+    /// Creates the process that the fork server `template` has forked for a client.
+    pub(super) fn new(link: Link, client: OwnedFd, stopping: StopSignal, template: Pid) -> Self {
+        Self {
+            link: Arc::new(link),
+            client,
+            stopping,
+            template,
+        }
+    }
+
     /// Becomes the account, answers questions about its keys, and serves the client that logs in.
     /// Log lines go to `log`, which drops everything until this call sets its link.
     pub fn run(self, log: &Log) -> ExitCode {

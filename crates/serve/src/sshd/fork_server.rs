@@ -55,12 +55,8 @@ impl ForkServer {
             let theirs = Link::from(theirs);
             match sys::fork() {
                 Ok(Forked::Child(template)) => {
-                    return Ok(Some(AccountProcess {
-                        link: Arc::new(theirs),
-                        client,
-                        stopping: self.stopping,
-                        template,
-                    }));
+                    let process = AccountProcess::new(theirs, client, self.stopping, template);
+                    return Ok(Some(process));
                 }
                 // If the message is lost, the monitor sees the end of the link.
                 Ok(Forked::Parent(child)) => drop(tell(&theirs, child)),

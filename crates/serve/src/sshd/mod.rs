@@ -43,7 +43,6 @@ mod session;
 mod signing;
 mod spare_processes;
 mod untrusted_log;
-mod zero_copy_write;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,7 +62,7 @@ use tracing::{field, info, info_span, warn};
 use crate::error::ConnectionError;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use disconnect::RefusedClients;
-use figures::{Figures, count};
+use figures::Figures;
 use keys::LoginRequest;
 use losses::LossDetector;
 use monitor::Monitor;
@@ -348,14 +347,14 @@ impl Server {
         let (place, instead_of) = match entered {
             Ok(entered) => entered,
             Err(why) => {
-                count(&self.shared.figures.turned_away);
+                self.shared.figures.turned_away();
                 warn!(%peer, "turned away: {why}");
                 refused.tell(stream, why, now);
                 return;
             }
         };
         if let Some(gone) = instead_of {
-            count(&self.shared.figures.turned_away);
+            self.shared.figures.turned_away();
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
                 warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
             }
@@ -365,7 +364,7 @@ impl Server {
         if let Ok(stream) = stream.try_clone() {
             place.is_at(stream);
         }
-        count(&self.shared.figures.connections);
+        self.shared.figures.connected();
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,
             Err(e) => {

@@ -15,7 +15,6 @@ use wire::{WireError, escape};
 use super::accounts::KeyAuthorizer;
 use super::connection::{self, LoggedInConnection};
 use super::connection_limiter::ConnectionPermit;
-use super::figures::count;
 use super::keys::LoginRequest;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
@@ -100,7 +99,7 @@ impl<'s> Monitor<'s> {
         stopping: &StopSignal,
     ) -> Result<(), ConnectionError> {
         let until = Instant::now() + self.settings.login_time + SLACK;
-        let Taken { preauth, template } = ready;
+        let (preauth, template) = ready.into_parts();
         self.template = template;
         preauth.link().hand(&[self.client.as_fd()])?;
         let message = self.log_in(preauth.link(), until, stopping);
@@ -118,7 +117,7 @@ impl<'s> Monitor<'s> {
         let user = escape::field(&user);
         protection.tell_login(&user, &entrant);
         Span::current().record("user", field::display(&user));
-        count(&self.shared.figures.logins);
+        self.shared.figures.logged_in();
         self.place.known();
         let served = self.settings.served(&entrant, judge.account());
         self.serve(&served, judge, message, stopping)
@@ -255,7 +254,7 @@ impl<'s> Monitor<'s> {
                 }
             }
             Err(why) => {
-                count(&self.shared.figures.refusals);
+                self.shared.figures.refused();
                 tell_refusal(user, &prove, &why);
             }
         }

@@ -171,8 +171,17 @@ fn are_refused(letters: &[u8]) -> bool {
 /// The account that owns the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramOwner {
-    pub(super) name: String,
-    pub(super) home: PathBuf,
+    name: String,
+    home: PathBuf,
+}
+
+impl ProgramOwner {
+    pub(super) fn new(name: &str, home: &Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            home: home.to_owned(),
+        }
+    }
 }
 
 /// A running program. It is ended when dropped.

@@ -28,14 +28,7 @@ impl Connection {
             Stage::Enter(_) | Stage::Dial(_) => (None, None),
         };
         let host = target.map_or("", Target::host_name);
-        let way = DialContext {
-            running,
-            registry: around.registry,
-            token: 0,
-            source,
-            has_data: false,
-            now,
-        };
+        let way = DialContext::new(running, (around.registry, 0), (source, false), now);
         // A relay with diverted clients has no pairs, so that outgoing connections need no entry
         // here.
         let connect = |to, uplink| {
@@ -50,14 +43,12 @@ impl Connection {
             let Some(bundle) = leg.bundle() else {
                 continue;
             };
-            let turned = bundle.turn(&mut StripeContext {
-                registry: around.registry,
-                means: around.means,
-                token: around.slot * TOKENS + token,
-                connect: &connect,
-                timeout: running.relay.entry_timeout,
-                tuning: &running.relay.tuning,
-            });
+            let turned = bundle.turn(&mut StripeContext::new(
+                (around.registry, around.slot * TOKENS + token),
+                around.means,
+                &connect,
+                (running.relay.entry_timeout, &running.relay.tuning),
+            ));
             match turned {
                 Ok(TurnResult::More) => more = TurnResult::More,
                 Ok(TurnResult::Still) => {}
