@@ -85,7 +85,7 @@ fn check_tells_each_mistake_with_its_line() {
     outcome.expect_err(&[
         &format!("{name}:1: unknown key `bufer`"),
         &format!("{name}:2: where connections go is needed"),
-        &format!("{name}:4: *:1 would relay for anybody"),
+        &format!("{name}:4: *:1: would relay for anybody"),
     ]);
     let run = Run::new(longhaul()).args(["relay", "--config", &name]);
     let outcome = run.run().expect_code(1);

@@ -19,6 +19,7 @@ mod lab;
 mod output;
 mod relaying;
 mod serving;
+mod setting_error;
 mod signals;
 mod ssh_config;
 mod syncing;

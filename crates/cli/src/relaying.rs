@@ -1,6 +1,7 @@
 //! `longhaul relay`: forwards connections of other programs between two stripes.
 
 pub(crate) mod config;
+mod conflicts;
 mod handover;
 mod operating;
 mod page;
@@ -11,15 +12,16 @@ mod route;
 mod rules;
 mod top;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
-use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::str::FromStr;
 use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, Host, Limits, ListenSpec, Network, RedirectKind,
+    ClientProtocol, ClientProtocols, Endpoint, Entrance, Limits, Network, RedirectKind,
     RelaySettings, Target, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
@@ -28,6 +30,7 @@ use sys::{KeepaliveProbes, Tuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
+use self::conflicts::Settled;
 use self::operating::MergedSettings;
 use self::route::Route;
 use crate::exit::Exit;
@@ -122,20 +125,23 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
         .map_err(|e| format!("LISTEN: '{}' {e}", args.entrance))?;
     let mut speaks = speaks(args, &entrance)?;
     let route = Route::of(args)?;
-    if route.is_some() && (speaks.pair || speaks.names_target()) {
-        return Err(format!(
-            "{}: --via and ssh:// cannot be combined with a LISTEN with socks5, http, redirect, \
-             tproxy or pair",
-            args.entrance
-        ));
-    }
     let way = route.as_ref().and_then(Route::way);
     let targets = match &route {
         None => targets(args, &speaks)?,
         // Before its route is set up, the relay has no target.
         Some(_) => way.iter().map(|way| way.target.clone()).collect(),
     };
+    let permits: Vec<TargetRule> = parsed("--to", &args.permits)?;
+    let allow: Vec<Network> = parsed("--allow", &args.allow)?;
     let pairs = speaks.pair || targets.iter().any(Target::is_pair);
+    conflicts::check(&Settled {
+        args,
+        place: &entrance.place,
+        speaks: &speaks,
+        is_routed: route.is_some(),
+        has_pair: pairs,
+        permits: &permits,
+    })?;
     let facing = match way {
         Some(way) => Some(way.facing),
         None => pairs.then(|| peer::settle(&args.pair)).transpose()?,
@@ -143,78 +149,11 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
     if let Some(facing) = facing.as_ref().filter(|_| speaks.pair) {
         speaks.tls = Some(facing.entrance());
     }
-    let permit = |text: &String| {
-        let permit: Result<TargetRule, String> = text.parse();
-        permit.map_err(|why| format!("--to: '{}' {why}", wire::escape::name(text.as_bytes())))
-    };
-    let permits = args.permits.iter().map(permit);
-    let permits = permits.collect::<Result<Vec<_>, _>>()?;
-    if permits.is_empty() == speaks.names_target() {
-        return Err(
-            "a LISTEN with socks5, http, redirect or tproxy needs --to HOST:PORT, which lists \
-             the targets that clients may choose"
-                .to_owned(),
-        );
-    }
-    if speaks.diverted.is_some() && permits.iter().any(TargetRule::is_of_names) {
-        return Err(
-            "--to: redirected connections carry an IP address, not a host name: use a network \
-             such as 10.0.0.0/8"
-                .to_owned(),
-        );
-    }
     let tls_client = match targets.iter().any(Target::has_tls) {
         true => Some(args.tls.client()?),
         false => None,
     };
-    let network = |text: &String| {
-        let network: Result<Network, String> = text.parse();
-        network.map_err(|why| format!("--allow: '{}' {why}", wire::escape::name(text.as_bytes())))
-    };
-    let allow = args
-        .allow
-        .iter()
-        .map(network)
-        .collect::<Result<Vec<_>, _>>()?;
-    // Clients that prove a name or a key are known, so they need no --allow.
-    if allow.is_empty() && !speaks.pair && (speaks.tls.is_none() || args.tls.client_ca.is_none()) {
-        is_for_this_machine(&entrance.place)?;
-        if speaks.diverted == Some(RedirectKind::Tproxy) {
-            return Err(format!(
-                "{}: tproxy accepts connections to any address: use --allow NETWORK to say \
-                 which clients may connect",
-                args.entrance
-            ));
-        }
-    }
-    if args.keep_address && (!args.bind.is_empty() || pairs) {
-        let what = if pairs { "pair" } else { "--bind" };
-        return Err(format!("--keep-address cannot be combined with {what}"));
-    }
-    let probes = match &args.keepalive {
-        None => Some(PROBES),
-        Some(text) => probes(text).map_err(|why| {
-            format!(
-                "--keepalive: '{}' {why}",
-                wire::escape::name(text.as_bytes())
-            )
-        })?,
-    };
-    let usual = Limits::default();
-    let connections = args.max_connections.unwrap_or(usual.connections);
-    if let Some(name) = &args.congestion {
-        congestion::permitted(name)?;
-    }
-    let tuning = Tuning {
-        dscp: args.dscp.value(),
-        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
-        congestion: args.congestion.clone(),
-        probes,
-        notsent_lowat: args.notsent_lowat,
-        pacing: args.rate.map(|rate| rate.bytes()),
-        mptcp: args.mptcp,
-        ..Tuning::default()
-    };
+    let tuning = tuning(args)?;
     Ok(RelaySettings {
         entrance,
         targets,
@@ -235,13 +174,55 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
         tls_client,
         facing,
         entry_timeout: args.entry_timeout.unwrap_or(CONNECT),
-        limits: Limits {
-            connections,
-            per_source: args.max_per_source.unwrap_or(connections),
-            source_block: args.source_block.unwrap_or_default(),
-            rate: args.rate.map(|rate| rate.bytes()),
-            rate_all: args.rate_all.map(|rate| rate.bytes()),
-        },
+        limits: limits(args),
+    })
+}
+
+/// Parses the values of a flag that may be repeated.
+fn parsed<T: FromStr<Err: Display>>(flag: &str, texts: &[String]) -> Result<Vec<T>, String> {
+    let parse = |text: &String| {
+        text.parse().map_err(|why: T::Err| {
+            let text = wire::escape::name(text.as_bytes());
+            format!("{flag}: '{text}' {why}")
+        })
+    };
+    texts.iter().map(parse).collect()
+}
+
+fn limits(args: &RelayArgs) -> Limits {
+    let connections = args
+        .max_connections
+        .unwrap_or_else(|| Limits::default().connections);
+    Limits {
+        connections,
+        per_source: args.max_per_source.unwrap_or(connections),
+        source_block: args.source_block.unwrap_or_default(),
+        rate: args.rate.map(|rate| rate.bytes()),
+        rate_all: args.rate_all.map(|rate| rate.bytes()),
+    }
+}
+
+/// The socket options of both legs.
+fn tuning(args: &RelayArgs) -> Result<Tuning, String> {
+    let probes = match &args.keepalive {
+        None => Some(PROBES),
+        Some(text) => probes(text).map_err(|why| {
+            let text = wire::escape::name(text.as_bytes());
+            format!("--keepalive: '{text}' {why}")
+        })?,
+    };
+    if let Some(name) = &args.congestion {
+        congestion::permitted(name)?;
+    }
+    Ok(Tuning {
+        dscp: args.dscp.value(),
+        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
+        congestion: args.congestion.clone(),
+        probes,
+        notsent_lowat: args.notsent_lowat,
+        pacing: args.rate.map(|rate| rate.bytes()),
+        mptcp: args.mptcp,
+        ..Tuning::default()
     })
 }
 
@@ -344,33 +325,6 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
         Some(word) => Err(format!(
             "{operand}: unknown protocol '{}'",
             wire::escape::name(word.as_bytes())
-        )),
-    }
-}
-
-/// Checks that an entrance is reachable from this machine only; others need --allow.
-fn is_for_this_machine(place: &Endpoint) -> Result<(), String> {
-    let strangers = match place {
-        Endpoint::Tcp {
-            host: Host::Name(name),
-            port,
-        } => {
-            let found = (name.as_str(), *port).to_socket_addrs();
-            let found = found.map_err(|e| format!("cannot resolve {name}: {e}"))?;
-            found
-                .map(|at| at.ip())
-                .find(|ip| relay::is_for_strangers(*ip))
-        }
-        place => {
-            let at = place.addresses().unwrap_or_default().into_iter();
-            at.map(|at| at.ip()).find(|ip| relay::is_for_strangers(*ip))
-        }
-    };
-    match strangers {
-        None => Ok(()),
-        Some(ip) => Err(format!(
-            "{place}: anyone who can reach {ip} could use this relay: use --allow NETWORK to \
-             say which clients may connect, or give only a port to listen on this machine alone"
         )),
     }
 }

@@ -43,10 +43,10 @@ const ALPN: &[u8] = b"longhaul-pair/1";
 /// Settings of one relay of a pair.
 #[derive(Clone)]
 pub struct PeerConfig {
-    pub(crate) server: TlsServer,
-    pub(crate) client: TlsClient,
+    server: TlsServer,
+    client: TlsClient,
     /// Fingerprint of this relay's own key.
-    pub(crate) fingerprint: String,
+    fingerprint: String,
     /// Number of stripes for each connection.
     pub stripes: StripeCount,
     /// Maximum buffer for each direction of a connection at each relay, in bytes.
@@ -130,14 +130,8 @@ impl PeerConfig {
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         Ok(Self {
-            server: TlsServer {
-                config: Arc::new(server),
-                names: Arc::new([]),
-            },
-            client: TlsClient {
-                config: Arc::new(client),
-                name: None,
-            },
+            server: TlsServer::new(server, Arc::new([])),
+            client: TlsClient::new(client, None),
             fingerprint,
             stripes: StripeCount::UpTo(8),
             most: 64 << 20,
@@ -155,6 +149,11 @@ impl PeerConfig {
     /// Returns the TLS settings for stripes that the peer relay opens.
     pub fn entrance(&self) -> TlsServer {
         self.server.clone()
+    }
+
+    /// Returns the TLS settings for stripes that this relay opens.
+    pub(crate) fn opener(&self) -> &TlsClient {
+        &self.client
     }
 
     /// Checks that the peer relay answers at an address with a known key, and waits at most
@@ -177,8 +176,8 @@ impl PeerConfig {
             _ => e.to_string(),
         })?;
         let name = ServerName::try_from("pair").map_err(|e| e.to_string())?;
-        let config = Arc::clone(&self.client.config);
-        let mut tls = ClientConnection::new(config, name).map_err(|e| sentence(&e))?;
+        let mut tls =
+            ClientConnection::new(self.client.config(), name).map_err(|e| sentence(&e))?;
         while tls.is_handshaking() {
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_millis(1));

@@ -40,15 +40,30 @@ pub struct TlsFiles {
 /// TLS settings for a leg on which the relay is the server.
 #[derive(Clone)]
 pub struct TlsServer {
-    pub(crate) config: Arc<ServerConfig>,
-    pub(crate) names: Arc<[ServerName<'static>]>,
+    config: Arc<ServerConfig>,
+    /// Names of which a client's certificate must have one, unless the list is empty.
+    names: Arc<[ServerName<'static>]>,
+}
+
+impl TlsServer {
+    pub(crate) fn new(config: ServerConfig, names: Arc<[ServerName<'static>]>) -> Self {
+        let config = Arc::new(config);
+        Self { config, names }
+    }
+
+    /// Settings of a connection, and the names of which a client's certificate must have one, unless
+    /// the list is empty.
+    pub(crate) fn settings(&self) -> (Arc<ServerConfig>, Arc<[ServerName<'static>]>) {
+        (Arc::clone(&self.config), Arc::clone(&self.names))
+    }
 }
 
 /// TLS settings for a leg on which the relay is the client.
 #[derive(Clone)]
 pub struct TlsClient {
-    pub(crate) config: Arc<ClientConfig>,
-    pub(crate) name: Option<ServerName<'static>>,
+    config: Arc<ClientConfig>,
+    /// Name that certificates must contain in place of the target's.
+    name: Option<ServerName<'static>>,
 }
 
 impl fmt::Debug for TlsServer {
@@ -100,10 +115,7 @@ impl TlsFiles {
         config.ticketer =
             aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
         let names = self.client_names.iter().map(|text| name(text));
-        Ok(TlsServer {
-            config: Arc::new(config),
-            names: names.collect::<Result<_, _>>()?,
-        })
+        Ok(TlsServer::new(config, names.collect::<Result<_, _>>()?))
     }
 
     /// Builds the settings for targets.
@@ -139,10 +151,8 @@ impl TlsFiles {
                     })?,
             };
         config.alpn_protocols = self.alpn();
-        Ok(TlsClient {
-            config: Arc::new(config),
-            name: self.server_name.as_deref().map(name).transpose()?,
-        })
+        let name = self.server_name.as_deref().map(name).transpose()?;
+        Ok(TlsClient::new(config, name))
     }
 
     fn identity(&self) -> Result<Option<TlsIdentity>, String> {
@@ -175,6 +185,16 @@ impl TlsFiles {
 }
 
 impl TlsClient {
+    pub(crate) fn new(config: ClientConfig, name: Option<ServerName<'static>>) -> Self {
+        let config = Arc::new(config);
+        Self { config, name }
+    }
+
+    /// Settings of a connection.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Returns the name that the server's certificate must contain.
     pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, String> {
         match &self.name {

@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::host_keys::HostKeys;
 use super::options::Options;
-use super::validate::{is_pattern, known_tokens};
+use super::validate::{is_pattern, known_tokens, why_not_allowed};
 use super::{config, host_keys};
 use crate::flags::low::ServeArgs;
 use crate::http::HttpEndpoint;
@@ -57,13 +57,14 @@ impl MergedServeSettings {
             (None, None) => options.narrower(),
         };
         if let (false, Some(what)) = (names.is_empty(), less) {
-            return Err(config::why_not_allowed(what));
+            return Err(why_not_allowed(what));
         }
         let path = env::var_os("PATH");
         let allowed = names
             .iter()
             .map(|name| AllowedProgram::find(name, path.as_deref()));
-        let allowed = allowed.collect::<Result<_, _>>()?;
+        let allowed = allowed.collect::<Result<_, _>>();
+        let allowed = allowed.map_err(|e| e.to_string())?;
         Ok(Self {
             allowed,
             root: args.root.clone().or_else(|| options.root.clone()),

@@ -19,8 +19,6 @@ use pair::{
 use socket2::SockRef;
 use sys::Tuning;
 
-use member::Stripe;
-
 use super::leg::{Leg, Received};
 use super::{TurnResult, WorkerResources};
 use crate::peer::PeerConfig;
@@ -84,16 +82,54 @@ struct StripeOpener {
     not_before: Instant,
 }
 
+/// One stripe of a pair.
+#[derive(Debug)]
+struct Stripe {
+    id: LegId,
+    leg: Leg,
+    parser: Parser,
+    /// The TLS handshake is complete.
+    open: bool,
+    /// Bytes have been received on this stripe.
+    heard: bool,
+    since: Instant,
+    /// Uplink by which the stripe leaves, if there are several.
+    uplink: Option<usize>,
+    /// Bytes of frames, both directions.
+    moved: u64,
+    _guest: Option<ConnectionPermit>,
+}
+
 /// Resources of the connection that a stripe set uses.
 pub(crate) struct StripeContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) means: &'a mut WorkerResources,
+    registry: &'a Registry,
+    means: &'a mut WorkerResources,
     /// Event token of the first stripe.
-    pub(crate) token: usize,
+    token: usize,
     /// Starts to connect to an address, optionally by one of several uplinks.
-    pub(crate) connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
-    pub(crate) timeout: Duration,
-    pub(crate) tuning: &'a Tuning,
+    connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+    timeout: Duration,
+    tuning: &'a Tuning,
+}
+
+impl<'a> StripeContext<'a> {
+    /// Collects the event loop with the token of the first stripe, the way to connect to an address,
+    /// and the time for a handshake with the options of the sockets.
+    pub(crate) fn new(
+        (registry, token): (&'a Registry, usize),
+        means: &'a mut WorkerResources,
+        connect: &'a dyn Fn(SocketAddr, Option<usize>) -> io::Result<OwnedFd>,
+        (timeout, tuning): (Duration, &'a Tuning),
+    ) -> Self {
+        Self {
+            registry,
+            means,
+            token,
+            connect,
+            timeout,
+            tuning,
+        }
+    }
 }
 
 impl StripeSet {
@@ -181,17 +217,8 @@ impl StripeSet {
             self.alone = None;
         }
         if let Some(place) = self.members.get_mut(nth) {
-            *place = Some(Box::new(Stripe {
-                id,
-                leg,
-                parser: begun,
-                open,
-                heard: false,
-                since: self.now,
-                uplink: None,
-                moved: 0,
-                _guest: guest,
-            }));
+            let since = self.now;
+            *place = Some(Box::new(Stripe::new((id, leg), begun, open, since, guest)));
         }
         Ok(())
     }
@@ -501,7 +528,8 @@ fn cut_off(why: AbortReason) -> io::Error {
 }
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
-    let ours = asks.map_or("", |asks| asks.facing.fingerprint.as_str());
-    let what = format!("the peer relay does not answer ({why}); is {ours} in its --pair-allow?");
+    let ours = asks.map_or("", |asks| asks.facing.fingerprint());
+    let what =
+        format!("the other half does not answer ({why}); does its --pair-allow have {ours}?");
     io::Error::new(why.kind(), what)
 }

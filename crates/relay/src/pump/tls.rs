@@ -76,19 +76,15 @@ pub(super) enum DecryptedRead {
 
 impl Tls {
     pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
-        let config = Arc::clone(&server.config);
+        let (config, names) = server.settings();
         let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
-        Self::new(
-            TlsEngine::Server(Box::new(engine)),
-            Arc::clone(&server.names),
-        )
+        Self::new(Engine::Server(Box::new(engine)), names)
     }
 
     pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
-        let config = Arc::clone(&client.config);
-        let engine = UnbufferedClientConnection::new(config, name).map_err(wrong)?;
-        Self::new(TlsEngine::Client(Box::new(engine)), Arc::new([]))
+        let engine = UnbufferedClientConnection::new(client.config(), name).map_err(wrong)?;
+        Self::new(Engine::Client(Box::new(engine)), Arc::new([]))
     }
 
     fn new(engine: TlsEngine, names: Arc<[ServerName<'static>]>) -> io::Result<Self> {

@@ -16,10 +16,10 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{DialContext, DialProgress, DialState, DialTarget};
-use super::enter::{self, ClientHandshake, ClientProgress};
-use super::inbox::{Accepted, Inbox};
-use super::resolve::{ResolveRequester, ResolveResult, Resolver};
+use super::dial::{DialContext, DialProgress, Dialled, Goal};
+use super::enter::{self, ClientProgress, Entering};
+use super::inbox::{Accepted, ConnectionPlace, Inbox};
+use super::resolve::{ResolveResult, Resolver};
 use crate::address::Target;
 use crate::entry::proxy::{self, ProxyAddresses};
 use crate::pump::stripe_set::MOST_LEGS;
@@ -94,11 +94,30 @@ enum Stage {
 
 /// Resources of the worker that a connection uses.
 pub(crate) struct ConnectionContext<'a> {
-    pub(crate) registry: &'a Registry,
-    pub(crate) inbox: &'a Arc<Inbox>,
-    pub(crate) resolver: &'a Resolver,
-    pub(crate) means: &'a mut WorkerResources,
-    pub(crate) slot: usize,
+    registry: &'a Registry,
+    inbox: &'a Arc<Inbox>,
+    resolver: &'a Resolver,
+    means: &'a mut WorkerResources,
+    slot: usize,
+}
+
+impl<'a> ConnectionContext<'a> {
+    /// Collects what the connection in `slot` uses of its worker.
+    pub(crate) fn new(
+        registry: &'a Registry,
+        inbox: &'a Arc<Inbox>,
+        resolver: &'a Resolver,
+        means: &'a mut WorkerResources,
+        slot: usize,
+    ) -> Self {
+        Self {
+            registry,
+            inbox,
+            resolver,
+            means,
+            slot,
+        }
+    }
 }
 
 /// Reason for the end of a connection.
@@ -252,13 +271,9 @@ impl Connection {
                     self.wake_by(until);
                     return Ok(TurnResult::Still);
                 }
-                DialState::Ask(name) => {
-                    let asker = ResolveRequester {
-                        inbox: Arc::clone(around.inbox),
-                        slot: around.slot,
-                        serial: self.serial,
-                    };
-                    around.resolver.ask(&name, asker);
+                Dialled::Ask(name) => {
+                    let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
+                    around.resolver.ask(&name, place);
                 }
                 DialState::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
@@ -436,7 +451,7 @@ impl Connection {
         let Stage::Relay { far, .. } = &mut self.stage else {
             return Ok(TurnResult::Still);
         };
-        let before = self.up.bytes + self.down.bytes;
+        let before = self.up.written() + self.down.written();
         let said = [self.up.moved(), self.down.moved()];
         let relay = &self.running.relay;
         let buffer = relay.buffer;
@@ -468,7 +483,7 @@ impl Connection {
                 bundle.pass_on_end();
             }
         }
-        if self.up.bytes + self.down.bytes != before {
+        if self.up.written() + self.down.written() != before {
             self.progress = around.means.now;
             let after = [self.up.moved(), self.down.moved()];
             let more = [after[0] - said[0], after[1] - said[1]];
@@ -480,7 +495,7 @@ impl Connection {
         if let Some(end) = self.ended() {
             return Err(end);
         }
-        let paused = [self.up.paused, self.down.paused];
+        let paused = [self.up.paused_until(), self.down.paused_until()];
         for until in paused.into_iter().flatten() {
             self.wake_by(until);
         }
@@ -509,17 +524,17 @@ impl Connection {
         })
     }
 
-    fn first_to_end(&self) -> LegSide {
-        match self.up.ended <= self.down.ended {
-            true => LegSide::Client,
-            false => LegSide::Server,
+    fn first_to_end(&self) -> Side {
+        match self.up.ended_at() <= self.down.ended_at() {
+            true => Side::Client,
+            false => Side::Server,
         }
     }
 
     /// Ends the connection if nothing has moved for too long, neither here nor in the kernel.
     fn check_progress(&mut self, now: Instant) -> Result<(), EndReason> {
         let relay = &self.running.relay;
-        let half = self.up.ended.is_some() || self.down.ended.is_some();
+        let half = self.up.ended_at().is_some() || self.down.ended_at().is_some();
         let limit = match (relay.idle_timeout, half) {
             (Some(idle), true) => idle.min(relay.half_timeout),
             (None, true) => relay.half_timeout,
@@ -671,14 +686,8 @@ fn way<'a>(
     has_data: bool,
     around: &'a ConnectionContext<'_>,
 ) -> DialContext<'a> {
-    DialContext {
-        running,
-        registry: around.registry,
-        token: around.slot * TOKENS + ATTEMPT,
-        source,
-        has_data,
-        now: around.means.now,
-    }
+    let at = (around.registry, around.slot * TOKENS + ATTEMPT);
+    DialContext::new(running, at, (source, has_data), around.means.now)
 }
 
 /// Reports if the client has sent data already. The kernel reports a reset only once: the caller

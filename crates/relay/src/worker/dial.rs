@@ -91,15 +91,35 @@ pub(crate) enum DialState {
 
 /// Context of the connection that connecting needs.
 pub(crate) struct DialContext<'a> {
-    pub(crate) running: &'a RunningRelay,
-    pub(crate) registry: &'a Registry,
+    running: &'a RunningRelay,
+    registry: &'a Registry,
     /// Event token of the first attempt.
-    pub(crate) token: usize,
+    token: usize,
     /// Address of the client.
-    pub(crate) source: Option<IpAddr>,
+    source: Option<IpAddr>,
     /// The client has already sent data.
-    pub(crate) has_data: bool,
-    pub(crate) now: Instant,
+    has_data: bool,
+    now: Instant,
+}
+
+impl<'a> DialContext<'a> {
+    /// Collects what dialling uses: the relay, the event loop with the token of the first attempt,
+    /// and the client's address, if it is kept, and whether it has sent data already.
+    pub(crate) fn new(
+        running: &'a RunningRelay,
+        (registry, token): (&'a Registry, usize),
+        (source, has_data): (Option<IpAddr>, bool),
+        now: Instant,
+    ) -> Self {
+        Self {
+            running,
+            registry,
+            token,
+            source,
+            has_data,
+            now,
+        }
+    }
 }
 
 impl DialProgress {

@@ -52,6 +52,46 @@ pub(crate) enum StatusRequest {
     About(Arc<BTreeSet<u64>>, Sender<Vec<ConnectionStatus>>),
 }
 
+/// Place of a connection: its worker's inbox, its slot there, and its serial number, which tells it
+/// from a later connection in the slot.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionPlace {
+    inbox: Arc<Inbox>,
+    slot: usize,
+    serial: u64,
+}
+
+impl ConnectionPlace {
+    pub(crate) fn new(inbox: &Arc<Inbox>, slot: usize, serial: u64) -> Self {
+        let inbox = Arc::clone(inbox);
+        Self {
+            inbox,
+            slot,
+            serial,
+        }
+    }
+
+    /// Passes the answer to a DNS lookup on to the connection.
+    pub(crate) fn resolved(&self, answer: ResolveResult) {
+        self.inbox.put(Message::Resolved {
+            slot: self.slot,
+            serial: self.serial,
+            answer,
+        });
+    }
+
+    /// Passes a further stripe on to the pair of the connection, with what was received on it.
+    pub(crate) fn join(&self, leg: Leg, begun: Parser, guest: Option<ConnectionPermit>) {
+        self.inbox.put(Message::Joined {
+            slot: self.slot,
+            serial: self.serial,
+            leg: Box::new(leg),
+            begun,
+            guest,
+        });
+    }
+}
+
 /// Accepted connection.
 #[derive(Debug)]
 pub(crate) struct Accepted {

@@ -166,13 +166,13 @@ impl Worker {
         serial: u64,
         told: impl FnOnce(&mut Connection, &ConnectionContext<'_>),
     ) {
-        let around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         let connection = self.connections.get_mut(slot);
         if let Some(connection) = connection.filter(|c| c.serial() == serial) {
             told(connection, &around);
@@ -196,13 +196,13 @@ impl Worker {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let entry = self.connections.vacant_entry();
         let slot = entry.key();
-        let around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         let client = arrival.client;
         match Connection::new(arrival, serial, &around) {
             Ok(connection) => {
@@ -219,13 +219,13 @@ impl Worker {
         };
         connection.queued = false;
         let old = connection.wake;
-        let mut around = ConnectionContext {
-            registry: self.poll.registry(),
-            inbox: &self.inbox,
-            resolver: &self.resolver,
-            means: &mut self.means,
+        let mut around = ConnectionContext::new(
+            self.poll.registry(),
+            &self.inbox,
+            &self.resolver,
+            &mut self.means,
             slot,
-        };
+        );
         match connection.turn(&mut around) {
             Ok(turn) => {
                 if connection.wake != old {

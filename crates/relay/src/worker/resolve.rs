@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::inbox::{Inbox, WorkerMessage};
+use super::inbox::ConnectionPlace;
 
 /// Maximum number of simultaneous lookups.
 const THREADS: usize = 16;
@@ -19,16 +19,6 @@ const KEPT: usize = 1024;
 /// Addresses of a name, or the reason of a failure.
 pub(crate) type ResolveResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// Connection that waits for an answer.
-#[derive(Debug)]
-pub(crate) struct ResolveRequester {
-    pub(crate) inbox: Arc<Inbox>,
-    /// Slot of the connection in the worker's list.
-    pub(crate) slot: usize,
-    /// Serial number of the connection.
-    pub(crate) serial: u64,
-}
-
 /// DNS resolver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver(Arc<Mutex<State>>);
@@ -36,7 +26,7 @@ pub(crate) struct Resolver(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     /// Waiting connections by name; several that ask for one name share a lookup.
-    waiting: BTreeMap<String, Vec<ResolveRequester>>,
+    waiting: BTreeMap<String, Vec<ConnectionPlace>>,
     /// Names that no thread has taken yet.
     queue: Vec<String>,
     threads: usize,
@@ -46,7 +36,7 @@ struct State {
 
 impl Resolver {
     /// Starts a lookup; the answer goes to the asker's inbox.
-    pub(crate) fn ask(&self, name: &str, asker: ResolveRequester) {
+    pub(crate) fn ask(&self, name: &str, asker: ConnectionPlace) {
         let mut state = self.lock();
         let waiting = state.waiting.entry(name.to_owned()).or_default();
         waiting.push(asker);
@@ -120,11 +110,7 @@ impl State {
 
 fn tell(state: &mut State, name: &str, answer: &ResolveResult) {
     for asker in state.waiting.remove(name).unwrap_or_default() {
-        asker.inbox.put(WorkerMessage::Resolved {
-            slot: asker.slot,
-            serial: asker.serial,
-            answer: answer.clone(),
-        });
+        asker.resolved(answer.clone());
     }
 }
 

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
-use sftp::Request;
-use sys::ThreadPool;
+use sftp::{OpenFlags, Request};
+use sys::Threads;
 use wire::Block;
 
-use super::open_files::changes_nothing;
 use super::session::Answer;
 
 /// Number of threads for disk requests in this process; more gain little.
@@ -43,10 +42,16 @@ pub(crate) struct BlockingTicket(u64);
 /// A finished request of the pool.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) ticket: BlockingTicket,
-    pub(crate) outcome: Outcome,
+    ticket: BlockingTicket,
+    outcome: Outcome,
     /// Time that the request took.
     lasted: Duration,
+}
+
+impl Arrived {
+    pub(super) fn into_parts(self) -> (BlockingTicket, Outcome) {
+        (self.ticket, self.outcome)
+    }
 }
 
 #[derive(Debug)]
@@ -268,6 +273,23 @@ impl BlockingPool {
             self.slow = arrived.lasted >= QUICK;
         }
         Some(arrived)
+    }
+}
+
+/// True if carrying out this request early cannot change the answer to any earlier request.
+pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
+    use Request as R;
+    match request {
+        R::Open { flags, .. } => *flags == OpenFlags::READ,
+        R::Read { .. }
+        | R::Fstat { .. }
+        | R::Stat { .. }
+        | R::Lstat { .. }
+        | R::Opendir { .. }
+        | R::Readdir { .. }
+        | R::Readlink { .. }
+        | R::Realpath { .. } => true,
+        _ => false,
     }
 }
 

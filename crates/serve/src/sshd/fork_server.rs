@@ -54,13 +54,9 @@ impl ForkServer {
         while let Some([client, theirs]) = self.link.take()? {
             let theirs = Link::from(theirs);
             match sys::fork() {
-                Ok(ForkSide::Child(template)) => {
-                    return Ok(Some(AccountProcess {
-                        link: Arc::new(theirs),
-                        client,
-                        stopping: self.stopping,
-                        template,
-                    }));
+                Ok(Forked::Child(template)) => {
+                    let process = AccountProcess::new(theirs, client, self.stopping, template);
+                    return Ok(Some(process));
                 }
                 // If the message is lost, the monitor sees the end of the link.
                 Ok(ForkSide::Parent(child)) => drop(tell(&theirs, child)),

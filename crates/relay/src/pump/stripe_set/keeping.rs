@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use pair::{Parser, StripeController, StripeId, StripeSample};
 
-use super::member::Stripe;
 use super::{
-    EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, StripeContext, StripeOpener, StripeSet, explain,
+    EVEN, GRACE, LONGEST_RETRY, MOST_LEGS, Stripe, StripeContext, StripeOpener, StripeSet, explain,
 };
 use crate::pump::leg::Leg;
 
@@ -107,7 +106,7 @@ impl StripeSet {
             return Ok(());
         };
         let mut leg = Leg::socket((around.connect)(asks.to, uplink)?, true);
-        leg.ask_tls(&asks.facing.client, "pair")?;
+        leg.ask_tls(asks.facing.opener(), "pair")?;
         self.add_asked(leg, uplink, (around.registry, around.token))
     }
 

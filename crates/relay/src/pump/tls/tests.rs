@@ -9,8 +9,8 @@ fn ends() -> [Tls; 2] {
     known.add(print.fingerprint()).expect("a fingerprint");
     let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
     let mut ends = [
-        Tls::client(&facing.client, "pair").expect("a client"),
-        Tls::server(&facing.server).expect("a server"),
+        Tls::client(facing.opener(), "pair").expect("a client"),
+        Tls::server(&facing.entrance()).expect("a server"),
     ];
     while ends.iter().any(Tls::is_handshaking) {
         for from in [0, 1] {
