@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, Entrance, Limits, Network, RedirectKind,
+    ClientProtocol, ClientProtocols, Endpoint, Limits, ListenSpec, Network, RedirectKind,
     RelaySettings, Target, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};

@@ -85,7 +85,7 @@ struct StripeOpener {
 /// One stripe of a pair.
 #[derive(Debug)]
 struct Stripe {
-    id: LegId,
+    id: StripeId,
     leg: Leg,
     parser: Parser,
     /// The TLS handshake is complete.

@@ -78,13 +78,13 @@ impl Tls {
     pub(super) fn server(server: &TlsServer) -> io::Result<Self> {
         let (config, names) = server.settings();
         let engine = UnbufferedServerConnection::new(config).map_err(wrong)?;
-        Self::new(Engine::Server(Box::new(engine)), names)
+        Self::new(TlsEngine::Server(Box::new(engine)), names)
     }
 
     pub(super) fn client(client: &TlsClient, host: &str) -> io::Result<Self> {
         let name = client.name_for(host).map_err(io::Error::other)?;
         let engine = UnbufferedClientConnection::new(client.config(), name).map_err(wrong)?;
-        Self::new(Engine::Client(Box::new(engine)), Arc::new([]))
+        Self::new(TlsEngine::Client(Box::new(engine)), Arc::new([]))
     }
 
     fn new(engine: TlsEngine, names: Arc<[ServerName<'static>]>) -> io::Result<Self> {

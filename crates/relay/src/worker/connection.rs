@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{DialContext, DialProgress, Dialled, Goal};
-use super::enter::{self, ClientProgress, Entering};
+use super::dial::{DialContext, DialProgress, DialState, DialTarget};
+use super::enter::{self, ClientHandshake, ClientProgress};
 use super::inbox::{Accepted, ConnectionPlace, Inbox};
 use super::resolve::{ResolveResult, Resolver};
 use crate::address::Target;
@@ -271,7 +271,7 @@ impl Connection {
                     self.wake_by(until);
                     return Ok(TurnResult::Still);
                 }
-                Dialled::Ask(name) => {
+                DialState::Ask(name) => {
                     let place = ConnectionPlace::new(around.inbox, around.slot, self.serial);
                     around.resolver.ask(&name, place);
                 }
@@ -524,10 +524,10 @@ impl Connection {
         })
     }
 
-    fn first_to_end(&self) -> Side {
+    fn first_to_end(&self) -> LegSide {
         match self.up.ended_at() <= self.down.ended_at() {
-            true => Side::Client,
-            false => Side::Server,
+            true => LegSide::Client,
+            false => LegSide::Server,
         }
     }
 

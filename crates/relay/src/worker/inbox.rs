@@ -73,7 +73,7 @@ impl ConnectionPlace {
 
     /// Passes the answer to a DNS lookup on to the connection.
     pub(crate) fn resolved(&self, answer: ResolveResult) {
-        self.inbox.put(Message::Resolved {
+        self.inbox.put(WorkerMessage::Resolved {
             slot: self.slot,
             serial: self.serial,
             answer,
@@ -82,7 +82,7 @@ impl ConnectionPlace {
 
     /// Passes a further stripe on to the pair of the connection, with what was received on it.
     pub(crate) fn join(&self, leg: Leg, begun: Parser, guest: Option<ConnectionPermit>) {
-        self.inbox.put(Message::Joined {
+        self.inbox.put(WorkerMessage::Joined {
             slot: self.slot,
             serial: self.serial,
             leg: Box::new(leg),

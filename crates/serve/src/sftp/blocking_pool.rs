@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
 use sftp::{OpenFlags, Request};
-use sys::Threads;
+use sys::ThreadPool;
 use wire::Block;
 
 use super::session::Answer;

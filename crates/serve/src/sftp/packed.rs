@@ -1,7 +1,7 @@
 //! Compressed file data: write-zstd@longhaul and read-zstd@longhaul, and for whole files
 //! put-file-zstd@longhaul and get-file-zstd@longhaul.
 
-use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor, LONGEST_UNPACKED};
 use wire::Rest;
 
 use super::open_files::OpenFiles;

@@ -54,7 +54,7 @@ impl ForkServer {
         while let Some([client, theirs]) = self.link.take()? {
             let theirs = Link::from(theirs);
             match sys::fork() {
-                Ok(Forked::Child(template)) => {
+                Ok(ForkSide::Child(template)) => {
                     let process = AccountProcess::new(theirs, client, self.stopping, template);
                     return Ok(Some(process));
                 }

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use ssh::auth::{Claim, Proof};
+use ssh::auth::{Proof, ProofContext};
 use ssh::key::{PublicKey, SecurityKeyTouch};
 
 use super::authorized::{self, AuthContext, Authorized, KeyFileLines, OfferedKey};
@@ -100,7 +100,7 @@ impl<'q> Question<'q> {
             host_bound: check.host_bound,
             signature: check.signature.to_vec(),
         };
-        let touch = proof.check(Claim {
+        let touch = proof.check(ProofContext {
             session_id: check.session_id,
             host_key: check.host_key,
             user: self.user.as_bytes(),

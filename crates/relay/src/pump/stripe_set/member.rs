@@ -13,7 +13,7 @@ use crate::server::connection_limiter::ConnectionPermit;
 impl Stripe {
     /// Creates a stripe whose handshake is complete (`open`) or still to be made.
     pub(super) fn new(
-        (id, leg): (LegId, Leg),
+        (id, leg): (StripeId, Leg),
         parser: Parser,
         open: bool,
         now: Instant,
