@@ -129,6 +129,52 @@ fn each_decision_is_a_line_with_its_origin() {
 }
 
 #[test]
+fn the_timeline_has_the_login_the_data_and_the_rename() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(3_000_000));
+    let run = |flags: &[&str]| {
+        let run = scene.client.cp().args(flags).arg(scene.path("file"));
+        run.arg(scene.remote("copy")).run().expect_code(0)
+    };
+    let outcome = run(&["--explain=timeline"]);
+    let said = outcome.err();
+    let login = said
+        .lines()
+        .find(|line| line.starts_with("timeline: connection 1: SYN "));
+    let login = login.unwrap_or_else(|| panic!("no login\n{outcome}"));
+    let steps = ["TCP ", "identification ", "keys ", "login ", "SFTP "];
+    let places: Vec<_> = steps.iter().filter_map(|step| login.find(step)).collect();
+    assert!(places.len() == steps.len() && places.is_sorted(), "{login}");
+    let renamed = |line: &str| line.starts_with("timeline: job ") && line.contains(": renamed at");
+    assert!(said.lines().any(renamed), "{outcome}");
+    // The choices are explained as well.
+    assert!(said.lines().any(|line| line.starts_with("cipher: ")));
+    assert!(!run(&["--explain"]).err().contains("timeline"));
+
+    let outcome = run(&["--explain=timeline", "--json"]);
+    let events = events(&outcome);
+    let steps: Vec<_> = events.iter().filter(|e| e["event"] == "timeline").collect();
+    let has = |step: &str| steps.iter().any(|e| e["step"] == step);
+    for step in [
+        "connecting",
+        "keys",
+        "authenticated",
+        "sftp",
+        "state",
+        "file",
+    ] {
+        assert!(has(step), "{step}\n{outcome}");
+    }
+    let times = steps.iter().filter_map(|e| e["at"].as_f64());
+    assert!(times.is_sorted(), "{outcome}");
+}
+
+#[test]
 fn ciphers_of_ssh_config_are_named_with_their_file() {
     let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
         return;
