@@ -8,6 +8,7 @@ use wire::{Field, Mpint, Reader};
 
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -83,6 +84,8 @@ pub struct HostConfig {
     pub check_host_ip: bool,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
+    /// KnownHostsCommand.
+    pub known_hosts_command: Option<KnownHostsCommand>,
     /// RevokedHostKeys.
     pub revoked_host_keys: Vec<PathBuf>,
 
