@@ -89,6 +89,10 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
+        let alone = self.conn.peer().is_some_and(Ident::takes_one_channel);
+        if alone && !self.channels.is_empty() {
+            return None;
+        }
         self.take_opened_early(false).or_else(|| self.open(false))
     }
 
