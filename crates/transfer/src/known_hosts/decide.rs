@@ -281,14 +281,9 @@ pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Resu
             type_name(key.plain().key_type())
         ),
         Err(e) => format!(
-<<<<<<< HEAD
-            "{}: cannot add the host key of {host}: {e}; it is trusted for this run only",
-            escape::path(file)
-=======
-            "{}: the host key of {host} could not be added: {}; it counts for this run only",
+            "{}: cannot add the host key of {host}: {}; it is trusted for this run only",
             escape::path(file),
             os_words(e)
->>>>>>> db54059f (known_hosts: obey KnownHostsCommand as ssh does)
         ),
     }
 }
@@ -344,21 +339,11 @@ impl fmt::Display for HostKeyError {
                 shown,
             } => write!(
                 f,
-<<<<<<< HEAD
                 "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is not the \
                  known one.\nSomeone could be eavesdropping right now (man-in-the-middle \
                  attack), or the host has a new key.\n  received:   {shown_type} {shown}\n  \
                  known:      {} {}, in {}\nAsk the host's administrator. If the new key is \
-                 right, remove the old one with\n  {}",
-=======
-                "REMOTE HOST IDENTIFICATION HAS CHANGED: the host key of {host} is none of those \
-                 that are known.\n\
-                 Someone could be eavesdropping right now (man-in-the-middle attack), or the host \
-                 has been given a new key.\n  \
-                 shown now:  {shown_type} {shown}\n  \
-                 known:      {} {}, in {}\n\
-                 Ask the host's administrator. If the new key is right, {}",
->>>>>>> db54059f (known_hosts: obey KnownHostsCommand as ssh does)
+                 right, {}",
                 type_name(&known.key_type),
                 known.fingerprint,
                 known.place,
