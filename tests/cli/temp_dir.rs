@@ -67,7 +67,7 @@ fn a_copy_that_is_killed_is_resumed_from_the_folder_for_temporaries() {
         };
         let running = cp().spawn();
         assert!(
-            running.until(|| recorded() > 8_000_000),
+            running.until(|| recorded() > 16_000_000),
             "up {up}: too slow"
         );
         let pid = running.pid().to_string();
