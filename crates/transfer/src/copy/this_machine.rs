@@ -18,8 +18,8 @@ use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes, identity, mtime_of,
-    os_words, xattrs_of,
+    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
+    identity, mtime_of, os_words, xattrs_of,
 };
 use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
 
