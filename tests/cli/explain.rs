@@ -128,6 +128,27 @@ fn each_decision_is_a_line_with_its_origin() {
     assert!(!told, "{silent}");
 }
 
+/// On the first visit to a host the target may be taken for a directory, and the file is begun
+/// again. It counted as two files.
+#[test]
+fn a_file_that_was_begun_twice_counts_once() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), &Seed::new(1).bytes(20_000_000));
+    write_file(&scene.path("copy"), b"old");
+    let run = scene.client.cp().arg("--explain").arg(scene.path("file"));
+    let outcome = run.arg(scene.remote("copy")).run().expect_code(0);
+    let said = outcome.err();
+    let line = said.lines().find(|line| line.starts_with("files: "));
+    let counted = line.is_some_and(|line| line.starts_with("files: 1 file cut into parts"));
+    assert!(counted, "{outcome}");
+    assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
+}
+
 #[test]
 fn the_timeline_has_the_login_the_data_and_the_rename() {
     let Some(scene) = Scene::start(PeerKind::OpenSsh) else {

@@ -119,6 +119,23 @@ fn without_the_process_beside_it_a_program_is_not_filtered() {
     );
 }
 
+/// The environment alone starts no process that carries the bytes: the message names the command
+/// that does, and the program runs.
+#[test]
+fn a_filter_in_the_environment_alone_names_the_command_that_runs_it() {
+    let wrapping = Wrapping::new();
+    let Some(probe) = probe(wrapping.folder.path(), &[]) else {
+        return;
+    };
+    let echo = Echo::start();
+    let library = wrapping.run(&["--library"]).run().expect_code(0).out();
+    let run = Run::new(&probe).args(["asked", &echo.port.to_string()]);
+    let run = run.env("LD_PRELOAD", library.trim());
+    let outcome = run.env("LONGHAUL_WRAP", "filter=*").run().expect_code(0);
+    assert_eq!(outcome.out(), "ok\n");
+    outcome.expect_err(&["run 'longhaul wrap --filter=DEST PROGRAM' instead"]);
+}
+
 #[test]
 fn curl_python_and_node_are_filtered() {
     let wrapping = Wrapping::new();

@@ -168,7 +168,9 @@ impl<'a> Rules<'a> {
         if rules.filters[0].is_some() && rules.carrier.is_none() {
             return Err(wrong(
                 text,
-                "has a filter, which works only with longhaul wrap --filter",
+                "has a filter, which needs a process beside the program, and no environment \
+                 variable starts one: run 'longhaul wrap --filter=DEST PROGRAM' instead, or \
+                 'longhaul wrap --filter=DEST sh' for all programs of a shell",
             ));
         }
         Ok(rules)

@@ -171,10 +171,6 @@ const FLAGS: &[ForeignSpelling] = &[
         "longhaul cp keeps no backup of the files that it replaces",
     ),
     row(
-        &["--temp-dir"],
-        "a file is written to a temporary next to it; --inplace writes directly to the file",
-    ),
-    row(
         &["--timeout", "--contimeout"],
         "use -o ConnectTimeout=N and -o ServerAliveInterval=N",
     ),

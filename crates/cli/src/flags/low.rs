@@ -77,6 +77,7 @@ pub(crate) struct CopyArgs {
     pub(crate) preserve: bool,
     pub(crate) archive: bool,
     pub(crate) inplace: bool,
+    pub(crate) temp_dir: Option<OsString>,
     pub(crate) fsync: bool,
     pub(crate) numeric_ids: bool,
     pub(crate) xattrs: bool,
@@ -456,6 +457,9 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
     let foreign = args.program.is_some() || args.sftp_server.is_some();
     if args.limit.is_some() && args.limit_kbit.is_some() {
         return Some("-l and --limit cannot be combined: both set the rate");
+    }
+    if args.inplace && args.temp_dir.is_some() {
+        return Some("--inplace creates no temporaries: leave --temp-dir out");
     }
     if args.hash.is_some() && args.manifest.is_none() {
         return Some("--hash needs --manifest: it chooses the checksum of the manifest");

@@ -9,6 +9,7 @@ use wire::{Field, Mpint, Reader};
 
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -72,6 +73,8 @@ pub struct HostConfig {
     pub strict: StrictHostKeyChecking,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
+    /// KnownHostsCommand.
+    pub known_hosts_command: Option<KnownHostsCommand>,
     /// RevokedHostKeys.
     pub revoked_host_keys: Vec<PathBuf>,
 

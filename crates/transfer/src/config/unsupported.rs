@@ -14,14 +14,12 @@ struct Unsupported {
 enum UnsupportedEffect {
     /// The connection is weaker than or different from the request: warn once per run.
     Warn(&'static str),
-    /// Without the setting a host key might be accepted that it refuses: an error.
-    Refuse(&'static str),
     /// The setting has no use for a copy: a note for `-v`.
     Note(&'static str),
     /// scp disables the setting or has no use for it either: no message.
     Silent,
 }
-use UnsupportedEffect::{Note, Refuse, Silent, Warn};
+use UnsupportedEffect::{Note, Silent, Warn};
 
 const OFF: &[&str] = &["no", "false", "none", "0"];
 
@@ -34,8 +32,6 @@ macro_rules! table {
 const TABLE: &[Unsupported] = table! {
     "verifyhostkeydns" OFF => Warn("VerifyHostKeyDNS is not supported: host keys are checked \
         against known_hosts only");
-    "knownhostscommand" OFF => Refuse("KnownHostsCommand is not supported, and could replace or revoke the host key: set it \
-         to none, or use OpenSSH's ssh (-S ssh)");
     "nohostauthenticationforlocalhost" OFF => Warn("NoHostAuthenticationForLocalhost is not supported: the host key is checked");
     "pkcs11provider" OFF => Warn("PKCS11Provider is not supported: load its keys into an \
         ssh-agent (ssh-add -s)");
@@ -125,12 +121,6 @@ pub(super) fn judge(
             Some(known) if known.harmless.contains(&value.as_str()) => {}
             Some(known) => match known.how {
                 Warn(text) => config.warnings.push(text.into()),
-                Refuse(text) => {
-                    return Err(ConfigError::new(format!(
-                        "{}: {text}",
-                        escape::name(config.host.as_bytes())
-                    )));
-                }
                 Note(text) => config.notes.push(text.into()),
                 Silent => {}
             },

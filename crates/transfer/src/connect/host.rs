@@ -1,5 +1,6 @@
 //! Opens a connection to a host as ssh_config and the command line describe it.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -29,7 +30,7 @@ use super::stream::Stream;
 use super::tcp::{Family, TcpDialer};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy, Switches};
 use crate::escape;
-use crate::known_hosts::{KnownHosts, RevokedKeys};
+use crate::known_hosts::{HostName, KnownHosts, Lookup, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
@@ -151,7 +152,20 @@ pub(super) fn start(
     let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
     let trusted = aged.filter(|_| !around.plain);
     let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
-    let (mut proposal, reasons) = propose(&config, &known, trusted, around, look)?;
+    let preferred = match hops {
+        // A further connection prefers the algorithms of the first one's key, see below.
+        0 if again => Cow::Borrowed(&known),
+        _ => with_command_output(
+            &config,
+            &known,
+            Lookup::Order,
+            &HostAuthHandler::name(&config),
+            None,
+        )?,
+    };
+    let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
+    drop(preferred);
+    let guess = reasons.guess;
     let memory = aged.map(|(memory, _)| memory.clone());
     let beside = around.beside.as_ref().filter(|_| hops == 0);
     if let Some(FirstHostKey::Known(blob)) = beside.map(|beside| &beside.host_key) {
@@ -273,6 +287,22 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
         known.take_unrecorded();
     }
     known
+}
+
+/// Returns `known` with what KnownHostsCommand prints for this lookup.
+pub(super) fn with_command_output<'a>(
+    config: &HostConfig,
+    known: &'a KnownHosts,
+    lookup: Lookup,
+    name: &HostName,
+    key: Option<&PublicKey>,
+) -> Result<Cow<'a, KnownHosts>, String> {
+    let Some(command) = &config.known_hosts_command else {
+        return Ok(Cow::Borrowed(known));
+    };
+    let mut both = known.clone();
+    both.add_command_output(&command.run(&config.tokens, lookup, name, key)?);
+    Ok(Cow::Owned(both))
 }
 
 fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {

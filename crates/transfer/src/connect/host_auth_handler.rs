@@ -1,5 +1,6 @@
 //! The authentication handler of a real host: known_hosts, keys, prompts and host memory.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,12 +13,12 @@ use zeroize::Zeroizing;
 
 use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 use super::denied::DeniedLogin;
-use super::host::FirstHostKey;
+use super::host::{FirstHostKey, with_command_output};
 use super::remote_use;
 use crate::config::{HostConfig, Switches};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
-use crate::known_hosts::{self, HostName, KnownHosts};
+use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, Lookup};
 use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
 use crate::prompt::{EchoMode, Prompt};
 use crate::session::ProbeResult;
@@ -170,6 +171,16 @@ impl HostAuthHandler {
         })
     }
 
+    /// Returns the known hosts with what KnownHostsCommand prints for this name and key.
+    fn consult(
+        &self,
+        lookup: Lookup,
+        name: &HostName,
+        key: &PublicKey,
+    ) -> Result<Cow<'_, KnownHosts>, String> {
+        with_command_output(&self.config, &self.known, lookup, name, Some(key))
+    }
+
     /// Adds a new host to the first known_hosts file and reports it.
     fn record(&self, name: &HostName, key: &PublicKey) {
         let Some(file) = self.config.user_known_hosts.first() else {
@@ -231,9 +242,8 @@ impl AuthHandler for HostAuthHandler {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_secs());
-        let checked = self
-            .known
-            .check(&name, &key, now, &self.config.ca_algorithms);
+        let known = self.consult(Lookup::HostName, &name, &key)?;
+        let checked = known.check(&name, &key, now, &self.config.ca_algorithms);
         if let Some(why) = &checked.certificate {
             self.takes_bare(&key, why)?;
         }
@@ -260,13 +270,18 @@ impl AuthHandler for HostAuthHandler {
             && !accepted.distrusted
         {
             let ca = &self.config.ca_algorithms;
-            let checked = self.known.check(&address, &key, now, ca);
+            let known_by_command = matches!(
+                &checked.verdict,
+                HostKeyVerdict::Trusted(place) if place.is_command_output()
+            );
+            let known = self.consult(Lookup::Address, &address, &key)?;
+            let checked = known.check(&address, &key, now, ca);
             let strict = self.config.strict;
             let both = (&name, &address);
             let prompt = &mut *lock(&self.prompt);
-            if known_hosts::decide_address(strict, &checked, both, prompt)? {
-                names.push(address);
-            }
+            let is_new = known_hosts::decide_address(strict, &checked, both, prompt)?;
+            // As in ssh, no file changes for a host that KnownHostsCommand knows.
+            names.extend((is_new && !known_by_command).then_some(address));
         }
         // A changed host key that was accepted is an error; all other warnings are informational.
         let shown = match accepted.distrusted {

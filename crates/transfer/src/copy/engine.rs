@@ -385,8 +385,10 @@ impl<'a> Engine<'a> {
         } = session.finish();
         let files = self.next_file - 1;
         let of_host = |mut decision: Decision| {
-            // Lanes also download the far end's boot ID, which does not count as a copied file.
+            // A file may be begun twice, as below a target that turns out to be a file. Lanes also
+            // download the far end's boot ID, which does not count as a copied file.
             if let Choice::Files { cut, whole, .. } = &mut decision.choice {
+                *cut = (*cut).min(files);
                 *whole = (*whole).min(files.saturating_sub(*cut));
             }
             decision.host = Some(host.clone());

@@ -255,6 +255,7 @@ impl Engine<'_> {
             preserve: self.options.preserve || self.options.archive,
             special_bits: self.keeps_special_bits(),
             inplace: self.options.inplace,
+            temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive

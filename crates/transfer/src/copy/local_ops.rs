@@ -93,6 +93,8 @@ pub(super) trait LocalOps {
     fn look(&self, path: &LocalPath) -> Option<LocalStat>;
     /// Status of the file `name` in the directory of `target`; a symlink is not followed.
     fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat>;
+    /// Uses this directory for temporaries instead of the target's own (`--temp-dir`).
+    fn keep_temporaries_in(&self, _: PathBuf) {}
     /// Removes the file `name` in the directory of `target`.
     fn remove_beside(&self, target: &LocalPath, name: &[u8]);
     /// Removes the temporaries that a file with this tag may have left.

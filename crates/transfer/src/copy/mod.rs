@@ -37,6 +37,8 @@ mod xattrs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use schedule::TempDir;
+
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
@@ -78,6 +80,8 @@ pub struct CopyOptions {
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,
+    /// Directory at the receiving end for temporaries; it must be on the target's file system.
+    pub temp_dir: Option<TempDir>,
     /// Make each file durable before its rename.
     pub fsync: bool,
     /// Keep a journal, so that the same command resumes after an interruption.

@@ -271,6 +271,10 @@ impl Engine<'_> {
         ] {
             identity.extend(flag.then_some(letter));
         }
+        if let Some(dir) = &self.options.temp_dir {
+            identity.push(b'T');
+            identity.extend_from_slice(dir.path());
+        }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);
             identity.extend_from_slice(&self.place_name(place).0);

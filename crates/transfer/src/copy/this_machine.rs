@@ -41,7 +41,7 @@ impl ThisMachine {
     /// user named.
     fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<Location> {
         match self.directories.destination(target).ok()? {
-            Destination::At(at) => Some(at.beside(name)),
+            Destination::At(at) => self.directories.temporary(&at, name).ok(),
             Destination::AsItIs(_) => None,
         }
     }
@@ -170,6 +170,10 @@ impl LocalOps for ThisMachine {
     fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat> {
         let stat = self.beside(target, name)?.look().ok().flatten()?;
         Some(stat_from(&stat))
+    }
+
+    fn keep_temporaries_in(&self, path: PathBuf) {
+        self.directories.keep_temporaries_in(path);
     }
 
     fn remove_beside(&self, target: &LocalPath, name: &[u8]) {

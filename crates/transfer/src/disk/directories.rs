@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::os_words;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -182,6 +183,8 @@ pub(crate) enum Destination {
 #[derive(Debug, Default)]
 pub struct DirectoryCache {
     state: Mutex<State>,
+    /// Directory for temporaries, if the user names one.
+    temporaries: OnceLock<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -204,6 +207,43 @@ struct DirBelowTarget {
 }
 
 impl DirectoryCache {
+    /// Makes [`DirectoryCache::temporary`] name entries of this directory; the first call counts.
+    pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
+        let _ = self.temporaries.set(path);
+    }
+
+    /// True if the user names a directory for temporaries.
+    pub(crate) fn has_temp_dir(&self) -> bool {
+        self.temporaries.get().is_some()
+    }
+
+    /// Returns the place of the temporary `name` of `target`.
+    ///
+    /// # Errors
+    /// The directory for temporaries cannot be opened, or is on another file system than the
+    /// target, so that rename(2) would fail.
+    pub(crate) fn temporary(&self, target: &Location, name: &[u8]) -> io::Result<Location> {
+        let Some(path) = self.temporaries.get() else {
+            return Ok(target.beside(name));
+        };
+        let shown = crate::escape::path(path);
+        let dir = self.named(path).map_err(|e| {
+            let why = os_words(&e);
+            io::Error::new(e.kind(), format!("cannot use --temp-dir {shown}: {why}"))
+        })?;
+        let device = |dir: &Directory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
+        if device(&dir)? != device(&target.dir)? {
+            return Err(io::Error::other(format!(
+                "cannot use --temp-dir {shown}: it is on another file system than the target, and \
+                 no file can be renamed from there"
+            )));
+        }
+        Ok(Location {
+            dir,
+            name: OsStr::from_bytes(name).to_owned(),
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

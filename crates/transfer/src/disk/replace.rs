@@ -48,7 +48,10 @@ pub(super) fn replace(temporary: &Temporary, size: u64) -> io::Result<Option<Ove
     }
     let name = |name: &OsStr| Name::from(Path::new(name));
     let (from, to) = (name(&at.name), name(&target.name));
-    let words = format!("cannot rename {from} to {to}: {why}");
+    let mut words = format!("cannot rename {from} to {to}: {why}");
+    if refused == Errno::XDEV {
+        words.push_str("; --temp-dir must name a directory on the target's file system");
+    }
     Err(io::Error::new(io::Error::from(refused).kind(), words))
 }
 

@@ -207,7 +207,7 @@ impl CreateSettings<'_> {
                 Some((keep, _)) if tries < 3 => keep.temporary(target.name_bytes(), tries),
                 _ => temp_name(target.name_bytes()),
             };
-            let at = target.beside(&temp);
+            let at = self.directories.temporary(&target, &temp)?;
             match create_new(&at, mode) {
                 Ok(file) => {
                     let temporary = Temporary {
@@ -222,7 +222,11 @@ impl CreateSettings<'_> {
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 // A writable file in a directory that is not writable is overwritten, as scp does.
-                Err(e) if e.kind() == io::ErrorKind::PermissionDenied && replaced.is_some() => {
+                Err(e)
+                    if e.kind() == io::ErrorKind::PermissionDenied
+                        && replaced.is_some()
+                        && !self.directories.has_temp_dir() =>
+                {
                     return open_in_place(&target, true);
                 }
                 Err(e) => return Err(e),

@@ -8,6 +8,7 @@ use ssh::key::PublicKey;
 
 use super::{Damage, HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition};
 use crate::config::StrictHostKeyChecking as Strict;
+use crate::disk::os_words;
 use crate::escape;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 
@@ -280,8 +281,9 @@ pub fn recorded(name: &HostName, key: &PublicKey, file: &Path, result: &io::Resu
             type_name(key.plain().key_type())
         ),
         Err(e) => format!(
-            "{}: cannot add the host key of {host}: {e}; it is trusted for this run only",
-            escape::path(file)
+            "{}: cannot add the host key of {host}: {}; it is trusted for this run only",
+            escape::path(file),
+            os_words(e)
         ),
     }
 }
@@ -315,8 +317,15 @@ impl fmt::Display for Damage {
 }
 
 impl HostKeyError {
-    fn forget(host: &str, file: &Path) -> String {
-        format!("ssh-keygen -f \"{}\" -R \"{host}\"", escape::path(file))
+    /// Says how to remove a known key.
+    fn forget(host: &str, place: &LinePosition) -> String {
+        match place.is_command_output() {
+            true => "correct what KnownHostsCommand prints".to_owned(),
+            false => format!(
+                "remove the old one with\n  ssh-keygen -f \"{}\" -R \"{host}\"",
+                escape::path(&place.file)
+            ),
+        }
     }
 }
 
@@ -334,11 +343,11 @@ impl fmt::Display for HostKeyError {
                  known one.\nSomeone could be eavesdropping right now (man-in-the-middle \
                  attack), or the host has a new key.\n  received:   {shown_type} {shown}\n  \
                  known:      {} {}, in {}\nAsk the host's administrator. If the new key is \
-                 right, remove the old one with\n  {}",
+                 right, {}",
                 type_name(&known.key_type),
                 known.fingerprint,
                 known.place,
-                Self::forget(host, &known.place.file),
+                Self::forget(host, &known.place),
             ),
             Self::Revoked { host, place, shown } => write!(
                 f,

@@ -77,6 +77,26 @@ pub(super) const ROWS: &[Flag] = &[
     },
     Flag {
         short: None,
+        long: Some("temp-dir"),
+        takes: ValueKind::Value("DIR"),
+        help: "Create temporary files in DIR at the target instead of beside each file",
+        doc: "Create temporary files in the existing directory DIR of the receiving end instead of \
+              beside each file, for targets that admit only certain names. DIR is a path like the \
+              target's, without the host, and must be on the target's file system, since finished \
+              files are renamed from there. If a temporary cannot be created or renamed, the copy \
+              of the file fails instead of writing it in place. To resume an interrupted copy, \
+              give the same DIR. Group and access control list of a new file are those that DIR \
+              gives. Symbolic links and hard links are created beside their final names.",
+        scp: Scp::Ours,
+        group: Group::Copying,
+        overrides: &[],
+        set: |args, given| {
+            args.temp_dir = Some(given.os().into());
+            Ok(())
+        },
+    },
+    Flag {
+        short: None,
         long: Some("fsync"),
         takes: ValueKind::Nothing,
         help: "Flush each file to disk before it gets its final name",

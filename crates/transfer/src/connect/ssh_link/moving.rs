@@ -92,9 +92,11 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
-        let program = RemoteProgram::Sftp;
-        let early = self.take_opened_early(program);
-        Some(early.unwrap_or_else(|| self.open(program)))
+        let alone = self.conn.peer().is_some_and(Ident::takes_one_channel);
+        if alone && !self.channels.is_empty() {
+            return None;
+        }
+        self.take_opened_early(false).or_else(|| self.open(false))
     }
 
     fn open_served(&mut self) -> Option<ChannelId> {

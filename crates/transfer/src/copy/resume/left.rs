@@ -62,7 +62,7 @@ impl Engine<'_> {
             ..Keep::default()
         };
         let temp = entry.temp.clone();
-        let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
+        let temp = temp.unwrap_or_else(|| keep.temporary(&self.temporary_place(&entry.target), 0));
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
@@ -93,7 +93,7 @@ impl Engine<'_> {
     /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
     /// in different directories.
     fn look_for_temporary(&self, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
-        let same = directory_of(target) == directory_of(temp);
+        let same = directory_of(&self.temporary_place(target)) == directory_of(temp);
         let target = self.target_path(target);
         let look = || self.local().look_beside(&target, basename(temp));
         same.then(look).flatten()
@@ -166,7 +166,8 @@ impl Engine<'_> {
             let path = self.target_path(&entry.target);
             return self.local().remove_temporaries(&path, entry.tag);
         }
-        let names = Keep::names(&entry.target, entry.tag);
+        let place = self.temporary_place(&entry.target);
+        let names = Keep::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
             let path = RemotePath(name);

@@ -21,7 +21,7 @@ impl Engine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
             && let (Some(id), Some(keep)) = (task.entry, &task.keep)
-            && keep.temporary(&task.target, 0) != path
+            && keep.temporary(&self.temporary_place(&task.target), 0) != path
         {
             self.keeper.write(Record::Temp { id, path });
         }
@@ -103,7 +103,7 @@ impl Engine<'_> {
             let Record::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in Keep::names(&target, tag) {
+            for name in Keep::names(&self.temporary_place(&target), tag) {
                 let path = self.target_path(&target);
                 self.local().remove_beside(&path, basename(&name));
             }
