@@ -58,7 +58,7 @@ fn memories_and_journals_obey_home() {
     let home = scene.path("home");
     assert_eq!(names_in(&home.join(".cache/longhaul/hosts")).len(), 1);
     let state = home.join(".local/state/longhaul");
-    let is_journal = |n: &std::ffi::OsString| n.as_encoded_bytes().ends_with(b".journal");
+    let is_journal = |n: &OsString| n.as_encoded_bytes().ends_with(b".journal");
     assert!(names_in(&state).iter().any(is_journal));
     let mode = fs::metadata(&state).expect("there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o700);

@@ -154,18 +154,18 @@ pub(super) fn start(
     let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
     let preferred = match hops {
         // A further connection prefers the algorithms of the first one's key, see below.
-        0 if again => Cow::Borrowed(&known),
+        0 if around.beside.is_some() => Cow::Borrowed(&known),
         _ => with_command_output(
             &config,
             &known,
             Lookup::Order,
             &HostAuthHandler::name(&config),
             None,
-        )?,
+        )
+        .map_err(ConnectError::configuration)?,
     };
     let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
     drop(preferred);
-    let guess = reasons.guess;
     let memory = aged.map(|(memory, _)| memory.clone());
     let beside = around.beside.as_ref().filter(|_| hops == 0);
     if let Some(FirstHostKey::Known(blob)) = beside.map(|beside| &beside.host_key) {

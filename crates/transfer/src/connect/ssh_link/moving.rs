@@ -96,7 +96,9 @@ impl Link for SshLink {
         if alone && !self.channels.is_empty() {
             return None;
         }
-        self.take_opened_early(false).or_else(|| self.open(false))
+        let program = RemoteProgram::Sftp;
+        let early = self.take_opened_early(program);
+        Some(early.unwrap_or_else(|| self.open(program)))
     }
 
     fn open_served(&mut self) -> Option<ChannelId> {
