@@ -68,7 +68,16 @@ pub(crate) struct FinishedSums {
 }
 
 impl FinishedSums {
-    /// Returns the ranges before the end that were not transferred, as in a resumed copy.
+    /// Sets the size of a file of which an earlier run has transferred parts.
+    pub(crate) fn grow_to(&mut self, size: u64) {
+        if size > self.size {
+            self.size = size;
+            self.sums.retain(|sum| sum.len > 0);
+            (self.all, self.whole) = (Sum::default(), None);
+        }
+    }
+
+    /// Returns the ranges that were not transferred, as in a resumed copy.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
         sums.sort_unstable();
@@ -78,6 +87,9 @@ impl FinishedSums {
                 holes.push((covered, from));
             }
             covered = covered.max(end);
+        }
+        if covered < self.size {
+            holes.push((covered, self.size));
         }
         holes
     }
@@ -104,7 +116,14 @@ impl FinishedSums {
 
     /// Reads the missing ranges from `file`, and all of it if the manifest's digest is
     /// missing.
-    pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &SumLedger) -> io::Result<()> {
+    pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &Ledger) -> io::Result<()> {
+        if self.sums.is_empty() && self.size == 0 {
+            self.sums.push(Sum {
+                from: 0,
+                len: 0,
+                digests: Hasher::new(ledger.algorithm()).finish(),
+            });
+        }
         for (from, end) in self.holes() {
             let mut at = from;
             while at < end {
@@ -446,6 +465,29 @@ mod tests {
             assert_eq!(sum.by(Algorithm::Xxh128), Some(&xxh(bytes)));
         }
         assert_eq!(covered, data.len() as u64);
+    }
+
+    #[test]
+    fn what_an_earlier_run_has_sent_is_read_and_proven_too() {
+        let data = data(300_000);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, &data).unwrap();
+        let ledger = ledger(WantedDigest::Verify);
+        // The middle, or nothing, passed in this run.
+        for passed in [100_000..200_000, 0..0] {
+            let sums = FileSums::new(&ledger);
+            sums.add(passed.start as u64, once(&data[passed]));
+            let mut seen = sums.finish();
+            seen.grow_to(data.len() as u64);
+            let file = std::fs::File::open(&path).unwrap();
+            seen.complete(&file, &ledger).unwrap();
+            assert_proves(&seen, &data);
+        }
+        let mut nothing = FinishedSums::default();
+        let empty = tempfile::tempfile().unwrap();
+        nothing.complete(&empty, &ledger).unwrap();
+        assert_eq!(nothing.sums.len(), 1, "an empty file is compared as well");
     }
 
     #[test]
