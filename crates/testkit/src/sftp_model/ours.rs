@@ -55,6 +55,9 @@ impl SftpModel {
         };
         let written = self.fs.write(inode, 0, data);
         let set = written.and_then(|()| self.fs.set(inode, &attrs));
+        if flags.contains(PutFlags::FSYNC) {
+            self.fs.sync(inode);
+        }
         if let Err(e) = set.and_then(|()| self.fs.rename(&temporary, path, true)) {
             self.fs.remove(&temporary, false).map_err(Errno::status)?;
             return Err(e.status());

@@ -84,7 +84,8 @@ impl SftpModel {
                 done(self.fs.rename(from, to, true))
             }
             Request::Fsync { handle } if self.has(&request) => {
-                self.inode(handle, true)?;
+                let inode = self.inode(handle, true)?;
+                self.fs.sync(inode);
                 Err(StatusCode::OK)
             }
             Request::Limits {} if self.has(&request) => {
@@ -138,7 +139,10 @@ impl SftpModel {
             {
                 self.serve_blocks(id, request)
             }
-            Request::FsyncSet { .. } if self.has(&request) => Err(StatusCode::OK),
+            Request::FsyncSet { .. } if self.has(&request) => {
+                self.fs.sync_all();
+                Err(StatusCode::OK)
+            }
             Request::Attributes { .. } if self.has(&request) => Err(StatusCode::OK),
             Request::Hardlink { from, to } if self.has(&request) => {
                 done(self.fs.hard_link(from, to))

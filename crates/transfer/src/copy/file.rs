@@ -647,6 +647,9 @@ impl FileTask {
         self.stranded = None;
         self.sums = None;
         (self.taken, self.reused) = (0, 0);
+        if let Some(keep) = &mut self.keep {
+            keep.left = None;
+        }
         // The source may be a different file by now.
         self.attributes = None;
         self.identity = None;

@@ -22,6 +22,8 @@ mod resolve;
 mod resume;
 mod roots;
 mod self_copy;
+#[cfg(test)]
+mod sim;
 mod source;
 mod symlink;
 mod target_kind;

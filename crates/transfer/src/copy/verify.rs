@@ -195,6 +195,8 @@ impl Engine<'_> {
         };
         let sums = task.sums.take();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
+        // An earlier run may have sent other parts of the file, or all of it.
+        seen.grow_to(task.confirmed);
         let here = match (&self.source, &self.target) {
             (None, _) => Some(local_path(&task.source)),
             (Some(_), None) => Some(local_path(&task.target)),
@@ -378,6 +380,7 @@ impl Engine<'_> {
         if again {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.begin_again();
+            self.forget_earlier(id);
             return self.start_file(id);
         }
         let end = from + len;

@@ -44,7 +44,7 @@ impl ReadBackCheck {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn handle(&self, request: DiskRequest) -> DiskReply {
+    pub(crate) fn handle(&self, request: DiskRequest) -> DiskReply {
         let job = request.job();
         let finished = || {
             let stored = StoredTarget::default();

@@ -68,7 +68,16 @@ pub(crate) struct FinishedSums {
 }
 
 impl FinishedSums {
-    /// Returns the ranges before the end that were not transferred, as in a resumed copy.
+    /// Sets the size of a file of which an earlier run has transferred parts.
+    pub(crate) fn grow_to(&mut self, size: u64) {
+        if size > self.size {
+            self.size = size;
+            self.sums.retain(|sum| sum.len > 0);
+            (self.all, self.whole) = (Sum::default(), None);
+        }
+    }
+
+    /// Returns the ranges that were not transferred, as in a resumed copy.
     pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
         let mut sums: Vec<(u64, u64)> = self.sums.iter().map(|s| (s.from, s.end())).collect();
         sums.sort_unstable();
@@ -78,6 +87,9 @@ impl FinishedSums {
                 holes.push((covered, from));
             }
             covered = covered.max(end);
+        }
+        if covered < self.size {
+            holes.push((covered, self.size));
         }
         holes
     }
@@ -105,6 +117,13 @@ impl FinishedSums {
     /// Reads the missing ranges from `file`, and all of it if the manifest's digest is
     /// missing.
     pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &SumLedger) -> io::Result<()> {
+        if self.sums.is_empty() && self.size == 0 {
+            self.sums.push(Sum {
+                from: 0,
+                len: 0,
+                digests: Hasher::new(ledger.algorithm()).finish(),
+            });
+        }
         for (from, end) in self.holes() {
             let mut at = from;
             while at < end {

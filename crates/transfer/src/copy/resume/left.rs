@@ -108,6 +108,15 @@ impl Engine<'_> {
         }
     }
 
+    /// Forgets what an earlier run has left of a file that is copied again.
+    pub(in crate::copy) fn forget_earlier(&mut self, id: FileId) {
+        let known = self.files.get(&id);
+        let known = known.and_then(|task| self.keeper.state.file(&task.target));
+        if let Some((of, _)) = known {
+            self.keeper.state.take(of);
+        }
+    }
+
     pub(in crate::copy) fn on_taken_over(&mut self, id: FileId) {
         let seen = self.files.get_mut(&id).and_then(|task| task.seen.take());
         self.on_taken(id, seen);
