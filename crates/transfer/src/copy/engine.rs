@@ -456,7 +456,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn why_stopped(&self) -> String {
+    pub(super) fn why_stopped(&self) -> String {
         match &self.lost {
             Some(why) => why.clone(),
             None => "interrupted".to_owned(),

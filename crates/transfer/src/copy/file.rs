@@ -609,6 +609,7 @@ impl Engine<'_> {
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
         self.note_done(&task);
+        let durable = self.is_durable(&task);
         if let Some(attributes) = &task.attributes {
             self.note_times(&task.source, attributes);
             let shown = || task.source_name.clone();
@@ -622,7 +623,7 @@ impl Engine<'_> {
             bytes: task.confirmed,
             state,
             in_place: task.in_place,
-            synced: self.options.fsync,
+            synced: self.options.fsync && durable,
             verified: self.options.verify,
         });
         self.link_others(task.link, &task.target);
@@ -644,6 +645,7 @@ impl FileTask {
         self.guess = None;
         self.state = None;
         self.in_place = false;
+        self.synced = false;
         self.stranded = None;
         self.sums = None;
         (self.taken, self.reused) = (0, 0);

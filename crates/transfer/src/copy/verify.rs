@@ -189,6 +189,10 @@ impl Engine<'_> {
         let Some(ledger) = self.verify.ledger.clone() else {
             return self.file_kept(id);
         };
+        if self.verify.wanted && self.stopped() {
+            // Nothing is asked any more, so it would wait for its comparison for ever.
+            return self.not_verified(id);
+        }
         let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -404,16 +408,18 @@ impl Engine<'_> {
 
     /// Fails all unverified files when the run ends early.
     pub(super) fn stop_verifying(&mut self) {
-        let why = match &self.lost {
-            Some(why) => why.clone(),
-            None => "interrupted".to_owned(),
-        };
         self.verify.far = RemoteSums::default();
         self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
-            let what = format!("it was copied and not verified: {why}");
-            self.file_failed(id, CopyEnd::Target, what);
+            self.not_verified(id);
         }
+    }
+
+    /// Fails a file that was copied and that the ending run does not compare any more.
+    fn not_verified(&mut self, id: FileId) {
+        let why = self.why_stopped();
+        let what = format!("it was copied and not verified: {why}");
+        self.file_failed(id, CopyEnd::Target, what);
     }
 
     fn note_reason(&mut self, why: &str) {

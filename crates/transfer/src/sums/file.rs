@@ -468,6 +468,29 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_run_has_sent_is_read_and_proven_too() {
+        let data = data(300_000);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, &data).unwrap();
+        let ledger = ledger(WantedDigest::Verify);
+        // The middle, or nothing, passed in this run.
+        for passed in [100_000..200_000, 0..0] {
+            let sums = FileSums::new(&ledger);
+            sums.add(passed.start as u64, once(&data[passed]));
+            let mut seen = sums.finish();
+            seen.grow_to(data.len() as u64);
+            let file = std::fs::File::open(&path).unwrap();
+            seen.complete(&file, &ledger).unwrap();
+            assert_proves(&seen, &data);
+        }
+        let mut nothing = FinishedSums::default();
+        let empty = tempfile::tempfile().unwrap();
+        nothing.complete(&empty, &ledger).unwrap();
+        assert_eq!(nothing.sums.len(), 1, "an empty file is compared as well");
+    }
+
+    #[test]
     fn pieces_of_one_run_are_hashed_in_order_by_several_threads() {
         let data = data(1_000_000);
         for wants in [

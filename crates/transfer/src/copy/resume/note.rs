@@ -69,7 +69,8 @@ impl Engine<'_> {
         }
         self.keeper.write(Record::Done {
             id,
-            durable: self.options.fsync || task.synced,
+            // A server may be unable to sync what the user wants synced.
+            durable: self.is_durable(task),
             size,
             mtime,
         });
@@ -85,6 +86,11 @@ impl Engine<'_> {
             let kind = JobKind::Stat { path, follow };
             self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
         }
+    }
+
+    /// True if a copied file was made durable.
+    pub(in crate::copy) fn is_durable(&self, task: &FileTask) -> bool {
+        task.synced || self.options.fsync && self.target.is_none()
     }
 
     pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {

@@ -30,6 +30,10 @@ pub(super) enum SimFault {
     LocalRestarted,
     /// The source file of this number gets other contents.
     SourceChanged(u64),
+    /// Somebody else writes to the target file of this number, which becomes longer.
+    TargetChanged(u64),
+    /// A byte of the target file of this number changes, and neither its size nor its times.
+    TargetDamaged(u64),
 }
 
 /// Requests that a server may refuse.
@@ -62,7 +66,7 @@ impl SimFault {
             2 => 40,
             _ => 7200,
         };
-        match rng.below(22) {
+        match rng.below(25) {
             0..=2 => Self::ConnectionLost,
             3 | 4 => Self::HostLost,
             5 | 6 => Self::Refused(request, code),
@@ -75,7 +79,9 @@ impl SimFault {
             13 | 14 => Self::HostRestarted,
             15..=17 => Self::Killed,
             18 | 19 => Self::LocalRestarted,
-            _ => Self::SourceChanged(rng.next_u64()),
+            20..=22 => Self::SourceChanged(rng.next_u64()),
+            23 => Self::TargetChanged(rng.next_u64()),
+            _ => Self::TargetDamaged(rng.next_u64()),
         }
     }
 }

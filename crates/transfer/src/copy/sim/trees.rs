@@ -75,6 +75,8 @@ pub(super) struct Trees {
     dirs: BTreeSet<String>,
     /// Contents of files that stood at the target before.
     older: BTreeMap<String, Vec<u8>>,
+    /// Contents that somebody else gave to files at the target.
+    foreign: BTreeMap<String, Vec<u8>>,
     /// The receiving machine has lost its power.
     power_lost: bool,
     /// Files that have changed during the run that goes on.
@@ -97,6 +99,7 @@ impl Trees {
             files: BTreeMap::new(),
             dirs: BTreeSet::new(),
             older: BTreeMap::new(),
+            foreign: BTreeMap::new(),
             power_lost: false,
             unsteady: BTreeSet::new(),
             changed: 0,
@@ -186,12 +189,47 @@ impl Trees {
     }
 
     /// Notes a fault that changes what may stand at the target.
-    pub(super) fn suffered(&mut self, fault: SimFault, upload: bool) {
+    pub(super) fn suffered(&mut self, fault: SimFault, durable: bool) {
         self.power_lost |= match fault {
-            SimFault::HostRestarted => upload,
-            SimFault::LocalRestarted => !upload,
+            SimFault::HostRestarted => self.upload && !durable,
+            SimFault::LocalRestarted => !self.upload && !durable,
             _ => false,
         };
+    }
+
+    /// Changes a file that the copy has finished, between two runs.
+    pub(super) fn change_target(&mut self, world: &mut World, change: SimFault) {
+        let (SimFault::TargetChanged(nth) | SimFault::TargetDamaged(nth)) = change else {
+            return;
+        };
+        let at = nth % self.files.len() as u64;
+        let Some(name) = self.files.keys().nth(at as usize).cloned() else {
+            return;
+        };
+        let mut local = world.local.borrow_mut();
+        let fs: &mut Fs = match self.upload {
+            false => &mut local,
+            true => &mut world.host.fs,
+        };
+        let clock = fs.clock;
+        let paths = self.form.roots().iter();
+        let path = paths.map(|root| format!("{root}/{name}"));
+        for path in path {
+            let Some(node) = fs.at_mut(&path) else {
+                continue;
+            };
+            let Kind::File(data) = &mut node.kind else {
+                continue;
+            };
+            match (change, data.first_mut()) {
+                (SimFault::TargetDamaged(_), Some(byte)) => *byte ^= 1,
+                _ => {
+                    data.extend_from_slice(b"foreign");
+                    node.times.1 = clock;
+                }
+            }
+            self.foreign.insert(name.clone(), data.clone());
+        }
     }
 
     /// Gives a source file other contents.
@@ -262,12 +300,12 @@ impl Trees {
                         continue;
                     };
                     let whole = contents.iter().any(|data| data.as_slice() == found);
-                    let older = self
-                        .older
-                        .get(name)
-                        .is_some_and(|data| data.as_slice() == found);
+                    let is_found = |data: &Vec<u8>| data.as_slice() == found;
+                    let older = self.older.get(name).is_some_and(is_found)
+                        || self.foreign.get(name).is_some_and(is_found);
                     assert!(
-                        whole || older || self.is_mixed(contents, found),
+                        // A source that changed while it was read is copied once more.
+                        whole || older || contents.len() > 1,
                         "{name} has its final name and {} bytes that are not those of the source",
                         found.len()
                     );
@@ -276,16 +314,8 @@ impl Trees {
         });
     }
 
-    /// True if a source that changed while it was read may give these bytes: the copy warns then,
-    /// and copies it once more.
-    fn is_mixed(&self, contents: &[Vec<u8>], found: &[u8]) -> bool {
-        let _ = found;
-        contents.len() > 1
-    }
-
     /// Checks that the target is the source.
-    pub(super) fn check_complete(&self, world: &World, preserve: bool) {
-        let _ = preserve;
+    pub(super) fn check_complete(&self, world: &World) {
         self.with_target(world, |fs| {
             let wrong = |root: &str| {
                 let is_wrong = |(name, contents): &(&String, &Vec<Vec<u8>>)| {

@@ -218,7 +218,9 @@ impl World {
                 return false;
             }
             // The test does this, which knows what is expected then.
-            SimFault::SourceChanged(_) => {}
+            SimFault::SourceChanged(_)
+            | SimFault::TargetChanged(_)
+            | SimFault::TargetDamaged(_) => {}
         }
         self.with(|session, outside| session.turn(outside));
         true
