@@ -87,8 +87,8 @@ pub(super) const ROWS: &[Flag] = &[
               of the file fails instead of writing it in place. To resume an interrupted copy, \
               give the same DIR. Group and access control list of a new file are those that DIR \
               gives. Symbolic links and hard links are created beside their final names.",
-        scp: Scp::Ours,
-        group: Group::Copying,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Copying,
         overrides: &[],
         set: |args, given| {
             args.temp_dir = Some(given.os().into());
