@@ -12,7 +12,7 @@ use crate::setting_error::SettingError;
 /// Settings of a relay that are parsed and not yet checked against each other.
 pub(super) struct Settled<'a> {
     pub(super) args: &'a RelayArgs,
-    /// Where clients connect to.
+    /// Address that clients connect to.
     pub(super) place: &'a Endpoint,
     pub(super) speaks: &'a ClientProtocols,
     /// Connections go over ssh (`--via`, `ssh://`).
@@ -26,7 +26,7 @@ pub(super) struct Settled<'a> {
 struct Conflict {
     /// The setting at fault, as the user wrote it.
     setting: fn(&Settled<'_>) -> String,
-    /// What it conflicts with, if it does.
+    /// The reason, if the setting conflicts with another one.
     problem: fn(&Settled<'_>) -> Option<Cow<'static, str>>,
 }
 

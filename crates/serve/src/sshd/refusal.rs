@@ -42,7 +42,7 @@ pub(super) enum KeyRefusal {
     ByProcess(String),
 }
 
-/// What a security key did not do.
+/// Part of a security key's proof that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingTouch {
     Presence,
