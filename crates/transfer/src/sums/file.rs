@@ -73,7 +73,7 @@ impl FinishedSums {
         if size > self.size {
             self.size = size;
             self.sums.retain(|sum| sum.len > 0);
-            (self.all, self.whole) = (Sum::default(), None);
+            (self.all, self.whole) = (RangeSum::default(), None);
         }
     }
 
@@ -118,7 +118,7 @@ impl FinishedSums {
     /// missing.
     pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &SumLedger) -> io::Result<()> {
         if self.sums.is_empty() && self.size == 0 {
-            self.sums.push(Sum {
+            self.sums.push(RangeSum {
                 from: 0,
                 len: 0,
                 digests: Hasher::new(ledger.algorithm()).finish(),

@@ -13,7 +13,7 @@ use schedule::{
 use testkit::sftp_model::{Errno, Fs, Kind, Rng};
 
 use crate::disk::ReadBackCheck;
-use crate::sums::{FileSums, Ledger};
+use crate::sums::{FileSums, SumLedger};
 
 const SECOND: u64 = 1_000_000_000;
 /// Longest time of one operation.
@@ -56,7 +56,7 @@ struct Target {
 /// What requests work on.
 pub(super) struct Around<'a> {
     pub(super) fs: &'a mut Fs,
-    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) ledger: Option<&'a SumLedger>,
     pub(super) rng: &'a mut Rng,
 }
 

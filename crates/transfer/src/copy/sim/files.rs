@@ -16,7 +16,7 @@ use testkit::sftp_model::{Errno, Fs, Kind};
 use super::disk::{attributes, bytes_of, words};
 use crate::copy::CopyOptions;
 use crate::copy::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
-use crate::disk::NotKept;
+use crate::disk::LostMetadata;
 use crate::walk::{DirId, Entry, WalkEntry, join, local_path};
 
 const SECOND: u64 = 1_000_000_000;
@@ -186,7 +186,7 @@ impl LocalOps for SimFiles {
         _created: bool,
         options: &CopyOptions,
         _beyond: &ExtraMetadata,
-    ) -> Result<NotKept, String> {
+    ) -> Result<LostMetadata, String> {
         let mut fs = self.0.borrow_mut();
         let inode = fs.lookup(&bytes_of(&path.whole()), true).map_err(words)?;
         let node = fs.node(inode).map_err(words)?;
@@ -194,7 +194,7 @@ impl LocalOps for SimFiles {
             node.mode = attributes.mode.unwrap_or(node.mode) & 0o7777;
             node.times = attributes.times.unwrap_or(node.times);
         }
-        Ok(NotKept::new())
+        Ok(LostMetadata::new())
     }
 
     fn make_symlink(

@@ -18,7 +18,7 @@ use super::disk::{Around, SimDisk};
 use crate::disk::ReadBackCheck;
 use crate::report::Name;
 use crate::session::SessionEvent;
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 /// Bytes moved below which a lost session is not resumed.
 const WORTH: u64 = 4 << 20;
@@ -89,7 +89,7 @@ pub(super) struct Outside<'a> {
     pub(super) now: Instant,
     pub(super) host: &'a mut Host,
     pub(super) local: &'a mut Fs,
-    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) ledger: Option<&'a SumLedger>,
     pub(super) rng: &'a mut Rng,
 }
 

@@ -21,7 +21,7 @@ use crate::copy::transfer_estimate::{Counting, TransferEstimate};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary};
-use crate::sums::{Ledger, WantedDigest};
+use crate::sums::{SumLedger, WantedDigest};
 
 /// File with the host's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -36,7 +36,7 @@ pub(super) struct World {
     pub(super) host: Host,
     pub(super) journal: journal::Shared,
     session: Option<SimSession>,
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     pub(super) rng: Rng,
     shape: Shape,
     wish: Wish,
@@ -114,7 +114,7 @@ impl World {
         self.now += std::time::Duration::from_secs(1 + self.rng.below(30));
         self.cancelled = false;
         self.wish = Wish::default();
-        self.ledger = verify.then(|| Arc::new(Ledger::new(WantedDigest::Verify)));
+        self.ledger = verify.then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
         self.host.fs.capacity = u64::MAX;
         self.local.borrow_mut().capacity = u64::MAX;
         self.set_clocks();
@@ -290,7 +290,7 @@ impl Edge for SimEdge {
         "host".to_owned()
     }
 
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.0.borrow().ledger.clone()
     }
 
