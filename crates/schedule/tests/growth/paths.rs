@@ -205,14 +205,10 @@ fn lanes_that_do_not_pay_are_given_back() {
 
 #[test]
 fn nothing_is_opened_for_what_is_over_soon() {
-    let long = transatlantic(Direction::Up);
-    for (path, bytes) in [(long, 0.4 * MIB), (lan(Direction::Down), 2.0 * MIB)] {
-        let out = automatic(path, bytes);
+    for path in [transatlantic(Direction::Up), lan(Direction::Down)] {
+        let out = automatic(path, 2.0 * MIB);
         assert_eq!((out.connections, out.channels), (1, 1), "{path:?}");
     }
-    // Slow start of one connection takes three round trips longer.
-    let out = automatic(long, 2.0 * MIB);
-    assert!((2..=5).contains(&out.connections), "{}", out.connections);
 }
 
 #[test]
