@@ -10,14 +10,11 @@ const fn row(spellings: &'static [&'static str], advice: &'static str) -> Foreig
     ForeignSpelling { spellings, advice }
 }
 
-const CHOOSE: &str =
-    "longhaul cp copies everything in a directory: name the files, or use a pattern";
-const NO_DELETE: &str =
-    "longhaul cp never removes files at the target that the source does not have";
+const CHOOSE: &str = "use longhaul sync, which selects files by pattern, size, time and list";
+const NO_DELETE: &str = "longhaul cp never removes files at the target that the source does not have: use longhaul sync";
 const ALWAYS_RESUMES: &str =
     "an interrupted copy is kept and resumed by the same command; --no-resume starts over";
-const NOT_SKIPPED: &str = "longhaul cp copies every named file; of a file that already exists it \
-                           sends only the changes (--delta)";
+const NOT_SKIPPED: &str = "longhaul cp copies every named file: use longhaul sync to compare first";
 const SYMLINKS: &str = "-r follows symlinks, -a keeps them";
 const PROCESSES: &str = "use --connections and --channels";
 
@@ -87,7 +84,7 @@ const FLAGS: &[ForeignSpelling] = &[
     ),
     row(
         &["-n", "--dry-run", "--list-only", "--no-clobber"],
-        "longhaul cp has no dry run, and replaces existing files",
+        "longhaul cp has no dry run, and replaces existing files: use longhaul sync",
     ),
     row(
         &[
@@ -105,7 +102,7 @@ const FLAGS: &[ForeignSpelling] = &[
     ),
     row(
         &["-x", "--one-file-system"],
-        "longhaul cp crosses file systems: name what to copy",
+        "longhaul cp crosses file systems: use longhaul sync to stay on one",
     ),
     row(
         &["-e", "--rsh"],
@@ -168,7 +165,7 @@ const FLAGS: &[ForeignSpelling] = &[
     ),
     row(
         &["-b", "--backup", "--backup-dir", "--suffix"],
-        "longhaul cp keeps no backup of the files that it replaces",
+        "longhaul cp keeps no backup of the files that it replaces: use longhaul sync",
     ),
     row(
         &["--timeout", "--contimeout"],
@@ -201,10 +198,13 @@ const FLAGS: &[ForeignSpelling] = &[
 const COMMANDS: &[ForeignSpelling] = &[
     row(
         &[
-            "copy", "scp", "sftp", "rsync", "sync", "get", "put", "upload", "download", "push",
-            "pull",
+            "copy", "scp", "sftp", "get", "put", "upload", "download", "push", "pull",
         ],
         "to copy files use: longhaul cp SRC... DST",
+    ),
+    row(
+        &["rsync", "mirror"],
+        "to copy files use longhaul cp SRC... DST; to make directories equal, longhaul sync SRC DST",
     ),
     row(
         &["move", "mv"],

@@ -34,7 +34,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         return whole.checked_mul(*factor).ok_or_else(wrong);
     }
     let number: f64 = number.parse().map_err(|_| wrong())?;
-    Ok((number * *factor as f64) as u64)
+    let size = number * *factor as f64;
+    match size < u64::MAX as f64 {
+        true => Ok(size as u64),
+        false => Err(wrong()),
+    }
 }
 
 #[cfg(test)]

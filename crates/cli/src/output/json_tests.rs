@@ -55,6 +55,9 @@ fn fits(kind: &str, value: &Value) -> bool {
         "array of names" => value
             .as_array()
             .is_some_and(|a| a.iter().all(|v| fits("name", v))),
+        "array of strings" => value
+            .as_array()
+            .is_some_and(|a| a.iter().all(Value::is_string)),
         "object" => value.is_object(),
         "array of sessions" | "array of far ends" => value.is_array(),
         "array of failures" => value.as_array().is_some_and(|a| {
