@@ -41,7 +41,10 @@ END {
         for (i = 1; i < k[c]; i++) {
             if (kind[c, i + 1] == "closed") break
             x = left + width * kt[c, i] / end; to = left + width * kt[c, i + 1] / end
-            printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"8\" class=\"%s\"><title>%s to %s</title></rect>\n", x, base - 8, to - x - 1 > 0.5 ? to - x - 1 : 0.5, kind[c, i] == "held" ? "held" : "login", kind[c, i], kind[c, i + 1]
+            wide = to - x - 1
+            if (wide < 0.5) wide = 0.5
+            class = kind[c, i] == "held" ? "held" : "login"
+            printf "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"8\" class=\"%s\"><title>%s to %s</title></rect>\n", x, base - 8, wide, class, kind[c, i], kind[c, i + 1]
         }
         if (n[c]) {
             path = sprintf("M%.1f %d", left + width * t[c, 1] / end, base)

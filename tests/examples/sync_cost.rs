@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use testkit::{ClientDir, PeerBuilder, PeerKind};
 use transfer::cancel::CancelToken;
 use transfer::config::{LocalUser, Query};
-use transfer::connect::{self, ConnectCheck, ConnectError, Surroundings};
+use transfer::connect::{self, ConnectCheck, ConnectError, SharedSettings};
 use transfer::copy::{self, Connect, CopyOptions, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::prompt::NoPrompt;
 use transfer::report::{Outcome, Progress};
@@ -221,7 +221,7 @@ impl Connect for Host {
             ..Query::default()
         };
         let config = query.resolve(&user)?;
-        let around = Surroundings {
+        let around = SharedSettings {
             renounced: ssh::transport::DisabledProtection::Nothing,
             window_poll: true,
             prompt: Arc::new(Mutex::new(NoPrompt)),

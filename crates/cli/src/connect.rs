@@ -18,7 +18,7 @@ use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, Proxy, Switches};
 use transfer::connect::{
     self, AtFault, ConnectCheck, ConnectError, ConnectionFacts, DataSampler, PlannedUpload,
-    RemoteServerUse, SharedPrompt, Surroundings,
+    RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{Connect, CopyRequest, HostId, Place, TransferEstimate};
 use transfer::memory::MemoryStore;
@@ -27,10 +27,10 @@ use transfer::operand::Destination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{Choice, Decision, Name, Origin, Outcome, Summary, ZlibWhy};
 use transfer::session::{ConnectionSource, Link, RawLink, Session, SessionOptions, ssh_arguments};
-use transfer::sums::Ledger;
+use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
-use self::questions::Questions;
+use self::questions::ConsolePrompt;
 use crate::flags::low::{CopyArgs, When};
 use crate::output::Output;
 use crate::output::json::HostInfo;
@@ -47,7 +47,7 @@ pub(crate) struct Hosts {
     flags: CopyArgs,
     output: Arc<Output>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     /// The host that local files are sent to, and the files.
     sent: Option<(HostId, Vec<PathBuf>)>,
     /// All paths on hosts are absolute.
@@ -71,7 +71,7 @@ pub(crate) struct MeasuringSessions {
 
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<Output>) -> Self {
-        let ledger = flags.sums().map(|wants| Arc::new(Ledger::new(wants)));
+        let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
         Self {
             sent: None,
             absolute: false,
@@ -135,8 +135,10 @@ impl Hosts {
                 && !cancel.is_cancelled()
             {
                 let host = Connect::name(self, HostId(at));
-                self.output
-                    .warning(format!("{host}: longhaul was not sent there: {why}"));
+                self.output.warning(format!(
+                    "{host}: cannot install longhaul there: {why}; using the host's SFTP \
+                         server"
+                ));
             }
         }
         // Having sent it, ask for it at each copy.
@@ -184,7 +186,7 @@ impl Hosts {
         if let (Some(memories), Some(Ok(config))) = (memories, config)
             && let Err(error) = connect::remember_placed(&config, &memories, sum)
         {
-            tracing::debug!("it cannot be remembered: {error}");
+            tracing::debug!("cannot save what was learned of this host: {error}");
         }
     }
 
@@ -298,7 +300,7 @@ impl Hosts {
     fn prepare(
         &self,
         destination: &Destination,
-    ) -> Result<(HostConfig, Surroundings), ConnectError> {
+    ) -> Result<(HostConfig, SharedSettings), ConnectError> {
         let user = LocalUser::current();
         let mut config = query::query(&self.flags, destination).resolve(&user)?;
         for warning in config.warnings.drain(..) {
@@ -314,7 +316,7 @@ impl Hosts {
         }
         let prompt: SharedPrompt = match config.has(Switches::BATCH_MODE) {
             true => Arc::new(Mutex::new(NoPrompt)),
-            false => Arc::new(Mutex::new(Questions::new(Arc::clone(&self.output)))),
+            false => Arc::new(Mutex::new(ConsolePrompt::new(Arc::clone(&self.output)))),
         };
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let (output, host) = (Arc::clone(&self.output), name(destination));
@@ -324,7 +326,7 @@ impl Hosts {
         drop(logins);
         let measured = self.measured.clone();
         let remembers = measured.as_ref().is_none_or(|m| m.remembers);
-        let around = Surroundings {
+        let around = SharedSettings {
             prompt,
             opened: Arc::new(move |facts| {
                 if let Some(measured) = &measured {
@@ -473,7 +475,7 @@ impl Connect for Hosts {
         self.over_ssh(destination, coming, cancel)
     }
 
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.ledger.clone()
     }
 

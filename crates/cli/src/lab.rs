@@ -59,7 +59,7 @@ fn again(words: &[OsString]) -> Result<Lab, LabError> {
     match low::parse(all, clap::ColorChoice::Never) {
         Ok(LowArgs::Lab(args)) => lab(*args).map_err(|error| LabError::new(error.0.trim_end())),
         _ => Err(LabError::new(
-            "this is a part of longhaul lab, which starts it",
+            "lab-run is internal to longhaul lab and cannot be started by hand",
         )),
     }
 }

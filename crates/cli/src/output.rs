@@ -162,13 +162,9 @@ impl Output {
         } = event
         {
             let end = from + len;
-            let then = if *again {
-                ", so it is copied again"
-            } else {
-                ""
-            };
+            let then = if *again { "; copying it again" } else { "" };
             self.show_warning(&format!(
-                "{path}: bytes {from} to {end} are not those that passed{then}"
+                "{path}: bytes {from} to {end} differ from the transferred data{then}"
             ));
         }
         self.event(event);

@@ -20,4 +20,4 @@ pub use crate::sftp::{Allowance, AnswerChunk, Server, TransferCounters, show_mar
 pub use access::Access;
 pub use error::{ExportError, ListenError, StreamError};
 pub use export::Export;
-pub use scp::{Scp, ScpCommand};
+pub use scp::{Scp, ScpCommand, ScpCommandError};

@@ -3,10 +3,11 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use wire::{Block, Rest};
 
-use crate::message::{Expect, Init, Version};
+use crate::message::{Init, ReplyKind, Version};
 use crate::pending::{Pending, fit};
 use crate::{
-    Error, Handle, Piece, Reply, Request, RequestId, Response, ServerInfo, Splitter, printable,
+    Error, Handle, Reply, Request, RequestId, Response, ServerInfo, SplitOutput, Splitter,
+    printable,
 };
 
 /// Maximum message length in bytes. OpenSSH sends no message above 256 KiB (SFTP_MAX_MSG_LENGTH);
@@ -80,11 +81,43 @@ pub struct Client {
     /// Output with the ID of its request, so that a block can be withdrawn.
     out: VecDeque<(Option<RequestId>, Output)>,
     queued: usize,
+    limit: Option<RequestLimit>,
     info: Option<ServerInfo>,
     /// First bytes received, kept until VERSION arrives, to quote them in the error if they are not
     /// SFTP.
     head: Vec<u8>,
     failed: Option<Error>,
+}
+
+/// Limit on the requests that the server has at once.
+#[derive(Clone, Copy, Debug)]
+struct RequestLimit {
+    most: usize,
+    /// Number of requests that have not been sent.
+    unsent: usize,
+}
+
+/// Returns the length of the first `most` requests of `bytes`, and their number. INIT is no request:
+/// its answer, VERSION, has no ID.
+fn first_requests(bytes: &[u8], most: usize) -> (usize, usize) {
+    let (mut at, mut count) = (0, 0);
+    while let Some((len, [kind, ..])) = bytes.get(at..).and_then(<[u8]>::split_first_chunk::<4>) {
+        let is_request = *kind != INIT[4];
+        if is_request && count == most {
+            break;
+        }
+        count += usize::from(is_request);
+        at += 4 + u32::from_be_bytes(*len) as usize;
+    }
+    (at.min(bytes.len()), count)
+}
+
+/// Returns the number of requests in `output`.
+fn requests(output: &Output) -> usize {
+    match output {
+        Output::Bytes(bytes) => first_requests(bytes, usize::MAX).1,
+        Output::Block(_) => 1,
+    }
 }
 
 impl Client {
@@ -102,6 +135,7 @@ impl Client {
             replies: VecDeque::new(),
             out: VecDeque::new(),
             queued: 0,
+            limit: None,
             info: None,
             head: Vec::new(),
             failed: None,
@@ -224,9 +258,64 @@ impl Client {
 
     /// Returns the next bytes to send.
     pub fn poll_output(&mut self) -> Option<Output> {
+        if let Some(limit) = self.limit {
+            return self.poll_limited(limit);
+        }
         let (_, output) = self.out.pop_front()?;
         self.queued -= output.len();
         Some(output)
+    }
+
+    /// Limits the requests at the server to `most`: further ones wait here for answers. At least
+    /// one request is sent.
+    pub fn limit_requests(&mut self, most: u64) {
+        let most = usize::try_from(most.max(1)).unwrap_or(usize::MAX);
+        let unsent = match self.limit {
+            Some(limit) => limit.unsent,
+            None => self.out.iter().map(|(_, output)| requests(output)).sum(),
+        };
+        self.limit = Some(RequestLimit { most, unsent });
+    }
+
+    /// Returns the number of further requests that the limit permits.
+    fn room(&self, limit: RequestLimit) -> usize {
+        let sent = self.pending.len().saturating_sub(limit.unsent);
+        limit.most.saturating_sub(sent)
+    }
+
+    fn poll_limited(&mut self, mut limit: RequestLimit) -> Option<Output> {
+        let room = self.room(limit);
+        let (_, output) = self.out.front_mut()?;
+        let (len, count) = match output {
+            Output::Block(block) if room > 0 => (block.len(), 1),
+            Output::Block(_) => (0, 0),
+            Output::Bytes(bytes) => first_requests(bytes, room),
+        };
+        if len == 0 {
+            return None;
+        }
+        limit.unsent = limit.unsent.saturating_sub(count);
+        self.limit = Some(limit);
+        self.queued -= len;
+        if let Output::Bytes(bytes) = output
+            && len < bytes.len()
+        {
+            let rest = bytes.split_off(len);
+            return Some(Output::Bytes(std::mem::replace(bytes, rest)));
+        }
+        self.out.pop_front().map(|(_, output)| output)
+    }
+
+    /// Returns true if [`Client::poll_output`] has something.
+    pub fn has_output(&self) -> bool {
+        match (self.limit, self.out.front()) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(limit), Some((_, Output::Block(_)))) => self.room(limit) > 0,
+            (Some(limit), Some((_, Output::Bytes(bytes)))) => {
+                first_requests(bytes, self.room(limit).min(1)).0 > 0
+            }
+        }
     }
 
     /// Withdraws a WRITE that still waits for [`Client::poll_output`]; returns false if it was sent
@@ -239,6 +328,9 @@ impl Client {
             self.queued -= output.len();
         }
         self.pending.remove(&id.0);
+        if let Some(limit) = &mut self.limit {
+            limit.unsent = limit.unsent.saturating_sub(1);
+        }
         true
     }
 
@@ -257,7 +349,7 @@ impl Client {
         self.pending.len()
     }
 
-    fn expect(&mut self, name: &'static str, expects: Expect, len: u32) -> RequestId {
+    fn expect(&mut self, name: &'static str, expects: ReplyKind, len: u32) -> RequestId {
         // IDs repeat after 2^32 requests; an ID that is still in use is skipped.
         while self.pending.contains_key(&self.next) {
             self.next = self.next.wrapping_add(1);
@@ -266,6 +358,9 @@ impl Client {
         self.next = self.next.wrapping_add(1);
         let pending = Pending { name, expects, len };
         self.pending.insert(id, pending);
+        if let Some(limit) = &mut self.limit {
+            limit.unsent += 1;
+        }
         RequestId(id)
     }
 
@@ -292,10 +387,10 @@ impl Client {
         }
         while let Some(piece) = self.splitter.next(input)? {
             match piece {
-                Piece::Message(message) => self.message(&message)?,
+                SplitOutput::Message(message) => self.message(&message)?,
                 // Only a splitter that streams WRITEs returns this.
-                Piece::Write { .. } => {}
-                Piece::Data {
+                SplitOutput::Write { .. } => {}
+                SplitOutput::Data {
                     id,
                     total,
                     at,
@@ -328,7 +423,7 @@ impl Client {
             Ok(None) => return Ok(()),
             Err(error) => return Err(not_sftp(&self.head, error)),
         };
-        let Piece::Message(message) = piece else {
+        let SplitOutput::Message(message) = piece else {
             return Err(Error::OutOfOrder);
         };
         let malformed = |cause| Error::Malformed {
@@ -353,7 +448,7 @@ impl Client {
         let pending = *self.pending.get(&id).ok_or(Error::UnknownId(id))?;
         if !matches!(
             pending.expects,
-            Expect::Data | Expect::Packed | Expect::Sparse
+            ReplyKind::Data | ReplyKind::Packed | ReplyKind::Sparse
         ) {
             return Err(Error::WrongReply {
                 request: pending.name,

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use schedule::{Direction, Learned, LoginCost, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ pub struct HostMemory {
     pub rtt_us: Option<u32>,
     /// The numbers of connections and channels that paid, at most one record per direction.
     #[serde(default)]
-    pub learned: Vec<Learned>,
+    pub learned: Vec<LearnedConcurrency>,
     /// The record of a longhaul at the far end.
     #[serde(default)]
     pub far: Option<RemoteMemory>,
@@ -220,13 +220,13 @@ impl HostMemory {
     }
 
     /// Returns the figures learned from transfers in this direction.
-    pub fn learned(&self, direction: Direction) -> Option<Learned> {
-        let this_way = |l: &&Learned| l.direction == direction;
+    pub fn learned(&self, direction: Direction) -> Option<LearnedConcurrency> {
+        let this_way = |l: &&LearnedConcurrency| l.direction == direction;
         self.learned.iter().find(this_way).copied()
     }
 
     /// Replaces the figures of a direction.
-    pub fn learn(&mut self, learned: Learned) {
+    pub fn learn(&mut self, learned: LearnedConcurrency) {
         self.learned.retain(|l| l.direction != learned.direction);
         self.learned.push(learned);
     }
@@ -261,7 +261,7 @@ pub struct AcceptedKey {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredMemory {
     format: u32,
     // Stored in clear, so that users can see which host a file is about, and a collision of file
     // names cannot mix two hosts.
@@ -308,7 +308,7 @@ impl MemoryStore {
         (host, port, user): (&str, u16, &str),
         now: SystemTime,
     ) -> Option<(HostMemory, Duration)> {
-        let mut stored: Stored = read(&self.folder, &file_of(host, port, user))?;
+        let mut stored: StoredMemory = read(&self.folder, &file_of(host, port, user))?;
         let ours = stored.format == FORMAT
             && stored.host == host
             && stored.port == port
@@ -328,7 +328,7 @@ impl MemoryStore {
         memory: &HostMemory,
         now: SystemTime,
     ) -> io::Result<()> {
-        let stored = Stored {
+        let stored = StoredMemory {
             format: FORMAT,
             host: host.into(),
             port,
@@ -472,7 +472,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let memories = MemoryStore::at(dir.path().into());
         let now = SystemTime::now();
-        let record = |direction, connections| Learned {
+        let record = |direction, connections| LearnedConcurrency {
             direction,
             connections,
             channels: 2,

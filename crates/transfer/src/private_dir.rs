@@ -4,11 +4,13 @@
 //! are sent early. In a folder that others can write, they could control these decisions
 //! (docs/journal.md, "State that is believed").
 
+mod group;
+
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -87,14 +89,14 @@ impl PrivateDir {
     }
 
     fn reach(path: &Path, make: bool) -> io::Result<Self> {
-        let fd = Walk::to(path, make)?;
+        let fd = PrivatePathWalk::to(path, make)?;
         let stat = fstat(&fd)?;
         let loose = WRITABLE_BY_OTHERS | WRITABLE_BY_GROUP;
         if stat.st_uid != own_uid() {
             return Err(distrusted(path, "belongs to another user"));
         }
         if stat.st_mode & loose != 0 {
-            let why = "can be written by other users; take that away with chmod go-w";
+            let why = "is writable by other users: run chmod go-w on it";
             return Err(distrusted(path, why));
         }
         let path = path.to_path_buf();
@@ -124,8 +126,8 @@ impl PrivateDir {
         let why = match () {
             () if !meta.is_file() => "is not a regular file",
             () if meta.uid() != own_uid() => "belongs to another user",
-            () if meta.nlink() != 1 => "has another name: it is a hard link",
-            () if loose => "can be written by other users; take that away with chmod go-w",
+            () if meta.nlink() != 1 => "has more than one hard link",
+            () if loose => "is writable by other users: run chmod go-w on it",
             () => return Ok(file),
         };
         Err(distrusted(&self.path.join(name), why))
@@ -159,7 +161,7 @@ impl PrivateDir {
 }
 
 /// Walks to a folder, component by component.
-struct Walk {
+struct PrivatePathWalk {
     dir: OwnedFd,
     /// The path of `dir`, for messages.
     at: PathBuf,
@@ -168,9 +170,11 @@ struct Walk {
     make: bool,
 }
 
-impl Walk {
+impl PrivatePathWalk {
     fn to(path: &Path, make: bool) -> io::Result<OwnedFd> {
-        let (base, below) = match home().filter(|home| path.starts_with(home)) {
+        // A home directory that only HOME names is checked from `/` on.
+        let listed = crate::config::LocalUser::current().home;
+        let (base, below) = match listed.filter(|home| path.starts_with(home)) {
             // The system administrator decides on the location of home directories, as for sshd's
             // StrictModes.
             Some(home) => (
@@ -193,7 +197,7 @@ impl Walk {
             symlinks: 0,
             make,
         };
-        check_directory(&walk.at, &fstat(&walk.dir)?)?;
+        check_directory(&walk.at, &walk.dir)?;
         while let Some(name) = walk.left.pop_front() {
             walk.enter(&name)?;
         }
@@ -217,7 +221,7 @@ impl Walk {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return self.follow(name, &path, &stat);
         }
-        check_directory(&path, &stat)?;
+        check_directory(&path, &opened)?;
         self.dir = opened;
         self.at = path;
         Ok(())
@@ -225,7 +229,10 @@ impl Walk {
 
     fn follow(&mut self, name: &OsStr, path: &Path, stat: &Stat) -> io::Result<()> {
         if !is_trusted(stat.st_uid) {
-            return Err(distrusted(path, "is a symlink of another user's"));
+            return Err(distrusted(
+                path,
+                "is a symlink that belongs to another user",
+            ));
         }
         self.symlinks += 1;
         if self.symlinks > MAX_SYMLINKS {
@@ -258,19 +265,29 @@ fn components(path: &Path) -> impl Iterator<Item = OsString> {
 }
 
 /// Fails unless only trusted users can change the meaning of a name in this directory. Group write
-/// permission is allowed, since it is the owner's choice: with umask 002 all folders have it for
-/// the user's own group.
-fn check_directory(path: &Path, stat: &Stat) -> io::Result<()> {
+/// permission is allowed to a group that has only this user.
+fn check_directory(path: &Path, dir: &OwnedFd) -> io::Result<()> {
+    let stat = fstat(dir)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Errno::NOTDIR.into());
     }
     if !is_trusted(stat.st_uid) {
         return Err(distrusted(path, "belongs to another user"));
     }
-    match stat.st_mode & (WRITABLE_BY_OTHERS | STICKY) {
-        WRITABLE_BY_OTHERS => Err(distrusted(path, "can be written by every user")),
-        _ => Ok(()),
+    let mode = stat.st_mode;
+    if mode & STICKY != 0 {
+        // Others can neither rename nor remove entries of this user.
+        return Ok(());
     }
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(distrusted(path, "can be written by every user"));
+    }
+    if mode & WRITABLE_BY_GROUP != 0 && !group::is_private(dir.as_fd(), stat.st_gid) {
+        let why =
+            "can be written by a group that may have other members; take that away with chmod g-w";
+        return Err(distrusted(path, why));
+    }
+    Ok(())
 }
 
 /// True for this user, root, and the owner of `/`, which is root as seen in a user namespace.
@@ -335,6 +352,8 @@ mod tests {
             .create(&path)
             .unwrap();
         assert_eq!(opened(&path), Ok(()));
+        let ours = File::open(above.path()).unwrap();
+        let gid = ours.metadata().unwrap().gid();
         for (folder, bits, refused) in [
             (&path, 0o777, true),
             (&path, 0o775, true),
@@ -342,18 +361,77 @@ mod tests {
             (&above.path().join("a"), 0o777, true),
             // /tmp is such a folder: other users can neither remove nor rename its entries.
             (&above.path().join("a"), 0o1777, false),
-            // With umask 002, all folders of a user have these bits.
-            (&above.path().join("a"), 0o775, false),
+            // With umask 002, all folders of a user have these bits, for a group of the user's own.
+            (
+                &above.path().join("a"),
+                0o775,
+                !group::is_private(ours.as_fd(), gid),
+            ),
         ] {
             mode(folder, bits);
             let said = opened(&path);
             assert_eq!(said.is_err(), refused, "{folder:?} {bits:o}: {said:?}");
             if let Err(said) = said {
-                assert!(said.contains("can be written by"), "{said}");
+                assert!(said.contains("is writable by"), "{said}");
                 assert!(PrivateDir::create(&path).is_err());
             }
             mode(folder, 0o755);
         }
+    }
+
+    /// A member of the group could rename the folder and put another in its place.
+    #[test]
+    fn folders_below_one_that_a_shared_group_can_write_are_not_believed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        // No user has this group's name.
+        if chown(above.path().join("a"), None, Some(54_321)).is_err() {
+            // Only root can give a folder to any group.
+            return;
+        }
+        for (bits, refused) in [
+            (0o755, false),
+            (0o775, true),
+            (0o2775, true),
+            (0o1775, false),
+        ] {
+            mode(&above.path().join("a"), bits);
+            assert_eq!(opened(&path).is_err(), refused, "{bits:o}");
+            assert_eq!(PrivateDir::create(&path).is_err(), refused, "{bits:o}");
+        }
+    }
+
+    /// The bits of a group are the mask of an access control list, which may name anybody.
+    #[test]
+    fn folders_below_one_with_an_access_control_list_are_not_believed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        let entry = |tag: u16, perm: u16, id: u32| {
+            let (tag, perm) = (tag.to_le_bytes(), perm.to_le_bytes());
+            [&tag[..], &perm[..], &id.to_le_bytes()[..]].concat()
+        };
+        const NOBODY: u32 = u32::MAX;
+        // acl(5): the owner, user 12345, the owning group, the mask and others.
+        let acl = [
+            2u32.to_le_bytes().to_vec(),
+            entry(0x01, 7, NOBODY),
+            entry(0x02, 7, 12_345),
+            entry(0x04, 5, NOBODY),
+            entry(0x10, 7, NOBODY),
+            entry(0x20, 5, NOBODY),
+        ]
+        .concat();
+        let (name, flags) = ("system.posix_acl_access", rustix::fs::XattrFlags::empty());
+        if rustix::fs::setxattr(above.path().join("a"), name, &acl, flags).is_err() {
+            // The file system has no access control lists.
+            return;
+        }
+        let said = opened(&path).unwrap_err();
+        assert!(said.contains("can be written by a group"), "{said}");
+        mode(&above.path().join("a"), 0o755);
+        assert_eq!(opened(&path), Ok(()));
     }
 
     #[test]
@@ -393,7 +471,7 @@ mod tests {
         assert!(
             opened(&link)
                 .unwrap_err()
-                .ends_with("is a symlink of another user's")
+                .ends_with("is a symlink that belongs to another user")
         );
     }
 

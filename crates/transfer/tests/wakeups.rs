@@ -14,7 +14,7 @@ use testkit::sftp_model::{
     Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
 };
 use transfer::session::{
-    ChannelId, Link, LinkError, LinkEvent, Peer, Session, SessionEvent, SessionOptions,
+    ChannelId, Link, LinkError, LinkEvent, Peer, Questions, Session, SessionEvent, SessionOptions,
 };
 use wire::Pool;
 
@@ -40,9 +40,16 @@ struct MemoryLink {
     window: usize,
     /// READs that are not answered: on the first `.0` channels, all from number `.1` on.
     forgets: (usize, usize),
+    /// Each command prints without end.
+    commands: bool,
+    /// Commands that run: their output is due.
+    printing: Vec<ChannelId>,
     rng: Rng,
     now: Instant,
 }
+
+/// Channel of the first command, beyond those of lanes.
+const COMMANDS: u32 = 1000;
 
 impl MemoryLink {
     fn new(fs: Fs, server: Personality, openssh: bool, seed: u64) -> Self {
@@ -55,6 +62,8 @@ impl MemoryLink {
             most: 1 + rng.below(4) as usize,
             window: [1 << 20, 40_000, 700][rng.below(3) as usize],
             forgets: (0, 0),
+            commands: false,
+            printing: Vec::new(),
             rng,
             now: Instant::now(),
         }
@@ -107,7 +116,16 @@ impl Link for MemoryLink {
         Some(ChannelId(self.channels.len() as u32 - 1))
     }
 
+    fn open_exec(&mut self, _: &[u8]) -> Option<ChannelId> {
+        let channel = ChannelId(COMMANDS + self.printing.len() as u32);
+        self.commands.then(|| self.printing.push(channel))?;
+        Some(channel)
+    }
+
     fn close_channel(&mut self, channel: ChannelId) {
+        if channel.0 >= COMMANDS {
+            return self.printing.retain(|printing| *printing != channel);
+        }
         self.channels[channel.0 as usize].closed = true;
     }
 
@@ -115,7 +133,11 @@ impl Link for MemoryLink {
 
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.now = now;
-        let mut more = false;
+        let mut more = !self.printing.is_empty();
+        for channel in &self.printing {
+            let text = Bytes::from(vec![b'y'; 1000]);
+            events.push(LinkEvent::Data(*channel, text));
+        }
         for (id, on) in self.channels.iter_mut().enumerate().filter(|c| !c.1.over) {
             while let Some(bytes) = on.up.receive(now) {
                 on.outstanding -= bytes.len();
@@ -390,6 +412,21 @@ fn what_a_server_that_answers_in_order_owes_is_told_and_not_repeated() -> io::Re
         told.iter()
             .all(|t| t.contains("waiting for the answer to READ of big")),
         "{told:?}"
+    );
+    Ok(())
+}
+
+/// `longhaul bootstrap` waited for ever for the end of such output.
+#[test]
+fn a_command_that_prints_for_ever_is_an_error() -> io::Result<()> {
+    let mut link = MemoryLink::new(Fs::default(), Personality::openssh(), true, 3);
+    link.commands = true;
+    let session = Session::start(Box::new(link), SessionOptions::default())?;
+    let said = Questions::new(session).ask("uname");
+    let why = said.expect_err("no end of output");
+    assert!(
+        why.to_string().contains("printed more than 65536 bytes"),
+        "{why}"
     );
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::trial::Trial;
 use super::{
-    ConcurrencyChange, ConcurrencyController, Direction, Evidence, Limiter, LimiterEvidence,
+    ConcurrencyChange, ConcurrencyController, Direction, Limiter, LimiterEvidence, RunMeasurements,
     StartModel,
 };
 
@@ -61,7 +61,7 @@ pub(super) const LONG: Duration = Duration::from_millis(4);
 impl ConcurrencyController {
     /// Plans the number of connections and channels at the first sample, before anything is
     /// measured.
-    pub(super) fn plan(&mut self, evidence: &Evidence) {
+    pub(super) fn plan(&mut self, evidence: &RunMeasurements) {
         let rtt = self.trip();
         self.planned_for = rtt;
         let (mut connections, mut channels) = (1, 1);
@@ -163,7 +163,7 @@ impl ConcurrencyController {
     }
 
     /// Returns changes for planned connections and channels that are missing.
-    pub(super) fn carry_out(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn carry_out(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         // Near the end, a connection that was closed for falling behind is not replaced.
         let over = self.rates.len() > 2 && self.lasts(evidence) < 2 * self.trip();
@@ -201,7 +201,7 @@ impl ConcurrencyController {
 
     /// Returns true if a connection will outgrow its channels' windows: in slow start it reaches
     /// them within three round trips, and twice the channels are ready in time if requested now.
-    pub(super) fn outgrows_window(&self, evidence: &Evidence) -> bool {
+    pub(super) fn outgrows_window(&self, evidence: &RunMeasurements) -> bool {
         let up = self.config.direction == Direction::Up;
         if !up || self.figures.lossy() || self.trip() < LONG {
             return false;
@@ -293,7 +293,7 @@ impl ConcurrencyController {
 
     /// Returns the time for the rest at the present rate. If the length is unknown, the rest is
     /// assumed to take as long as the copy so far.
-    pub(super) fn lasts(&self, evidence: &Evidence) -> Duration {
+    pub(super) fn lasts(&self, evidence: &RunMeasurements) -> Duration {
         let rate = self.figures.shown.rate;
         let elapsed = self.began.map_or(Duration::ZERO, |at| evidence.now - at);
         match evidence.remaining {
@@ -323,7 +323,7 @@ impl ConcurrencyController {
         }
     }
 
-    pub(super) fn choose(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub(super) fn choose(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let now = evidence.now;
         let resting = self.rest_until.is_some_and(|at| now < at);
@@ -401,13 +401,13 @@ impl ConcurrencyController {
 
     /// Returns true if the login shell is slow to start the SFTP server, and either the last
     /// channel has not answered, since starts may delay each other, or the rest is done sooner.
-    fn awaits_start(&self, evidence: &Evidence) -> bool {
+    fn awaits_start(&self, evidence: &RunMeasurements) -> bool {
         let slow = self.start_up > SLOW_START_UP;
         slow && (evidence.starting > 0 || self.rest(evidence) < 2 * self.start_up)
     }
 
     /// Returns the time for the rest, at [`USUAL_RATE`] until a rate is known.
-    fn rest(&self, evidence: &Evidence) -> Duration {
+    fn rest(&self, evidence: &RunMeasurements) -> Duration {
         match evidence.remaining {
             Some(left) if self.figures.shown.rate <= 0.0 => {
                 Duration::from_secs_f64(left as f64 / USUAL_RATE)
@@ -426,7 +426,7 @@ impl ConcurrencyController {
     }
 
     /// Doubles the channels of each connection.
-    fn more_channels(&self, evidence: &Evidence, changes: &mut Vec<ConcurrencyChange>) {
+    fn more_channels(&self, evidence: &RunMeasurements, changes: &mut Vec<ConcurrencyChange>) {
         let most = self.most_channels();
         for c in &evidence.connections {
             let has = self.channels.get(&c.connection).copied().unwrap_or(0);

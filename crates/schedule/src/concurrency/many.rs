@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, Direction,
-    Evidence, TcpSample,
+    RunMeasurements, TcpSample,
 };
 use crate::ConnectionId;
 
@@ -44,7 +44,7 @@ pub fn begins_with(
         min_rtt: rtt,
         ..TcpSample::default()
     };
-    let changes = growth.sample(&Evidence {
+    let changes = growth.sample(&RunMeasurements {
         now,
         remaining: Some(bytes),
         moved: 0,
@@ -142,7 +142,7 @@ mod tests {
         for (files, bytes) in announced {
             growth.expect(*files, *bytes);
         }
-        growth.sample(&Evidence {
+        growth.sample(&RunMeasurements {
             now: testkit::sftp_model::epoch(),
             remaining: Some(0),
             moved: 0,

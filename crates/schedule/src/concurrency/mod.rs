@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::figures::{CounterDeltas, IntervalFigures};
+use self::figures::{CounterDeltas, IntervalRates};
 use self::trial::Trial;
 use crate::{ConnectionId, LaneId};
 
 pub use choose::USUAL_RATE;
-pub use evidence::{ConnectionSample, Direction, Evidence, LaneSample, TcpSample};
-pub use learned::Learned;
+pub use evidence::{ConnectionSample, Direction, LaneSample, RunMeasurements, TcpSample};
+pub use learned::LearnedConcurrency;
 pub use limiter::{Limiter, LimiterEvidence};
 pub use many::begins_with;
 pub use start::{LoginCost, MOST_AT_START, StartModel};
@@ -58,7 +58,7 @@ pub struct ConcurrencyConfig {
     /// The copy yields to other traffic, which is what throttles it.
     pub background: bool,
     /// Result of an earlier run, and the present time in seconds since 1970.
-    pub learned: Option<(Learned, u64)>,
+    pub learned: Option<(LearnedConcurrency, u64)>,
     /// What further logins cost on this server in earlier runs.
     pub login_cost: LoginCost,
 }
@@ -125,7 +125,7 @@ pub struct ConcurrencyController {
     next: Option<Instant>,
     /// Work of the last intervals, latest first.
     rates: Vec<f64>,
-    figures: IntervalFigures,
+    figures: IntervalRates,
     /// Number of samples since the path's queue was seen to fill.
     since_queue: u32,
     /// Number of samples since packets were lost.
@@ -196,7 +196,7 @@ impl ConcurrencyController {
             began: None,
             next: None,
             rates: Vec::new(),
-            figures: IntervalFigures::default(),
+            figures: IntervalRates::default(),
             since_queue: u32::MAX,
             since_loss: u32::MAX,
             trial: None,
@@ -246,7 +246,7 @@ impl ConcurrencyController {
 
     /// Handles a sample and returns the changes to make; first called when the first connection is
     /// authenticated.
-    pub fn sample(&mut self, evidence: &Evidence) -> Vec<ConcurrencyChange> {
+    pub fn sample(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let now = evidence.now;
         let figures = self.measure.take(self.config.direction, evidence);
         self.next = Some(now + self.interval());
@@ -383,7 +383,7 @@ impl ConcurrencyController {
     }
 
     /// Returns the result to remember for the next run, at `now` seconds since 1970.
-    pub fn learned(&self, now: u64) -> Option<Learned> {
+    pub fn learned(&self, now: u64) -> Option<LearnedConcurrency> {
         let rtt = self.measure.trip()?;
         let (mut connections, mut channels) = self.counts;
         // The last addition has not been judged yet.
@@ -394,7 +394,7 @@ impl ConcurrencyController {
             }
         }
         let over = self.rates.len() >= 3;
-        over.then(|| Learned {
+        over.then(|| LearnedConcurrency {
             direction: self.config.direction,
             connections,
             channels,
@@ -416,7 +416,7 @@ impl ConcurrencyController {
         self.measure.trip().unwrap_or_default()
     }
 
-    fn count(&mut self, evidence: &Evidence) {
+    fn count(&mut self, evidence: &RunMeasurements) {
         self.channels.clear();
         for lane in &evidence.lanes {
             *self.channels.entry(lane.lane.connection).or_default() += 1;

@@ -89,69 +89,177 @@ pub struct Replay {
     pub good: usize,
 }
 
-/// Reads a journal. Reading stops at a damaged record, which was being written at the crash unless
-/// a later record proves that it had been synced.
+/// Reads a whole journal.
 ///
 /// # Errors
 ///
-/// Nothing in the journal may be used.
+/// Those of [`Replayer::take`] and [`Replayer::end`].
 pub fn replay(bytes: &[u8]) -> Result<Replay, UnusableJournal> {
+    let mut replayer = Replayer::new(usize::MAX);
+    replayer.take(bytes)?;
+    replayer.end()
+}
+
+/// Reads a journal in pieces, and holds at most one record beyond the [`State`].
+///
+/// Reading stops at a damaged record, which was being written at the crash unless a later record
+/// proves that it had been synced.
+#[derive(Debug)]
+pub struct Replayer {
+    state: State,
+    /// Base of the next path.
+    last: Vec<u8>,
+    /// Byte offset in the file of the first record that was not applied.
+    at: usize,
+    /// Bytes from there on, or after a damaged record the last bytes.
+    pending: Vec<u8>,
+    torn: bool,
+}
+
+impl Replayer {
+    /// Reads into a state that takes at most about `most` bytes of memory ([`State::bounded`]).
+    pub fn new(most: usize) -> Self {
+        Self {
+            state: State::bounded(most),
+            last: Vec::new(),
+            at: 0,
+            pending: Vec::new(),
+            torn: false,
+        }
+    }
+
+    /// Takes the next bytes of the file.
+    ///
+    /// # Errors
+    ///
+    /// Nothing in the journal may be used.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), UnusableJournal> {
+        // Pieces keep the memory small for any length of `bytes`.
+        for piece in bytes.chunks(LONGEST) {
+            self.pending.extend_from_slice(piece);
+            self.apply()?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self) -> Result<(), UnusableJournal> {
+        let pending = std::mem::take(&mut self.pending);
+        let mut rest = pending.as_slice();
+        if self.at == 0 {
+            let Some((head, behind)) = rest.split_at_checked(HEADER) else {
+                self.pending = pending;
+                return Ok(());
+            };
+            check_header(head)?;
+            (self.at, rest) = (HEADER, behind);
+        }
+        while !self.torn {
+            let payload = match framed(rest) {
+                Frame::Whole(payload) => payload,
+                Frame::Incomplete => break,
+                Frame::Damaged => {
+                    self.torn = true;
+                    break;
+                }
+            };
+            let damaged = UnusableJournal::Damaged { at: self.at };
+            let record = Record::decode(payload, &mut self.last).ok_or(damaged)?;
+            let first = matches!(record, Record::Copy { .. });
+            if first != (self.at == HEADER) || !self.state.apply(record) {
+                return Err(damaged);
+            }
+            let len = FRAME + payload.len();
+            self.at += len;
+            rest = rest.get(len..).unwrap_or_default();
+        }
+        if self.torn {
+            self.check_synced(rest)?;
+            let kept = rest.len().min(FRAME + SYNCED_LEN - 1);
+            rest = rest.get(rest.len() - kept..).unwrap_or_default();
+        }
+        self.pending = rest.to_vec();
+        Ok(())
+    }
+
+    /// Ends at the end of the file.
+    ///
+    /// # Errors
+    ///
+    /// Nothing in the journal may be used.
+    pub fn end(self) -> Result<Replay, UnusableJournal> {
+        if self.at == 0 {
+            // The first write was incomplete.
+            let mut header = Vec::new();
+            Writer::header(&mut header);
+            if !header.starts_with(&self.pending) {
+                return Err(UnusableJournal::Foreign);
+            }
+        }
+        self.check_synced(&self.pending)?;
+        Ok(Replay {
+            state: self.state,
+            good: self.at,
+        })
+    }
+
+    /// Fails if a record in `behind` states that the bytes at [`Self::at`] had been synced.
+    fn check_synced(&self, behind: &[u8]) -> Result<(), UnusableJournal> {
+        let whole = FRAME + SYNCED_LEN;
+        let len = [0, 0, 0, SYNCED_LEN as u8];
+        let synced = behind.windows(whole).any(|window| {
+            if !window.starts_with(&len) || window.get(FRAME) != Some(&SYNCED) {
+                return false;
+            }
+            let Frame::Whole(payload) = framed(window) else {
+                return false;
+            };
+            let said = Record::decode(payload, &mut Vec::new());
+            matches!(said, Some(Record::Synced { offset }) if offset > self.at as u64)
+        });
+        match synced {
+            true => Err(UnusableJournal::Damaged { at: self.at }),
+            false => Ok(()),
+        }
+    }
+}
+
+fn check_header(head: &[u8]) -> Result<(), UnusableJournal> {
     let mut header = Vec::new();
     Writer::header(&mut header);
-    let mut state = State::default();
-    let Some((head, _)) = bytes.split_at_checked(HEADER) else {
-        // The first write was incomplete.
-        return match header.starts_with(bytes) {
-            true => Ok(Replay { state, good: 0 }),
-            false => Err(UnusableJournal::Foreign),
-        };
-    };
-    if head != header {
-        let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
-        return Err(version.map_or(UnusableJournal::Foreign, |v| {
-            UnusableJournal::Version(u32::from_be_bytes(v))
-        }));
+    if head == header {
+        return Ok(());
     }
-    let mut last = Vec::new();
-    let mut at = HEADER;
-    while let Some(payload) = bytes.get(at..).and_then(framed) {
-        let Some(record) = Record::decode(payload, &mut last) else {
-            return Err(UnusableJournal::Damaged { at });
-        };
-        let first = matches!(record, Record::Copy { .. });
-        if first != (at == HEADER) || !state.apply(record) {
-            return Err(UnusableJournal::Damaged { at });
-        }
-        at += FRAME + payload.len();
-    }
-    match was_synced(bytes, at) {
-        true => Err(UnusableJournal::Damaged { at }),
-        false => Ok(Replay { state, good: at }),
-    }
+    let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
+    Err(version.map_or(UnusableJournal::Foreign, |v| {
+        UnusableJournal::Version(u32::from_be_bytes(v))
+    }))
 }
 
-/// Returns the payload of the first record, if it is complete and its checksum is right.
-fn framed(bytes: &[u8]) -> Option<&[u8]> {
-    let (len, rest) = bytes.split_first_chunk::<4>()?;
-    let (sum, rest) = rest.split_first_chunk::<4>()?;
+/// First record of some bytes.
+enum Frame<'a> {
+    /// The payload; its checksum is right.
+    Whole(&'a [u8]),
+    /// More bytes are needed.
+    Incomplete,
+    Damaged,
+}
+
+fn framed(bytes: &[u8]) -> Frame<'_> {
+    let Some((len, rest)) = bytes.split_first_chunk::<4>() else {
+        return Frame::Incomplete;
+    };
     let size = u32::from_be_bytes(*len) as usize;
     if size == 0 || size > LONGEST {
-        return None;
+        return Frame::Damaged;
     }
-    let payload = rest.get(..size)?;
-    (crc32c(&[len, payload]) == u32::from_be_bytes(*sum)).then_some(payload)
-}
-
-/// Returns true if a record after `at` states that the bytes at `at` had been synced.
-fn was_synced(bytes: &[u8], at: usize) -> bool {
-    let behind = bytes.get(at..).unwrap_or_default();
-    let whole = FRAME + SYNCED_LEN;
-    let len = [0, 0, 0, SYNCED_LEN as u8];
-    behind.windows(whole).any(|window| {
-        if !window.starts_with(&len) || window.get(FRAME) != Some(&SYNCED) {
-            return false;
-        }
-        let said = framed(window).and_then(|p| Record::decode(p, &mut Vec::new()));
-        matches!(said, Some(Record::Synced { offset }) if offset > at as u64)
-    })
+    let Some((sum, rest)) = rest.split_first_chunk::<4>() else {
+        return Frame::Incomplete;
+    };
+    let Some(payload) = rest.get(..size) else {
+        return Frame::Incomplete;
+    };
+    match crc32c(&[len, payload]) == u32::from_be_bytes(*sum) {
+        true => Frame::Whole(payload),
+        false => Frame::Damaged,
+    }
 }

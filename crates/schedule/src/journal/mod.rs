@@ -1,7 +1,7 @@
 //! The journal of a copy, from which an interrupted copy resumes.
 //!
 //! An append-only file of checksummed records (docs/journal.md). [`Writer`] encodes [`Record`]s as
-//! bytes; [`replay`] decodes the bytes of an earlier run to a [`State`]: finished files, unfinished
+//! bytes; [`Replayer`] decodes the bytes of an earlier run to a [`State`]: finished files, unfinished
 //! files with the ranges known to be good, and possible leftover temporaries. The caller owns the
 //! file, the clock and the lock.
 
@@ -10,6 +10,6 @@ mod format;
 mod record;
 mod state;
 
-pub use format::{HEADER, Replay, UnusableJournal, Writer, replay};
+pub use format::{HEADER, Replay, Replayer, UnusableJournal, Writer, replay};
 pub use record::{LONGEST, MOST_RANGES, Record, SourceId};
 pub use state::{CompletedFile, Entry, ExistingFile, State};

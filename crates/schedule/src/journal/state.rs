@@ -18,6 +18,10 @@ pub struct State {
     /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
     next: u64,
+    /// Bytes of memory that the entries may take; `None` without a bound.
+    most: Option<usize>,
+    weight: usize,
+    left_out: u64,
 }
 
 /// Journal entry of a file.
@@ -49,6 +53,11 @@ pub struct CompletedFile {
     /// Modification time in nanoseconds since 1970; 0 if it was not asked for.
     pub mtime: u64,
 }
+
+/// Bytes of memory that an entry takes beyond its paths and ranges.
+const ENTRY: usize = 400;
+/// Bytes of memory that a range takes.
+const RANGE: usize = 32;
 
 /// Time in nanoseconds after the last record of a receiving machine during which the interrupted
 /// run may still have written files: sent data drain, and a sync takes time.
@@ -101,6 +110,14 @@ impl Left {
 }
 
 impl Entry {
+    /// Returns about the bytes of memory that the entry takes.
+    fn weight(&self) -> usize {
+        let temp = self.temp.as_ref().map_or(0, Vec::len);
+        let ranges = self.durable.count() + self.there.count();
+        // The final name is also a key.
+        ENTRY + 2 * self.target.len() + temp + RANGE * ranges
+    }
+
     /// Returns true if `seen` may be the temporary that this copy left: at least as long as its
     /// good ranges, and modified neither before nor long after they were recorded.
     pub fn may_go_on(&self, seen: ExistingFile) -> bool {
@@ -160,6 +177,43 @@ fn is_within(target: &[u8], path: &[u8]) -> bool {
 }
 
 impl State {
+    /// Creates an empty state whose entries take at most about `most` bytes of memory. Further
+    /// files and ranges are left out, and so are copied again. Paths in the journal are compressed,
+    /// so the length of the file is no bound.
+    pub fn bounded(most: usize) -> Self {
+        Self {
+            most: Some(most),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the number of files and ranges that were left out because of the bound.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Returns true if the bound leaves room for `more` bytes; otherwise counts something that is
+    /// left out.
+    fn has_room(&mut self, more: usize) -> bool {
+        let all = self.weight.saturating_add(more);
+        let room = self.most.is_none_or(|most| all <= most);
+        self.left_out += u64::from(!room);
+        room
+    }
+
+    fn weigh(&mut self) {
+        self.weight = self.entries.values().map(Entry::weight).sum();
+    }
+
+    /// Changes an entry, and counts the memory that it takes.
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            let before = entry.weight();
+            change(entry);
+            self.weight = (self.weight + entry.weight()).saturating_sub(before);
+        }
+    }
+
     /// Returns the identity of the copy; empty if nothing was recorded.
     pub fn identity(&self) -> &[u8] {
         &self.identity
@@ -183,6 +237,7 @@ impl State {
         }
         let entries = &self.entries;
         self.targets.retain(|_, id| entries.contains_key(id));
+        self.weigh();
     }
 
     /// Returns the latest known time of the receiving machine's clock, in nanoseconds since 1970.
@@ -204,6 +259,7 @@ impl State {
     /// Removes and returns an entry that the caller takes over.
     pub fn take(&mut self, id: u64) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
+        self.weight = self.weight.saturating_sub(entry.weight());
         if self.targets.get(&entry.target) == Some(&id) {
             self.targets.remove(&entry.target);
         }
@@ -252,10 +308,9 @@ impl State {
                 self.next = id + 1;
                 self.begun(id, target, source, tag);
             }
-            Record::Temp { id, path } => {
-                if let Some(entry) = self.entries.get_mut(&id) {
-                    entry.temp = Some(path);
-                }
+            // Without its path, the temporary is looked for beside the target.
+            Record::Temp { id, path } if self.has_room(path.len()) => {
+                self.change(id, |entry| entry.temp = Some(path));
             }
             Record::Ranges {
                 id,
@@ -263,14 +318,16 @@ impl State {
                 mtime,
                 ranges,
             } => {
-                if let Some(entry) = self.entries.get_mut(&id) {
-                    entry.mtime = mtime;
-                    for (from, to) in ranges {
-                        entry.there.insert(from, to);
-                        if durable {
-                            entry.durable.insert(from, to);
+                if self.has_room(2 * RANGE * ranges.len()) {
+                    self.change(id, |entry| {
+                        entry.mtime = mtime;
+                        for (from, to) in ranges {
+                            entry.there.insert(from, to);
+                            if durable {
+                                entry.durable.insert(from, to);
+                            }
                         }
-                    }
+                    });
                 }
                 self.clock = self.clock.max(mtime);
             }
@@ -280,13 +337,13 @@ impl State {
                 size,
                 mtime,
             } => {
-                if let Some(entry) = self.entries.get_mut(&id) {
+                self.change(id, |entry| {
                     entry.done = Some(CompletedFile { size, mtime });
                     entry.temp = None;
                     (entry.durable, entry.there) = Default::default();
-                    if !durable {
-                        self.soft.push(id);
-                    }
+                });
+                if !durable && self.entries.contains_key(&id) {
+                    self.soft.push(id);
                 }
             }
             Record::Forgotten { id } => {
@@ -297,7 +354,7 @@ impl State {
                 let files = usize::try_from(files).unwrap_or(usize::MAX);
                 self.soft.drain(..files.min(self.soft.len()));
             }
-            Record::Synced { .. } => {}
+            Record::Temp { .. } | Record::Synced { .. } => {}
         }
         true
     }
@@ -318,6 +375,7 @@ impl State {
         for entry in self.entries.values_mut() {
             entry.there = entry.durable.clone();
         }
+        self.weigh();
     }
 
     /// Records the boot id that the current run has learned.
@@ -330,10 +388,11 @@ impl State {
     }
 
     fn begun(&mut self, id: u64, target: Vec<u8>, source: SourceId, tag: u64) {
-        if let Some(old) = self.targets.insert(target.clone(), id)
+        let old = self.targets.get(&target).copied();
+        if let Some(old) = old
             && self.entries.get(&old).is_some_and(|e| e.done.is_some())
         {
-            self.entries.remove(&old);
+            self.take(old);
         }
         let entry = Entry {
             target,
@@ -345,6 +404,11 @@ impl State {
             durable: ByteRanges::default(),
             there: ByteRanges::default(),
         };
-        self.entries.insert(id, entry);
+        let weight = entry.weight();
+        if self.has_room(weight) {
+            self.weight += weight;
+            self.targets.insert(entry.target.clone(), id);
+            self.entries.insert(id, entry);
+        }
     }
 }

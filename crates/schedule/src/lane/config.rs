@@ -102,7 +102,7 @@ impl LaneConfig {
             told: Told::default(),
             slow: false,
             growth: 8 * MIB,
-            unstated: 16 << 30,
+            unstated: 256 * MIB,
             refusals: Refusals::default(),
         }
     }

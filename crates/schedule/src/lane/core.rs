@@ -92,6 +92,8 @@ pub(super) enum RequestTag {
     Resolve,
     Open,
     Fstat,
+    /// Query of the size of a file that ended early.
+    SizeAgain,
     Read {
         offset: u64,
         len: u32,
@@ -159,7 +161,7 @@ impl RequestTag {
             Self::Look | Self::Follow => "STAT",
             Self::Resolve => "REALPATH",
             Self::Open => "OPEN",
-            Self::Fstat | Self::OwnerIs => "FSTAT",
+            Self::Fstat | Self::OwnerIs | Self::SizeAgain => "FSTAT",
             Self::Read { .. } | Self::ReadPacked { .. } => "READ",
             Self::Write { .. } => "WRITE",
             Self::PutFile { .. } => "put-file@longhaul",

@@ -52,6 +52,18 @@ pub(super) struct Get {
     pub(super) told: bool,
     /// Ask the server for holes.
     pub(super) sparse: bool,
+    /// The FSTAT of the open file is not answered.
+    stating: bool,
+    short: ShortEnd,
+}
+
+/// Check of a file that ended before the size stated when it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ShortEnd {
+    Unasked,
+    Asked,
+    /// The server has stated the smaller size.
+    Confirmed,
 }
 
 impl Get {
@@ -93,6 +105,8 @@ impl Get {
             plain: false,
             told: false,
             sparse,
+            stating: false,
+            short: ShortEnd::Unasked,
         }
     }
 
@@ -159,6 +173,7 @@ impl Get {
     pub(super) fn begin(&mut self, core: &mut LaneContext) {
         if let Some(handle) = self.handle.clone() {
             let handle = handle.as_bytes();
+            self.stating = true;
             self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
             core.stream(self.id);
         }
@@ -182,6 +197,7 @@ impl Get {
             RequestTag::Look => self.on_look(core, &reply),
             RequestTag::Open => self.on_open(core, &reply)?,
             RequestTag::Fstat => {
+                self.stating = false;
                 let seen = match &reply {
                     Reply::Attrs(attrs) => attributes(attrs),
                     _ => Attributes::default(),
@@ -198,6 +214,7 @@ impl Get {
                     core.event(LaneEvent::Attributes(self.id, seen));
                 }
             }
+            RequestTag::SizeAgain => self.on_size_again(&reply),
             RequestTag::Read { offset, len } => self.on_read(core, offset, len, reply),
             RequestTag::GetFile { pack } => self.on_get_file(core, pack, reply),
             RequestTag::ReadPacked { offset, len } => {
@@ -324,10 +341,12 @@ impl Get {
             return self.give_up(core);
         }
         let covered = self.end.is_some() || self.limit().is_some_and(|l| self.next >= l);
-        let complete = covered && self.reads == 0 && self.missing.is_empty();
+        let complete = covered && self.reads == 0 && self.missing.is_empty() && !self.stating;
         if complete {
-            self.close(core);
-            self.finish(core);
+            if self.end_is_sure(core) {
+                self.close(core);
+                self.finish(core);
+            }
         } else if self.closed && self.pending == 0 {
             // CLOSE was sent after the READs for the stated size, but the file turned out longer.
             self.closed = false;
@@ -377,6 +396,46 @@ impl Get {
                 beyond: self.options.beyond.clone(),
             },
         );
+    }
+
+    /// Returns true unless the file ended before its stated size and the server has not confirmed
+    /// that it shrank; asks for the size then. A part leaves that to a job that copies the whole
+    /// file.
+    fn end_is_sure(&mut self, core: &mut LaneContext) -> bool {
+        let short = self.end.is_some_and(|end| end < self.size());
+        if !short || self.part.is_some() || self.finishing {
+            return true;
+        }
+        if self.short == ShortEnd::Unasked {
+            self.short = ShortEnd::Asked;
+            match self.handle.clone().filter(|_| !self.closing) {
+                Some(handle) => {
+                    let handle = handle.as_bytes();
+                    self.send(core, RequestTag::SizeAgain, &Request::Fstat { handle });
+                }
+                None => {
+                    let path = self.source.clone();
+                    self.send(core, RequestTag::SizeAgain, &Request::Stat { path: &path });
+                }
+            }
+        }
+        self.short == ShortEnd::Confirmed
+    }
+
+    fn on_size_again(&mut self, reply: &Reply) {
+        let end = self.end.unwrap_or(0);
+        let why = match reply {
+            Reply::Attrs(attrs) if attrs.size.is_some_and(|size| size <= end) => {
+                self.short = ShortEnd::Confirmed;
+                return;
+            }
+            Reply::Status(status) => status.to_string(),
+            _ => "the file has not become shorter".to_owned(),
+        };
+        let size = self.size();
+        self.fail(remote(format!(
+            "the server sent {end} of {size} bytes: {why}"
+        )));
     }
 
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {

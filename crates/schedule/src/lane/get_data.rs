@@ -181,6 +181,9 @@ impl Get {
         let end = offset.saturating_add(len.into());
         let behind = offset.saturating_add(hole);
         self.skip(core, offset, hole.min(len.into()));
+        if behind >= self.most(core) && self.size() <= offset && self.limit().is_none() {
+            return self.ends_beyond(core, behind.min(end));
+        }
         if behind < end && self.size() > 0 && behind >= self.size() {
             self.ends(behind);
         } else if behind < end {

@@ -1,14 +1,14 @@
 //! Downloads a file in one request: get-file@longhaul.
 
 use sftp::packed::LEAST_FILE;
-use sftp::{Reply, Status, StatusCode, WholeFile};
+use sftp::{GetFileReply, Reply, Status, StatusCode};
 
 use super::core::LaneContext;
 use super::get::Get;
 use super::messages::{refused, remote};
 use super::put_whole::{LONGEST_PATH, WHOLE};
 use super::task::attributes;
-use crate::{DiskRequest, LaneEvent, LocalPath};
+use crate::{DiskRequest, EntryKind, LaneEvent, LocalPath};
 
 impl Get {
     /// Returns true if the file may come in one request, if it is as small as it seems. For an
@@ -51,7 +51,7 @@ impl Get {
         }
     }
 
-    fn on_file(&mut self, core: &mut LaneContext, file: WholeFile) {
+    fn on_file(&mut self, core: &mut LaneContext, file: GetFileReply) {
         let attrs = attributes(&file.attrs);
         let Some(data) = file.data else {
             self.plain = true;
@@ -60,9 +60,16 @@ impl Get {
         if self.given_up() {
             return;
         }
-        self.attrs = Some(attrs);
+        if attrs.mode.is_some_and(|m| m & 0o170_000 != 0) && attrs.kind() != EntryKind::File {
+            return self.open_if_regular(core, attrs);
+        }
         let len = file.packed.map_or(data.len() as u64, u64::from);
-        self.warn_if_shrunk(core, len);
+        if attrs.size.is_some_and(|size| len < size) {
+            // The file shrank meanwhile, or the answer is wrong: READs and a second size decide.
+            self.plain = true;
+            return self.open_if_regular(core, attrs);
+        }
+        self.attrs = Some(attrs);
         self.unwritten = len;
         core.unwritten += len;
         self.end = Some(len);

@@ -13,9 +13,8 @@ const MOST_NAMES: u64 = 1 << 24;
 const MOST_IN_TREE: u64 = 1 << 32;
 /// Maximum number of impossible names in one listing; each is reported.
 const MOST_IMPOSSIBLE: u32 = 1000;
-/// Maximum length of a name in bytes. Linux allows 255, other systems up to 1,023 in UTF-8; no path
-/// is longer than this.
-const LONGEST_NAME: usize = 4096;
+/// Maximum length of a name in bytes. Linux allows 255, other systems up to 1,023 in UTF-8.
+const LONGEST_NAME: usize = 1023;
 /// Number of hashes kept: 64 Ki take about a megabyte.
 const SAMPLE: usize = 1 << 16;
 /// Number of consecutive known names after which a listing counts as repeating itself. A directory
@@ -115,7 +114,7 @@ impl ListingBounds {
 }
 
 /// Returns true if a directory entry can have the name `name`: other names could lead out of the
-/// directory (CVE-2019-6111), or are longer than any path.
+/// directory (CVE-2019-6111), or are longer than any name.
 pub(super) fn is_safe(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= LONGEST_NAME && !name.iter().any(|b| matches!(b, b'/' | 0))
 }

@@ -224,9 +224,11 @@ impl Lane {
         })
     }
 
-    /// Limits the requests in flight to `most` from now on.
+    /// Limits the requests in flight to `most` from now on. Those that must follow an answer, such
+    /// as FSTAT and CLOSE, wait too.
     pub fn limit_requests(&mut self, most: u64) {
         self.core.requests.limit(most);
+        self.core.client.limit_requests(most);
     }
 
     /// Returns the lowest response time of a READ or WRITE since the last call.
@@ -280,7 +282,7 @@ impl Lane {
     /// something, so the driver must not sleep.
     pub fn has_more(&self) -> bool {
         let core = &self.core;
-        let output = self.ended.is_none() && self.room > 0 && core.client.queued() > 0;
+        let output = self.ended.is_none() && self.room > 0 && core.client.has_output();
         output || !core.disk.is_empty() || !core.events.is_empty()
     }
 

@@ -39,7 +39,7 @@ impl Scheduler {
             // One piece for each lane: the next one would wait for the first answers.
             true => {
                 let piece = size.div_ceil(lanes.into()).next_multiple_of(PAGE);
-                let piece = piece.min(usual.unit).max(LEAST_PIECE);
+                let piece = piece.min(usual.least).max(LEAST_PIECE);
                 (MEDIUM, piece, piece)
             }
             false => (usual.split_from, usual.least, usual.unit),
@@ -62,8 +62,9 @@ mod tests {
         let mut scheduler = Scheduler::new(usual, testkit::sftp_model::epoch());
         for (lanes, size, cut_from, least) in [
             (4, 100 << 10, usual.split_from, usual.least),
-            (4, 2 << 20, 512 << 10, usual.unit),
-            (1, 100 << 10, 512 << 10, usual.unit),
+            (4, 2 << 20, 512 << 10, 512 << 10),
+            (1, 100 << 10, 512 << 10, 512 << 10),
+            (3, 7 << 20, 512 << 10, usual.least),
             (8, 1 << 20, 512 << 10, 128 << 10),
             (1, 1 << 20, usual.split_from, usual.least),
             (4, 64 << 20, usual.split_from, usual.least),

@@ -325,3 +325,36 @@ impl Lanes {
         self.by_id.values().filter(works).count()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: lanes in slow start looked slow, so other lanes sent their data once more.
+    #[test]
+    fn a_lane_in_slow_start_ends_sooner_than_its_rate_says() {
+        let mut now = testkit::sftp_model::epoch();
+        let report = LaneReport {
+            latency: Duration::from_millis(100),
+            ..LaneReport::default()
+        };
+        let mut lane = LaneState::new(now, false, report);
+        let job = JobId(1);
+        lane.gets(now, job, 8 << 20);
+        let mut moves = |lane: &mut LaneState, bytes| {
+            for _ in 0..25 {
+                now += Duration::from_millis(10);
+                lane.moved(now, job, bytes);
+            }
+            now
+        };
+        for bytes in [10_000, 40_000] {
+            moves(&mut lane, bytes);
+        }
+        let at = moves(&mut lane, 160_000);
+        assert!(lane.takes(at, 0, 1e6) > Duration::from_millis(400));
+        assert!(lane.ends_after(at, 1e6) < Duration::from_millis(300));
+        let silent = at + Duration::from_millis(300);
+        assert_eq!(lane.ends_after(silent, 1e6), lane.takes(silent, 0, 1e6));
+    }
+}

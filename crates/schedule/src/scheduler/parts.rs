@@ -2,6 +2,7 @@
 
 use super::file::{AfterDisk, SplitFile, SplitStage};
 use super::spans::ByteRanges;
+use super::split_record::NOT_CONTINUED;
 use super::{Assigned, LaneOrder, Queued, Scheduler, SchedulerEvent};
 use crate::{DiskReply, DiskRequest, Fault, FileMeta, FileState, JobId, JobKind, LaneEvent};
 
@@ -139,6 +140,12 @@ impl Scheduler {
                 self.tell_safe(id, part.map(|part| part.from));
                 self.go_on(id);
             }
+            // A server that takes data in order only, as into an object store, continues no file.
+            LaneEvent::Failed(_, fault) if file.starts_anew_after(&fault) => {
+                file.part_over(part, false);
+                self.tell(LaneEvent::Warning(id, NOT_CONTINUED.to_owned()));
+                self.do_whole(id);
+            }
             // Even if others have completed the range: no request of a file may have been refused
             // when it gets its name.
             LaneEvent::Failed(_, fault) => {
@@ -226,6 +233,11 @@ impl Scheduler {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
+        let shrank = file.end.unwrap_or(0) < file.size();
+        if shrank && !file.is_put() {
+            // One lane that opens the file once asks for its size again.
+            return self.do_whole(id);
+        }
         file.stage = SplitStage::Naming;
         if file.is_kept() {
             // After the rename, the file is found again only if all ranges were reported.
@@ -236,7 +248,7 @@ impl Scheduler {
         };
         let end = file.end.unwrap_or(0);
         let news = file.tell_up_to(end);
-        let (put, shrank) = (file.is_put(), end < file.size());
+        let put = file.is_put();
         if news > 0 {
             self.tell(LaneEvent::Progress(id, news));
         }

@@ -25,6 +25,10 @@ impl ByteRanges {
         self.ranges.iter().map(|(from, to)| (*from, *to))
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.iter().next()
     }

@@ -1,7 +1,7 @@
 //! Reading journals that are whole, torn, damaged or foreign.
 
 use schedule::journal::{
-    ExistingFile, HEADER, Record, SourceId, State, UnusableJournal, Writer, replay,
+    ExistingFile, HEADER, Record, Replayer, SourceId, State, UnusableJournal, Writer, replay,
 };
 use schedule::tagged_name;
 
@@ -307,4 +307,76 @@ fn a_journal_names_no_temporary_that_no_copy_would_make() {
         let (_, entry) = state.file(b"to").expect("within");
         assert_eq!((entry.tag, &entry.temp), (tag, &kept.then_some(path)));
     }
+}
+
+/// Pieces of any size give the same result, also behind a damaged record.
+#[test]
+fn a_journal_is_read_in_pieces() {
+    let mut synced = written(&some());
+    let offset = synced.len() as u64;
+    Writer::default().write(&Record::Synced { offset }, &mut synced);
+    for flipped in [None, Some(HEADER + 20), Some(synced.len() - 30)] {
+        for cut in [0, 5, 40] {
+            let mut bytes = synced.clone();
+            if let Some(at) = flipped {
+                bytes[at] ^= 1;
+            }
+            bytes.truncate(bytes.len() - cut);
+            let whole = replay(&bytes).map(|r| (r.good, r.state.next_id()));
+            for piece in [1, 2, 7, 100] {
+                let mut replayer = Replayer::new(usize::MAX);
+                let taken = bytes.chunks(piece).try_for_each(|p| replayer.take(p));
+                let read = taken.and_then(|()| replayer.end());
+                let read = read.map(|r| (r.good, r.state.next_id()));
+                assert_eq!(read, whole, "{flipped:?} {cut} {piece}");
+            }
+        }
+    }
+}
+
+/// Paths are compressed in the file: 60 MB of journal were 8 GB of memory.
+#[test]
+fn a_journal_takes_bounded_memory() {
+    let most = 1 << 20;
+    let name = |n: u64| format!("to/{}{n:08}", "deep/".repeat(800));
+    let mut records = some();
+    records.truncate(3);
+    records.extend((0..10_000).map(|n| begun(n, &name(n))));
+    records.push(Record::Ranges {
+        id: 5,
+        durable: true,
+        mtime: 5_000_000_000,
+        ranges: vec![(0, 10)],
+    });
+    records.push(Record::Done {
+        id: 9_999,
+        durable: false,
+        size: 100,
+        mtime: 0,
+    });
+    let bytes = written(&records);
+    assert!(bytes.len() < most, "{}", bytes.len());
+    let mut replayer = Replayer::new(most);
+    replayer.take(&bytes).expect("sound");
+    let state = replayer.end().expect("sound").state;
+    let kept: usize = state.unfinished().map(|(_, e)| 2 * e.target.len()).sum();
+    assert!((most / 2..=most).contains(&kept), "{kept}");
+    // New ids do not collide, and unknown files are copied again.
+    assert_eq!(state.next_id(), 10_000);
+    assert!(state.file(name(9_999).as_bytes()).is_none());
+    assert!(state.left_out() > 9_000);
+    assert_eq!((state.soft(), state.done()), (0, 0));
+
+    // Files that end or are forgotten make room.
+    let mut records = some();
+    records.truncate(3);
+    for n in 0..10_000 {
+        records.push(begun(n, &name(n)));
+        records.push(Record::Forgotten { id: n });
+    }
+    records.push(begun(10_000, &name(1)));
+    let mut replayer = Replayer::new(most);
+    replayer.take(&written(&records)).expect("sound");
+    let state = replayer.end().expect("sound").state;
+    assert_eq!((state.left_out(), state.unfinished().count()), (0, 1));
 }

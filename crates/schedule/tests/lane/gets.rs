@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use schedule::{Attributes, FileState, LaneEvent};
-use testkit::sftp_model::{Kind, LinkOptions, Personality};
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
 
 use crate::world::{MODES, Mode, World, bytes, config, link};
 
@@ -203,5 +204,84 @@ fn a_full_disk_here_discards_and_goes_on() {
         assert!(w.got("a").is_none());
         assert_eq!((w.disk.targets(), w.lane.stats().unwritten), (0, 0));
         assert_eq!(w.model.open_handles().0, 0);
+    }
+}
+
+/// Such a file was stored with exit code 0, as if it had shrunk.
+#[test]
+fn a_file_that_ends_before_its_stated_size_is_not_stored() {
+    let acts = [Act::Status(StatusCode::EOF), Act::Data(Vec::new())];
+    for (mode, act) in MODES
+        .into_iter()
+        .flat_map(|m| acts.iter().map(move |a| (m, a)))
+    {
+        for (len, nth, listed) in [(10, 0, true), (10, 0, false), (2_000_000, 3, true)] {
+            let mut w = World::new(mode);
+            w.place("a", &bytes(len, 5), 0o644);
+            w.place("b", b"b", 0o644);
+            for kind in ["READ", "read-zstd@longhaul"].map(Some) {
+                let act = act.clone();
+                w.model.inject(Inject { kind, nth, act });
+            }
+            w.model.cut_at = Some(4);
+            let job = w.get("a", listed.then(|| known(len as u64)).flatten());
+            w.run();
+            let why = w.failed(job).unwrap_or_default();
+            assert!(
+                why.contains("the file has not become shorter"),
+                "{mode:?} {len}: {why}"
+            );
+            let other = w.get("b", known(1));
+            w.run();
+            assert!(w.done(other) && w.got("a").is_none(), "{mode:?} {len}");
+            assert_eq!(w.disk.targets(), 0);
+        }
+    }
+}
+
+/// The size is asked for again, and the answer may be an error.
+#[test]
+fn a_file_that_vanishes_while_it_is_read_short_is_an_error() {
+    let mut w = World::new(Mode::Remembered);
+    w.place("a", &bytes(1000, 5), 0o644);
+    w.model.inject(Inject {
+        kind: Some("READ"),
+        nth: 0,
+        act: Act::Data(Vec::new()),
+    });
+    w.model.inject(Inject {
+        kind: Some("STAT"),
+        nth: 0,
+        act: Act::Status(StatusCode::NO_SUCH_FILE),
+    });
+    let job = w.get("a", known(1000));
+    w.run();
+    let why = w.failed(job).unwrap_or_default();
+    assert!(
+        why.contains("0 of 1000 bytes: no such file"),
+        "{why} {:?}",
+        w.model.log()
+    );
+}
+
+/// A server that answers out of order sends the end of the file before its size.
+#[test]
+fn the_size_counts_however_late_it_comes() {
+    for seed in 0..20 {
+        let server = Personality {
+            shuffles: true,
+            ..Personality::other()
+        };
+        let mut config = config(Mode::Plain, 1);
+        config.openssh = false;
+        let mut w = World::with(config, server, link(), seed);
+        w.place("a", &bytes(1000, 5), 0o644);
+        for nth in 0..4 {
+            let (kind, act) = (Some("READ"), Act::Status(StatusCode::EOF));
+            w.model.inject(Inject { kind, nth, act });
+        }
+        let job = w.get("a", known(0));
+        w.run();
+        assert!(w.failed(job).is_some(), "{seed}");
     }
 }

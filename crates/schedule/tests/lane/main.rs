@@ -7,6 +7,7 @@ mod durable;
 mod get_delta;
 mod gets;
 mod holes;
+mod hostile;
 mod injected;
 mod lists;
 mod packing;

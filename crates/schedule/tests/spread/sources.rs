@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schedule::{LaneEvent, PutOptions, SchedulerEvent};
-use testkit::sftp_model::Kind;
+use testkit::sftp_model::{Act, Inject, Kind};
 
 use crate::world::{World, bytes};
 
@@ -147,5 +147,35 @@ fn sizes_of_a_lying_listing_add_up_without_overflow() {
     for name in ["one", "two", "three"] {
         let whole = w.got(name) == w.fs.data(name);
         assert!(whole || w.got(name).is_none(), "{name}");
+    }
+}
+
+/// A part that ended early was taken for a file that had shrunk.
+#[test]
+fn a_part_that_ends_early_fails_the_file_unless_it_has_shrunk() {
+    for nth in [0, 3, 7] {
+        for lane in 0..3 {
+            for all in [true, false] {
+                let mut w = World::with_lanes(3);
+                let data = bytes(6 * MB, 2);
+                w.place("down", &data, 0o644);
+                let ids: Vec<_> = w.lanes.keys().copied().collect();
+                for nth in nth..if all { nth + 200 } else { nth + 1 } {
+                    let (kind, act) = (Some("READ"), Act::Data(Vec::new()));
+                    w.inject(ids[lane], Inject { kind, nth, act });
+                }
+                let job = w.get("down");
+                w.run();
+                match w.done(job) {
+                    true => assert!(w.got("down") == Some(&data), "{nth} {lane} {all}"),
+                    false => {
+                        let why = w.failed(job).unwrap_or_default();
+                        assert!(why.contains("the file has not become shorter"), "{why}");
+                        assert_eq!(w.got("down"), None);
+                    }
+                }
+                w.assert_clean();
+            }
+        }
     }
 }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use sftp::StatusCode;
 use wire::{Field as _, Reader};
 
 use super::reply::Reply;
+use super::request_error::{Exhausted, Invalid, RequestError};
 use super::session::{Answer, LONGEST};
-use crate::error::RequestError;
 
 /// Most names that ids-by-name@longhaul looks up; each may be a query to a directory server.
 const MOST_NAMES: usize = 1024;
@@ -121,12 +120,9 @@ fn ids(names: &[u8], find: impl Fn(&str) -> Option<u32>) -> Result<Vec<u8>, Requ
     let mut reader = Reader::new(names);
     let mut ids = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| RequestError::bad_message("a name is cut short");
-        let name = reader.string().map_err(bad)?;
+        let name = reader.string().map_err(|_| Invalid::CutName)?;
         if ids.len() >= 4 * MOST_NAMES {
-            return Err(RequestError::bad_message(
-                "so many names are not looked up at once",
-            ));
+            return Err(Invalid::TooManyNames.into());
         }
         let id = std::str::from_utf8(name).ok().and_then(&find);
         id.unwrap_or(u32::MAX).write(&mut ids);
@@ -139,14 +135,11 @@ fn names(ids: &[u8], mut write: impl FnMut(u32, &mut Vec<u8>)) -> Result<Vec<u8>
     let mut reader = Reader::new(ids);
     let mut names = Vec::new();
     while reader.left() > 0 {
-        let bad = |_| RequestError::bad_message("a number is cut short");
-        write(reader.u32().map_err(bad)?, &mut names);
+        let id = reader.u32().map_err(|_| Invalid::CutNumber)?;
+        write(id, &mut names);
         // Both lists must fit into one message.
         if names.len() > LONGEST as usize / 4 {
-            return Err(RequestError::new(
-                StatusCode::FAILURE,
-                "so many names do not fit into one answer",
-            ));
+            return Err(Exhausted::Names.into());
         }
     }
     Ok(names)

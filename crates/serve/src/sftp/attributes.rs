@@ -1,5 +1,5 @@
 use rustix::fs::{FileType, Stat};
-use sftp::{Attrs, Link, Told};
+use sftp::{Attrs, InodeId, Told};
 
 /// Converts stat(2) data to the attributes sent to a client.
 pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
@@ -20,10 +20,10 @@ pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
 }
 
 /// Device, inode and link count of a file that has several names.
-fn link(stat: &Stat) -> Option<Link> {
+fn link(stat: &Stat) -> Option<InodeId> {
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
-    (regular && names > 1).then_some(Link {
+    (regular && names > 1).then_some(InodeId {
         device: stat.st_dev,
         inode: stat.st_ino,
         names,

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv, preadv2, retry_on_intr};
-use sftp::Request;
-use sys::Threads;
+use sftp::{OpenFlags, Request};
+use sys::ThreadPool;
 use wire::Block;
 
-use super::open_files::changes_nothing;
 use super::session::Answer;
 
 /// Number of threads for disk requests in this process; more gain little.
@@ -43,10 +42,16 @@ pub(crate) struct BlockingTicket(u64);
 /// A finished request of the pool.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) ticket: BlockingTicket,
-    pub(crate) outcome: Outcome,
+    ticket: BlockingTicket,
+    outcome: Outcome,
     /// Time that the request took.
     lasted: Duration,
+}
+
+impl Arrived {
+    pub(super) fn into_parts(self) -> (BlockingTicket, Outcome) {
+        (self.ticket, self.outcome)
+    }
 }
 
 #[derive(Debug)]
@@ -214,7 +219,7 @@ impl BlockingPool {
 
     fn give(
         &mut self,
-        threads: &Threads,
+        threads: &ThreadPool,
         work: impl FnOnce() -> Outcome + Send + 'static,
     ) -> BlockingTicket {
         let ticket = BlockingTicket(self.next);
@@ -271,6 +276,23 @@ impl BlockingPool {
     }
 }
 
+/// True if carrying out this request early cannot change the answer to any earlier request.
+pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
+    use Request as R;
+    match request {
+        R::Open { flags, .. } => *flags == OpenFlags::READ,
+        R::Read { .. }
+        | R::Fstat { .. }
+        | R::Stat { .. }
+        | R::Lstat { .. }
+        | R::Opendir { .. }
+        | R::Readdir { .. }
+        | R::Readlink { .. }
+        | R::Realpath { .. } => true,
+        _ => false,
+    }
+}
+
 /// Sends the result of a request when dropped, even if the work panicked.
 struct PendingAnswer {
     ticket: BlockingTicket,
@@ -298,15 +320,15 @@ impl Drop for PendingAnswer {
 }
 
 /// Threads for disk requests, shared by this process.
-fn threads() -> &'static Threads {
-    static THREADS: OnceLock<Threads> = OnceLock::new();
-    THREADS.get_or_init(|| Threads::new("disk", MOST))
+fn threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("disk", MOST))
 }
 
 /// Threads for long copies, shared by this process.
-fn long_threads() -> &'static Threads {
-    static THREADS: OnceLock<Threads> = OnceLock::new();
-    THREADS.get_or_init(|| Threads::new("copy", MOST_LONG))
+fn long_threads() -> &'static ThreadPool {
+    static THREADS: OnceLock<ThreadPool> = OnceLock::new();
+    THREADS.get_or_init(|| ThreadPool::new("copy", MOST_LONG))
 }
 
 /// Reads if all bytes, up to the end of the file, are in memory; otherwise fails with `AGAIN`.

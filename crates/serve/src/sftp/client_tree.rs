@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, Result};
-use sftp::{Request, StatusCode};
+use sftp::Request;
 
 use super::deferred_close::{DeferredClose, DeferredFile};
 use super::drop_box::DropBoxFiles;
+use super::request_error::{Forbidden, RequestError};
 use super::session::Answer;
 use crate::beneath::PathRoot;
-use crate::error::RequestError;
 use crate::{Access, Export};
 
 /// The served tree, and the files in it that this client has created.
@@ -103,13 +103,10 @@ impl<'e> ClientTree<'e> {
 
     /// Error of a request that the access does not allow.
     pub(super) fn forbidden(&self) -> RequestError {
-        RequestError::new(
-            StatusCode::PERMISSION_DENIED,
-            match self.export.access() {
-                Access::ReadOnly => "nothing can be changed here: it is served read-only",
-                _ => "only new files can be put here: it is a drop box",
-            },
-        )
+        match self.export.access() {
+            Access::ReadOnly => Forbidden::ReadOnly.into(),
+            Access::WriteOnly | Access::Full => Forbidden::DropBox.into(),
+        }
     }
 
     /// Removes a file, or an empty directory with [`AtFlags::REMOVEDIR`].

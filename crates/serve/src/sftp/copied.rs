@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{self, FileType};
 use rustix::io::retry_on_intr;
-use sftp::StatusCode;
 
+use super::request_error::{Exhausted, Invalid, RequestError, Unsuitable};
 use super::session::Answer;
-use crate::error::RequestError;
 
 /// Bytes per read of copy-data.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -59,17 +58,13 @@ fn whole(len: u64) -> u64 {
 pub(super) fn check_copy(from: &FilePlace, len: u64, to: &FilePlace) -> Answer {
     let (a, b) = (fs::fstat(&*from.file)?, fs::fstat(&*to.file)?);
     if FileType::from_raw_mode(a.st_mode) != FileType::RegularFile {
-        let words = "only what is in a regular file is copied";
-        return Err(RequestError::new(StatusCode::FAILURE, words));
+        return Err(Unsuitable::NotRegular.into());
     }
     let same = (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
     let meet = from.offset < to.offset.saturating_add(whole(len))
         && to.offset < from.offset.saturating_add(whole(len));
     if same && meet {
-        return Err(RequestError::new(
-            StatusCode::FAILURE,
-            "the ranges to copy between overlap",
-        ));
+        return Err(Invalid::Overlap.into());
     }
     Ok(())
 }
@@ -94,10 +89,7 @@ pub(super) fn copy(
     };
     while done < whole {
         if !goes_on() {
-            return Err(RequestError::new(
-                StatusCode::FAILURE,
-                "the client has left",
-            ));
+            return Err(Exhausted::Time.into());
         }
         let most = usize::try_from(whole - done).unwrap_or(usize::MAX);
         let most = most.min(buffer.len());
@@ -111,7 +103,7 @@ pub(super) fn copy(
     }
     match len == 0 || done == len {
         true => Ok(()),
-        false => Err(RequestError::end_of_file()),
+        false => Err(RequestError::EndOfFile),
     }
 }
 

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::fs::Dir;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use sftp::StatusCode;
 
-use crate::error::RequestError;
+use super::request_error::{Exhausted, Invalid, RequestError, Unsuitable};
 
 /// The open file or directory of a handle.
 #[derive(Debug)]
@@ -252,9 +251,7 @@ impl Handles {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
-        let taken = taken.ok_or_else(|| {
-            RequestError::new(StatusCode::FAILURE, "too many files are open at once")
-        })?;
+        let taken = taken.ok_or(Exhausted::OpenFiles)?;
         Ok(HandleSlot { at, taken })
     }
 
@@ -300,7 +297,7 @@ impl Handles {
     pub(super) fn file(&self, handle: &[u8]) -> Result<&Arc<File>, RequestError> {
         match self.get(handle)? {
             OpenHandle::File(open) => Ok(&open.file),
-            OpenHandle::Dir(_) => Err(RequestError::new(StatusCode::FAILURE, "it is a directory")),
+            OpenHandle::Dir(_) => Err(Unsuitable::Directory.into()),
         }
     }
 
@@ -361,14 +358,14 @@ fn index(handle: &[u8]) -> Result<usize, RequestError> {
 }
 
 fn unknown() -> RequestError {
-    RequestError::new(StatusCode::NO_SUCH_FILE, "no such handle is open")
+    Invalid::Handle.into()
 }
 
 #[cfg(test)]
 mod tests {
     use rustix::fs::{Mode, OFlags};
     use rustix::io::Errno;
-    use sftp::{Attrs, OpenFlags, Request, Response};
+    use sftp::{Attrs, OpenFlags, Request, Response, StatusCode};
 
     use super::*;
     use crate::testing::{input, served};

@@ -6,13 +6,12 @@ use std::sync::OnceLock;
 use std::thread::{self, available_parallelism};
 
 use rustix::io::{Errno, retry_on_intr};
-use sftp::StatusCode;
 use sftp::blocks::{BlockSum, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, SumKey, SumKind, strong};
 use wire::Rest;
 
 use super::reply::Reply;
+use super::request_error::{Invalid, RequestError, Unsupported};
 use super::session::Answer;
-use crate::error::RequestError;
 
 /// Bytes read at a time, unless a block is longer.
 const PIECE: usize = 1 << 20;
@@ -45,24 +44,17 @@ impl<'a> HashRequest<'a> {
 
     /// Checks the arguments, before anything is read.
     fn check(&self) -> Result<(SumKind, Option<&'a SumKey>), RequestError> {
-        let kind = SumKind::named(self.kind).ok_or_else(|| {
-            RequestError::new(StatusCode::OP_UNSUPPORTED, "this server has no such sums")
-        })?;
+        let kind = SumKind::named(self.kind).ok_or(Unsupported::Sums)?;
         let key: Option<&SumKey> = match self.key {
             [] if kind == SumKind::Blake3 => None,
-            key => Some(
-                key.try_into()
-                    .map_err(|_| RequestError::bad_message("the key has 32 bytes"))?,
-            ),
+            key => Some(key.try_into().map_err(|_| Invalid::KeyLength)?),
         };
         if !(LEAST_BLOCK..=kind.most()).contains(&self.block) {
-            return Err(RequestError::bad_message(
-                "blocks of this length are not summed",
-            ));
+            return Err(Invalid::BlockLength.into());
         }
         let sums = self.len.div_ceil(self.block) as usize * kind.bytes();
         if self.len > MOST_HASHED || sums > MOST_SUMS {
-            return Err(RequestError::bad_message("the range is too long"));
+            return Err(Invalid::RangeLength.into());
         }
         Ok((kind, key))
     }
@@ -85,7 +77,7 @@ pub(super) fn hash(
         (_, key) => blake3(file, asked, key, between)?,
     };
     if made.is_empty() && asked.len > 0 {
-        return Err(RequestError::end_of_file());
+        return Err(RequestError::EndOfFile);
     }
     reply.extended(&Rest(&made));
     Ok(())

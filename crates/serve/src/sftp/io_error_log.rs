@@ -6,7 +6,7 @@ use sftp::Request;
 use tracing::warn;
 use wire::escape::field;
 
-use crate::error::words;
+use super::request_error::reason;
 
 /// Number of files of a session that get their own log line; further ones are only counted. A tree
 /// that finds no space can have a hundred thousand.
@@ -86,7 +86,7 @@ impl IoErrorLog {
         if self.files > NAMED {
             return;
         }
-        let (path, why) = (field(path), words(errno));
+        let (path, why) = (field(path), reason(errno));
         match reads {
             true => warn!(%path, "cannot be read: {why}"),
             false => warn!(%path, "cannot be written: {why}"),

@@ -12,9 +12,9 @@ use super::client_tree::ClientTree;
 use super::handles::{Handles, OpenDir};
 use super::longname::longname;
 use super::reply::Reply;
+use super::request_error::RequestError;
 use super::session::Answer;
 use crate::beneath::PathRoot;
-use crate::error::RequestError;
 
 /// Most entries, and most bytes, of one answer to READDIR; sftp-server sends a hundred entries.
 const ENTRIES: usize = 512;
@@ -70,7 +70,7 @@ impl Listings {
             entries.push((name, line, stat));
         }
         if entries.is_empty() {
-            return Err(RequestError::end_of_file());
+            return Err(RequestError::EndOfFile);
         }
         let names = entries.iter().map(|(name, line, stat)| NameEntry {
             filename: name,

@@ -9,17 +9,17 @@ use std::path::Path;
 use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use sftp::xattrs::{self, Xattr};
-use sftp::{Attrs, MetadataFlags, Parts, StatusCode, Told};
+use sftp::{Attrs, MetadataFlags, Parts, Told};
 use sys::{XattrsOf, read_xattrs, replace_xattrs};
 use wire::Rest;
 
 use super::client_tree::ClientTree;
 use super::handles::Handles;
 use super::reply::Reply;
+use super::request_error::{Exhausted, Invalid, RequestError, Unsupported};
 use super::session::Answer;
 use super::set::{set_found, set_open};
 use crate::beneath::{PathRoot, proc_name};
-use crate::error::RequestError;
 
 /// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;
@@ -33,7 +33,7 @@ enum Whose<'a> {
 /// Checks the fields of ATTRS that attributes@longhaul selects.
 pub(super) fn known_fields(told: Told) -> Result<Told, RequestError> {
     match told.has_unknown() {
-        true => Err(unknown_flag()),
+        true => Err(Unsupported::Flag.into()),
         false => Ok(told),
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn get_xattrs(
     reply: &mut Reply<'_>,
 ) -> Answer {
     if flags.has_unknown() || flags.contains(MetadataFlags::HANDLE) {
-        return Err(unknown_flag());
+        return Err(Unsupported::Flag.into());
     }
     let found = root.find(path, flags.contains(MetadataFlags::FOLLOW))?;
     let list = match is_symlink(&found)? {
@@ -58,10 +58,7 @@ pub(super) fn get_xattrs(
         }
     };
     if !xattrs::fits(&list) {
-        return Err(RequestError::new(
-            StatusCode::FAILURE,
-            "it has more extended attributes than fit into an answer",
-        ));
+        return Err(Exhausted::Xattrs.into());
     }
     let mut body = Vec::new();
     xattrs::write(&list, &mut body);
@@ -78,18 +75,15 @@ pub(super) fn set_metadata(
     reply: &mut Reply<'_>,
 ) -> Answer {
     if flags.has_unknown() {
-        return Err(unknown_flag());
+        return Err(Unsupported::Flag.into());
     }
-    let bad = |_| RequestError::bad_message("the attributes make no sense");
-    let list = xattrs::read(list).map_err(bad)?;
+    let list = xattrs::read(list).map_err(|_| Invalid::XattrList)?;
     // The kernel decides about attributes that only root may set.
     if !list
         .iter()
         .all(|(name, _)| xattrs::is_asked(name, true, flags))
     {
-        return Err(RequestError::bad_message(
-            "attributes of such a name are not copied",
-        ));
+        return Err(Invalid::XattrName.into());
     }
     let whose = match flags.contains(MetadataFlags::HANDLE) {
         true => Whose::Open(handles.file(of)?),
@@ -114,7 +108,7 @@ impl Whose<'_> {
         let mut note = |part: Parts, done: io::Result<()>| {
             if let Err(e) = done {
                 if not_kept.0.is_empty() {
-                    not_kept.1 = RequestError::from(e).words.into_owned();
+                    not_kept.1 = RequestError::from(e).text().into_owned();
                 }
                 not_kept.0 = not_kept.0.with(part, true);
             }
@@ -202,11 +196,4 @@ fn is_symlink(found: &OwnedFd) -> rustix::io::Result<bool> {
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-fn unknown_flag() -> RequestError {
-    RequestError::new(
-        StatusCode::OP_UNSUPPORTED,
-        "this server does not know the flag",
-    )
 }

@@ -6,22 +6,23 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::{self, FileType, Mode, OFlags, fstat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request};
-use sys::Windows;
+use sys::MappedWindows;
 use wire::Block;
 
 use super::answers::AnswerQueue;
-use super::blocking_pool::{BlockingPool, Outcome, ReadAttempt};
+use super::blocking_pool::{BlockingPool, Outcome, ReadAttempt, changes_nothing};
 use super::client_tree::ClientTree;
 use super::copied::{FilePlace, check_copy, copy, is_long};
 use super::direct_write::{PlacedBytes, WriteTarget};
+use super::file_io::{open_flags, read_at, write_at};
 use super::handles::{Allowance, Handles, OpenFile};
 use super::reply::{PoolResult, Reply, settle};
+use super::request_error::RequestError;
 use super::session::{Answer, LONGEST_DATA};
 use super::temporary::close;
 use super::transfer_log::TransferLog;
-use crate::error::RequestError;
 
 /// Length below which a READ's answer shares its packet with other answers.
 const GATHERED_BELOW: usize = 8 << 10;
@@ -32,7 +33,7 @@ const STATUS: usize = 32;
 pub(super) struct OpenFiles {
     handles: Handles,
     /// Mappings of files whose contents are sent directly from the page cache.
-    windows: Windows,
+    windows: MappedWindows,
     /// Pool for requests that block on the disk, if other work can go on meanwhile.
     pool: Option<BlockingPool>,
     /// Bytes of the current WRITE that have already gone to its file.
@@ -45,7 +46,7 @@ impl OpenFiles {
     pub(super) fn new(handles: Allowance) -> Self {
         Self {
             handles: Handles::new(handles),
-            windows: Windows::default(),
+            windows: MappedWindows::default(),
             pool: None,
             placed: PlacedBytes::default(),
             is_left: false,
@@ -197,7 +198,7 @@ impl OpenFiles {
     ) -> Answer {
         let len = len.min(LONGEST_DATA) as usize;
         let all = |read: usize| match read == 0 && len > 0 {
-            true => Err(RequestError::end_of_file()),
+            true => Err(RequestError::EndOfFile),
             false => Ok(read),
         };
         if len < GATHERED_BELOW {
@@ -384,23 +385,6 @@ impl OpenFiles {
     }
 }
 
-/// True if carrying out this request early cannot change the answer to any earlier request.
-pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
-    use Request as R;
-    match request {
-        R::Open { flags, .. } => *flags == OpenFlags::READ,
-        R::Read { .. }
-        | R::Fstat { .. }
-        | R::Stat { .. }
-        | R::Lstat { .. }
-        | R::Opendir { .. }
-        | R::Readdir { .. }
-        | R::Readlink { .. }
-        | R::Realpath { .. } => true,
-        _ => false,
-    }
-}
-
 fn read_aside(
     file: &File,
     handle: Vec<u8>,
@@ -413,56 +397,4 @@ fn read_aside(
     let read = read_at(file, &mut slices, offset);
     drop(slices);
     Outcome::Read(handle, block, read)
-}
-
-/// Reads into `slices` up to the end of the file. A short read is not an error: clients request the
-/// rest again.
-fn read_at(file: &File, slices: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize, Errno> {
-    retry_on_intr(|| rustix::io::preadv(file, slices, offset))
-}
-
-/// Writes all of `slices`, at the end of the file if `offset` is `None`; returns the number of
-/// bytes.
-pub(super) fn write_at(
-    file: &File,
-    mut slices: &mut [IoSlice<'_>],
-    offset: Option<u64>,
-) -> Result<u64, Errno> {
-    let mut done = 0;
-    IoSlice::advance_slices(&mut slices, 0);
-    while !slices.is_empty() {
-        let some = &slices[..slices.len().min(sys::IOV_MAX)];
-        let n = retry_on_intr(|| match offset {
-            Some(offset) => rustix::io::pwritev(file, some, offset.saturating_add(done)),
-            None => rustix::io::writev(file, some),
-        })?;
-        if n == 0 {
-            return Err(Errno::IO);
-        }
-        done += n as u64;
-        IoSlice::advance_slices(&mut slices, n);
-    }
-    Ok(done)
-}
-
-fn open_flags(flags: OpenFlags) -> OFlags {
-    let has = |flag| flags.contains(flag);
-    let mut how = match (has(OpenFlags::READ), has(OpenFlags::WRITE)) {
-        (true, true) => OFlags::RDWR,
-        (false, true) => OFlags::WRONLY,
-        _ => OFlags::RDONLY,
-    };
-    let more = [
-        (OpenFlags::APPEND, OFlags::APPEND),
-        (OpenFlags::CREAT, OFlags::CREATE),
-        (OpenFlags::TRUNC, OFlags::TRUNC),
-        (OpenFlags::EXCL, OFlags::EXCL),
-    ];
-    for (asked, flag) in more {
-        if has(asked) {
-            how |= flag;
-        }
-    }
-    // A terminal that a client opens must not become this process's controlling terminal.
-    how | OFlags::NOCTTY
 }

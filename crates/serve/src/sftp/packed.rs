@@ -1,21 +1,20 @@
 //! Compressed file data: write-zstd@longhaul and read-zstd@longhaul, and for whole files
 //! put-file-zstd@longhaul and get-file-zstd@longhaul.
 
-use sftp::StatusCode;
-use sftp::packed::{LONGEST_UNPACKED, Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor, LONGEST_UNPACKED};
 use wire::Rest;
 
 use super::open_files::OpenFiles;
 use super::reply::Reply;
+use super::request_error::{Exhausted, Invalid, RequestError};
 use super::session::{Answer, LONGEST_DATA};
 use super::transfer_log::TransferLog;
-use crate::error::RequestError;
 
 /// Compressor, decompressor and buffers of one client, created at first use.
 #[derive(Debug, Default)]
 pub(super) struct Compression {
-    packer: Option<Packer>,
-    unpacker: Option<Unpacker>,
+    packer: Option<BlockCompressor>,
+    unpacker: Option<BlockDecompressor>,
     unpacked: Vec<u8>,
     raw: Vec<u8>,
     packed: Vec<u8>,
@@ -28,10 +27,6 @@ fn is_hole(bytes: &[u8]) -> bool {
     bytes.len() >= LEAST_HOLE && bytes.iter().all(|byte| *byte == 0)
 }
 
-fn no_memory() -> RequestError {
-    RequestError::new(StatusCode::FAILURE, "this server has no memory for zstd")
-}
-
 impl Compression {
     /// Decompresses a block of `len` bytes and calls `use_it` with the result.
     pub(super) fn with_unpacked(
@@ -41,16 +36,14 @@ impl Compression {
         use_it: impl FnOnce(&[u8]) -> Answer,
     ) -> Answer {
         if len > LONGEST_UNPACKED {
-            return Err(RequestError::bad_message(
-                "the block claims to be longer than a block may be",
-            ));
+            return Err(Invalid::UnpackedLength.into());
         }
         if self.unpacker.is_none() {
-            self.unpacker = Unpacker::new();
+            self.unpacker = BlockDecompressor::new();
         }
-        let unpacker = self.unpacker.as_mut().ok_or_else(no_memory)?;
+        let unpacker = self.unpacker.as_mut().ok_or(Exhausted::Memory)?;
         if !unpacker.unpack_to(data, len, &mut self.unpacked) {
-            return Err(RequestError::bad_message("the block is not what it claims"));
+            return Err(Invalid::PackedBlock.into());
         }
         use_it(&self.unpacked)
     }
@@ -58,9 +51,9 @@ impl Compression {
     /// Compresses `raw`; `None` if the result is not smaller.
     pub(super) fn pack(&mut self, raw: &[u8]) -> Result<Option<&[u8]>, RequestError> {
         if self.packer.is_none() {
-            self.packer = Packer::new();
+            self.packer = BlockCompressor::new();
         }
-        let packer = self.packer.as_mut().ok_or_else(no_memory)?;
+        let packer = self.packer.as_mut().ok_or(Exhausted::Memory)?;
         let smaller = packer.pack(raw, &mut self.packed);
         Ok(smaller.then_some(self.packed.as_slice()))
     }
@@ -129,7 +122,7 @@ pub(super) fn read_zstd(
     let data = zstd.pack_read(|raw| {
         read = sys::append_at(&**file, raw, len, offset)?;
         match read == 0 && len > 0 {
-            true => Err(RequestError::end_of_file()),
+            true => Err(RequestError::EndOfFile),
             false => Ok(true),
         }
     })?;

@@ -3,15 +3,15 @@
 use std::os::fd::AsFd;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, Stat};
-use sftp::{Attrs, StatusCode, Statvfs, Told};
+use sftp::{Attrs, Statvfs, Told};
 
 use super::accounts;
 use super::client_tree::ClientTree;
 use super::reply::Reply;
+use super::request_error::{RequestError, Unsuitable};
 use super::session::Answer;
 use super::set::set_found;
 use crate::beneath::PathRoot;
-use crate::error::RequestError;
 
 /// STAT, and LSTAT without `follow`.
 pub(super) fn stat(
@@ -102,8 +102,7 @@ pub(super) fn home(root: &PathRoot, user: &[u8], reply: &mut Reply<'_>) -> Answe
 
 fn home_of(root: &PathRoot, user: &[u8]) -> Result<Vec<u8>, RequestError> {
     match root {
-        PathRoot::Everything => accounts::home(user)
-            .ok_or_else(|| RequestError::new(StatusCode::NO_SUCH_FILE, "there is no such user")),
+        PathRoot::Everything => Ok(accounts::home(user).ok_or(Unsuitable::User)?),
         // A restricted export has no other home directory.
         PathRoot::Beneath(_) => Ok(b"/".to_vec()),
     }

@@ -6,7 +6,7 @@ use wire::{Block, Field, Rest};
 use super::answers::{AnswerQueue, DATA_HEADER};
 use super::attributes::attributes;
 use super::blocking_pool::{Arrived, BlockingTicket, Outcome};
-use crate::error::RequestError;
+use super::request_error::RequestError;
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
 pub(super) struct Reply<'o> {
@@ -137,12 +137,13 @@ pub(super) enum PoolResult {
 /// Fills in the answer of a finished pool request and returns its result.
 pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResult> {
     let mut settled = None;
-    out.settle(arrived.ticket, |id, bytes| {
-        let done = match arrived.outcome {
+    let (ticket, outcome) = arrived.into_parts();
+    out.settle(ticket, |id, bytes| {
+        let done = match outcome {
             Outcome::Read(handle, mut block, read) => {
                 settled = Some(PoolResult::Read(handle, read));
                 match read {
-                    Ok(0) => Err(RequestError::end_of_file()),
+                    Ok(0) => Err(RequestError::EndOfFile),
                     Ok(read) => {
                         head(id, &mut block, read);
                         return Some(block);
@@ -155,7 +156,7 @@ pub(super) fn settle(out: &mut AnswerQueue, arrived: Arrived) -> Option<PoolResu
                 done.map_err(RequestError::from)
             }
             Outcome::Copied(handle, done) => {
-                let disk = done.as_ref().err().and_then(|refused| refused.disk);
+                let disk = done.as_ref().err().and_then(RequestError::of_disk);
                 settled = Some(PoolResult::Copied(handle, disk));
                 done
             }
@@ -176,11 +177,11 @@ fn head(id: RequestId, block: &mut Block, read: usize) {
 }
 
 fn encode_status(id: RequestId, done: &Result<(), RequestError>, out: &mut Vec<u8>) {
-    let (code, words) = match done {
-        Ok(()) => (StatusCode::OK, "Success"),
-        Err(refused) => (refused.code, &*refused.words),
+    let (code, text) = match done {
+        Ok(()) => (StatusCode::OK, "Success".into()),
+        Err(refused) => (refused.code(), refused.text()),
     };
-    let message = words.as_bytes();
+    let message = text.as_bytes();
     let text = StatusText { message };
     Response::Status { code, text }.encode(id, out);
 }

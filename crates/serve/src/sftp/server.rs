@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::{
-    Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, Splitter, Version,
-    frame,
+    Init, MARKER_PROTOCOL, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, SplitOutput, Splitter,
+    Version, frame,
 };
 use wire::{Field, Pool, Rest};
 
@@ -122,14 +122,16 @@ impl<'e> Server<'e> {
         while self.held.is_none() && !waits(&self.answers) {
             let piece = self.splitter.next(received);
             match piece.map_err(StreamError::Protocol)? {
-                Some(Piece::Message(message)) if self.greeted => {
+                Some(SplitOutput::Message(message)) if self.greeted => {
                     self.answer(message, Vec::new())?
                 }
-                Some(Piece::Message(message)) => self.greet(&message)?,
-                Some(Piece::Write { head, data }) if self.greeted => self.answer(head, data)?,
-                Some(Piece::Write { .. }) => return Err(StreamError::NoInit),
+                Some(SplitOutput::Message(message)) => self.greet(&message)?,
+                Some(SplitOutput::Write { head, data }) if self.greeted => {
+                    self.answer(head, data)?
+                }
+                Some(SplitOutput::Write { .. }) => return Err(StreamError::NoInit),
                 // Data pieces come only from splitters that stream data.
-                Some(Piece::Data { .. }) => {}
+                Some(SplitOutput::Data { .. }) => {}
                 None => break,
             }
         }

@@ -21,13 +21,13 @@ use super::metadata::{get_xattrs, hole_at, known_fields, set_metadata};
 use super::open_files::OpenFiles;
 use super::packed::{Compression, read_zstd, write_zstd};
 use super::reply::Reply;
+use super::request_error::{RequestError, Unsupported};
 use super::set::set_open;
 use super::transfer_log::{TransferCounters, TransferLog};
 use super::tree::TreeWalks;
 use super::whole_file::{WholeFileContext, WholeFiles};
 use super::{durable, paths};
 use crate::Export;
-use crate::error::RequestError;
 
 /// Longest message that is accepted in bytes (SFTP_MAX_MSG_LENGTH of sftp-common.h), except for
 /// WRITE.
@@ -269,7 +269,7 @@ impl<'e> Session<'e> {
                 self.told = known_fields(told)?;
                 Ok(())
             }
-            R::OtherExtension { .. } | R::Other { .. } => Err(RequestError::unknown_request()),
+            R::OtherExtension { .. } | R::Other { .. } => Err(Unsupported::Request.into()),
             R::PutFile { .. }
             | R::GetFile { .. }
             | R::PutFileZstd { .. }
@@ -278,12 +278,8 @@ impl<'e> Session<'e> {
     }
 
     fn on_whole_file(&mut self, request: Request<'_>, reply: &mut Reply<'_>) -> Answer {
-        let context = WholeFileContext {
-            tree: &mut self.tree,
-            zstd: &mut self.zstd,
-            log: &mut self.log,
-            told: self.told,
-        };
+        let (tree, zstd, log) = (&mut self.tree, &mut self.zstd, &mut self.log);
+        let context = WholeFileContext::new(tree, zstd, log, self.told);
         self.whole_files.answer(request, context, reply)
     }
 
@@ -322,7 +318,7 @@ impl<'e> Session<'e> {
                 let asked = HashRequest::new((offset, len, block), kind, key);
                 hash(file, &asked, &between, reply)
             }
-            _ => Err(RequestError::unknown_request()),
+            _ => Err(Unsupported::Request.into()),
         }
     }
 
@@ -364,7 +360,7 @@ impl<'e> Session<'e> {
                 (None, true) => read_zstd(files, zstd, handle, (offset, len), log, reply),
                 (None, false) => files.read(handle, (offset, len), log, reply),
             },
-            _ => Err(RequestError::unknown_request()),
+            _ => Err(Unsupported::Request.into()),
         }
     }
 
@@ -387,7 +383,7 @@ impl<'e> Session<'e> {
                 self.listings.accounts().names_of_ids(users, groups, reply)
             }
             R::IdsByName { users, groups } => ids_by_name(users, groups, reply),
-            _ => Err(RequestError::unknown_request()),
+            _ => Err(Unsupported::Request.into()),
         }
     }
 
@@ -427,7 +423,7 @@ impl<'e> Session<'e> {
                 let within = (&*tree, self.files.handles());
                 set_metadata(within, (of, flags), &attrs, xattrs, reply)
             }
-            _ => Err(RequestError::unknown_request()),
+            _ => Err(Unsupported::Request.into()),
         }
     }
 
@@ -456,3 +452,7 @@ impl Drop for Session<'_> {
         self.log.left_open(self.files.handles());
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use sftp::tagged_name;
 
 use super::client_tree::ClientTree;
+use super::request_error::{FileStep, RequestError};
 use super::session::Answer;
 use crate::beneath::split;
-use crate::error::{RequestError, failed};
 
 /// Mode bits that stay when a file is replaced.
 pub(super) const PERMISSIONS: u32 = 0o777;
@@ -132,7 +132,7 @@ impl Written {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        fs::fsync(&file).map_err(|e| failed("make the data durable", e))?;
+        fs::fsync(&file).map_err(|e| FileStep::SyncData.failed(e))?;
         close(file)
     }
 
@@ -147,7 +147,7 @@ impl Written {
             tree.rename(&beside, path, true)?;
         } else {
             fs::renameat(dir, temporary.name.as_slice(), dir, name)
-                .map_err(|e| failed("rename the temporary", e))?;
+                .map_err(|e| FileStep::Rename.failed(e))?;
         }
         temporary.renamed = true;
         drop(held);
@@ -158,7 +158,7 @@ impl Written {
 /// Closes a written file and reports errors that show only then.
 pub(super) fn close(file: File) -> Result<(), RequestError> {
     nix::unistd::close(OwnedFd::from(file))
-        .map_err(|e| failed("close the file", Errno::from_raw_os_error(e as i32)))
+        .map_err(|e| FileStep::Close.failed(Errno::from_raw_os_error(e as i32)))
 }
 
 /// A file without its final name; dropping it removes the file unless it was renamed.

@@ -9,7 +9,7 @@ use wire::escape::field;
 
 use super::handles::Handles;
 use super::io_error_log::{ErrorSubject, IoErrorLog, subject};
-use crate::error::RequestError;
+use super::request_error::RequestError;
 
 /// Most names that are remembered for a rename; clients that rename a file usually do so at once.
 const REMEMBERED: usize = 64;
@@ -116,7 +116,7 @@ impl TransferLog {
         request: &Request<'_>,
         refused: &RequestError,
     ) {
-        let Some((errno, (subject, reads))) = refused.disk.zip(subject(request)) else {
+        let Some((errno, (subject, reads))) = refused.of_disk().zip(subject(request)) else {
             return;
         };
         match subject {
@@ -133,14 +133,14 @@ impl TransferLog {
         refused: &RequestError,
         reads: bool,
     ) {
-        if let Some(errno) = refused.disk {
+        if let Some(errno) = refused.of_disk() {
             self.of_handle(handles, handle, errno, reads);
         }
     }
 
     /// Logs a disk error of a file that was to be written to `path`.
     pub(super) fn failed_write(&mut self, path: &[u8], refused: &RequestError) {
-        if let Some(errno) = refused.disk {
+        if let Some(errno) = refused.of_disk() {
             self.disk_errors.add(path, errno, false);
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LONGEST_UNPACKED;
-use sftp::{StatusCode, Told, TreeFlags, TreeStep};
+use sftp::{Told, TreeFlags, TreeStep};
 use wire::{Field as _, Rest};
 
 use super::attributes::attributes;
@@ -16,8 +16,8 @@ use super::count;
 use super::handles::{BudgetPermit, Handles};
 use super::packed::Compression;
 use super::reply::Reply;
+use super::request_error::{Exhausted, RequestError};
 use super::session::Answer;
-use crate::error::RequestError;
 
 /// Most trees that a client lists at a time, and most open directories of each; every directory
 /// costs a descriptor and 32 KiB of entries. The client lists deeper directories itself, and those
@@ -67,7 +67,7 @@ impl TreeWalks {
             self.begin((number, flags, path), tree, handles)?;
         }
         let Some(walk) = self.0.get_mut(&number) else {
-            return Err(RequestError::end_of_file());
+            return Err(RequestError::EndOfFile);
         };
         let mut part = Vec::new();
         let packs = walk.packs && walk.part == PART;
@@ -100,16 +100,11 @@ impl TreeWalks {
     ) -> Answer {
         self.0.remove(&number);
         if self.0.len() >= MOST {
-            return Err(RequestError::new(
-                StatusCode::FAILURE,
-                "too many trees are listed at once",
-            ));
+            return Err(Exhausted::Trees.into());
         }
         let how = OFlags::RDONLY | OFlags::DIRECTORY;
         let top: OwnedFd = tree.open(path, how, Mode::empty())?;
-        let taken = handles.take().ok_or_else(|| {
-            RequestError::new(StatusCode::FAILURE, "too many files are open at once")
-        })?;
+        let taken = handles.take().ok_or(Exhausted::OpenFiles)?;
         let levels = vec![(Dir::new(top)?, taken)];
         let walk = TreeWalk {
             levels,
@@ -193,7 +188,7 @@ impl TreeWalk {
 
 fn failed(errno: Errno, part: &mut Vec<u8>) {
     let refused = RequestError::from(errno);
-    TreeStep::Failed(refused.code, refused.words.as_bytes().to_vec()).write(part);
+    TreeStep::Failed(refused.code(), refused.text().as_bytes().to_vec()).write(part);
 }
 
 #[cfg(test)]
@@ -201,7 +196,7 @@ mod tests {
     use std::fs;
 
     use bytes::Bytes;
-    use sftp::packed::Unpacker;
+    use sftp::packed::BlockDecompressor;
     use sftp::{Request, Response, TreeFlags};
 
     use crate::testing::{answers, bytes_of};
@@ -240,7 +235,7 @@ mod tests {
             };
             assert!(n >= 4, "slow start is over then");
             let (len, rest) = rest.split_first_chunk().unwrap();
-            let mut unpacker = Unpacker::new().unwrap();
+            let mut unpacker = BlockDecompressor::new().unwrap();
             let unpacked = unpacker.unpack(rest, u32::from_be_bytes(*len));
             assert_eq!(unpacked.as_ref(), Some(plain));
             assert!(packed.len() < plain.len() / 2);

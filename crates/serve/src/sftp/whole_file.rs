@@ -8,21 +8,21 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use sftp::packed::LEAST_FILE;
-use sftp::{Attrs, OWNER_NOT_SET, PutFlags, Request, StatusCode, Told};
+use sftp::{Attrs, OWNER_NOT_SET, PutFlags, Request, Told};
 
 use super::answers::AnswerQueue;
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
+use super::file_io::write_at;
 use super::group_sync::GroupSync;
-use super::open_files::write_at;
 use super::packed::{Compression, ReadData};
 use super::reply::Reply;
+use super::request_error::{Exhausted, FileStep, RequestError, Unsuitable, Unsupported, reason};
 use super::session::{Answer, LONGEST_DATA};
 use super::set::set_open;
 use super::temporary::{PERMISSIONS, Parent, Temporary, Written};
 use super::transfer_log::TransferLog;
 use crate::beneath::split;
-use crate::error::{RequestError, failed, words};
 
 /// A file to be put, with decompressed data.
 struct PutFile<'a> {
@@ -54,10 +54,26 @@ pub(super) struct WholeFiles {
 
 /// Parts of a session that a small file uses.
 pub(super) struct WholeFileContext<'s, 'e> {
-    pub(super) tree: &'s mut ClientTree<'e>,
-    pub(super) zstd: &'s mut Compression,
-    pub(super) log: &'s mut TransferLog,
-    pub(super) told: Told,
+    tree: &'s mut ClientTree<'e>,
+    zstd: &'s mut Compression,
+    log: &'s mut TransferLog,
+    told: Told,
+}
+
+impl<'s, 'e> WholeFileContext<'s, 'e> {
+    pub(super) fn new(
+        tree: &'s mut ClientTree<'e>,
+        zstd: &'s mut Compression,
+        log: &'s mut TransferLog,
+        told: Told,
+    ) -> Self {
+        Self {
+            tree,
+            zstd,
+            log,
+            told,
+        }
+    }
 }
 
 impl WholeFiles {
@@ -141,7 +157,7 @@ impl WholeFiles {
                 };
                 self.put(&put, tree, log, reply)
             }),
-            _ => Err(RequestError::unknown_request()),
+            _ => Err(Unsupported::Request.into()),
         }
     }
 
@@ -155,16 +171,16 @@ impl WholeFiles {
     ) -> Answer {
         let (dir, name) = split(put.path);
         if put.flags.has_unknown() || !put.path.ends_with(name) || !is_name(name) {
-            return Err(long_way());
+            return Err(LONG_WAY);
         }
         if self.group.leads_through(dir) {
-            return Err(behind_others());
+            return Err(BEHIND_OTHERS);
         }
         let parent = self
             .parent(tree, dir)
-            .map_err(|e| failed("create the file", e))?;
+            .map_err(|e| FileStep::Create.failed(e))?;
         if self.group.has(&parent, name) {
-            return Err(behind_others());
+            return Err(BEHIND_OTHERS);
         }
         let mut written = write_beside(tree, &parent, name, put)?;
         if put.flags.contains(PutFlags::FSYNC) {
@@ -274,12 +290,12 @@ fn write_beside(
     let created = Temporary::create(parent, name, put.tag, put.mode);
     let (file, temporary) = created.map_err(|e| match (e, replaced) {
         // The client will write the file in place, if possible, with a warning.
-        (Errno::ACCESS, Some(_)) => long_way(),
-        (e, _) => failed("create the file", e),
+        (Errno::ACCESS, Some(_)) => LONG_WAY,
+        (e, _) => FileStep::Create.failed(e),
     })?;
     tree.claim(&file)?;
     let mut data = [IoSlice::new(put.data)];
-    write_at(&file, &mut data, Some(0)).map_err(|e| failed("write", e))?;
+    write_at(&file, &mut data, Some(0)).map_err(|e| FileStep::Write.failed(e))?;
     let warning = set(&file, put, replaced);
     let len = put.data.len() as u64;
     Ok(Written::new(
@@ -305,19 +321,18 @@ fn replaced(
     let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else {
         return Ok(None);
     };
-    let refuse = |code, words| Err(RequestError::new(code, words));
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => refuse(StatusCode::FAILURE, "it is a directory at the far end"),
+        FileType::Directory => Err(Unsuitable::DirectoryTarget.into()),
         _ if !tree.owns_entry(dir, name) => Ok(None),
         // A rename ignores the file's mode; the client's OPEN shows whether the file may be
         // written.
-        FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => Err(long_way()),
+        FileType::RegularFile if stat.st_mode & OWNER_WRITE == 0 => Err(LONG_WAY),
         FileType::RegularFile => Ok(Some(Replaced {
             mode: stat.st_mode & PERMISSIONS,
             owner: (stat.st_uid, stat.st_gid),
         })),
         FileType::Symlink if flags.contains(PutFlags::REPLACE_LINK) => Ok(None),
-        _ => Err(long_way()),
+        _ => Err(LONG_WAY),
     }
 }
 
@@ -327,7 +342,7 @@ fn set(file: &File, put: &PutFile<'_>, replaced: Option<Replaced>) -> Option<Str
     let owner = match (put.attrs.owner, replaced) {
         (Some(owner), _) => {
             let failed = set_owner(file, owner).err();
-            failed.map(|e| format!("{OWNER_NOT_SET}{}", words(e)))
+            failed.map(|e| format!("{OWNER_NOT_SET}{}", reason(e)))
         }
         // A setuid or setgid file keeps the uploader as owner.
         (None, Some(_)) if put.attrs.permissions.is_some_and(|mode| mode & 0o6000 != 0) => None,
@@ -344,7 +359,7 @@ fn set(file: &File, put: &PutFile<'_>, replaced: Option<Replaced>) -> Option<Str
         ..Attrs::default()
     };
     let rest = set_open(file, &rest).err();
-    let rest = rest.map(|e| format!("mode or times could not be set: {}", words(e)));
+    let rest = rest.map(|e| format!("mode or times could not be set: {}", reason(e)));
     rest.or(owner)
 }
 
@@ -377,18 +392,11 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 /// Refusal without any effect; the client then uses stock SFTP requests.
-fn long_way() -> RequestError {
-    RequestError::new(
-        StatusCode::OP_UNSUPPORTED,
-        "this takes more than one request",
-    )
-}
+const LONG_WAY: RequestError = RequestError::Unsupported(Unsupported::OneRequest);
 
 /// Error that ends the group of held files, whose files get their names first; then the request is
 /// repeated.
-fn behind_others() -> RequestError {
-    RequestError::new(StatusCode::FAILURE, "another file goes there first")
-}
+const BEHIND_OTHERS: RequestError = RequestError::Exhausted(Exhausted::Group);
 
 #[cfg(test)]
 #[path = "whole_file_tests.rs"]

@@ -302,7 +302,7 @@ fn a_directory_that_was_renamed_in_between_is_found_anew() {
 
 fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut packer = sftp::packed::Packer::new().expect("memory");
+    let mut packer = sftp::packed::BlockCompressor::new().expect("memory");
     assert!(packer.pack(bytes, &mut out));
     out
 }
@@ -387,7 +387,7 @@ fn a_file_comes_packed_where_that_makes_it_smaller() {
                 1 => Some(r.string().expect("data").to_vec()),
                 _ => {
                     let len = r.u32().expect("a length");
-                    let mut unpacker = sftp::packed::Unpacker::new().expect("memory");
+                    let mut unpacker = sftp::packed::BlockDecompressor::new().expect("memory");
                     unpacker.unpack(r.string().expect("data"), len)
                 }
             };

@@ -64,14 +64,24 @@ impl Log {
 /// An account process that has not read anything yet.
 #[derive(Debug)]
 pub struct AccountProcess {
-    pub(super) link: Arc<Link>,
-    pub(super) client: OwnedFd,
-    pub(super) stopping: StopSignal,
+    link: Arc<Link>,
+    client: OwnedFd,
+    stopping: StopSignal,
     /// Process ID of the fork server that forked this process.
-    pub(super) template: Pid,
+    template: Pid,
 }
 
 impl AccountProcess {
+    /// Creates the process that the fork server `template` has forked for a client.
+    pub(super) fn new(link: Link, client: OwnedFd, stopping: StopSignal, template: Pid) -> Self {
+        Self {
+            link: Arc::new(link),
+            client,
+            stopping,
+            template,
+        }
+    }
+
     /// Becomes the account, answers questions about its keys, and serves the client that logs in.
     /// Log lines go to `log`, which drops everything until this call sets its link.
     pub fn run(self, log: &Log) -> ExitCode {
@@ -143,15 +153,11 @@ fn answer(
     task: &AccountTask,
     check: &Check<'_>,
 ) -> io::Result<()> {
-    let asked = keys.answer(&Question {
-        user: &task.name,
-        from: task.from,
-        check,
-    });
+    let asked = keys.answer(&Question::new(&task.name, task.from, check));
     let (entrant, why) = match asked {
         Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
         Ok(_) => (None, String::new()),
-        Err(why) => (None, why),
+        Err(why) => (None, why.to_string()),
     };
     let json = entrant.as_ref().map(serde_json::to_vec).transpose();
     let allowed = entrant.is_some();
@@ -178,12 +184,8 @@ fn serve(process: AccountProcess, task: &AccountTask, message: Message) -> io::R
         // The monitor counts sessions; without a monitor there is no count.
         let _ = link.send(&over.to_bytes());
     };
-    let handed = LoggedInConnection {
-        host_keys,
-        algorithms: &task.algorithms,
-        state: begin.state.to_vec().into(),
-        unread: begin.unread.to_vec(),
-    };
+    let unread = (begin.state, begin.unread);
+    let handed = LoggedInConnection::new(host_keys, &task.algorithms, unread);
     drop(message);
     // This process serves only this connection.
     let losses = LossDetector::default();

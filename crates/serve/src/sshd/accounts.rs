@@ -23,6 +23,7 @@ use super::link::{Link, nonsense, readable};
 use super::message::{Answer, Check};
 use super::once_keys::OnceKeys;
 use super::process::ForkedAccount;
+use super::refusal::{AccountRefusal, KeyRefusal};
 use super::rules::{Account, Rules};
 use crate::error::ListenError;
 
@@ -215,7 +216,7 @@ impl AccessPolicy {
                     gid: preauth.1,
                     home: "/".into(),
                 };
-                (nobody, Some(why))
+                (nobody, Some(Arc::new(why)))
             }
         };
         let authorized_keys = match &wrong {
@@ -374,7 +375,8 @@ pub(super) struct Here {
     keys: AuthorizedKeys,
     account: Account,
     from: IpAddr,
-    wrong: Option<String>,
+    /// The client names another account, so that every key is refused.
+    is_other: bool,
 }
 
 /// Keys that are accepted for a login.
@@ -386,20 +388,19 @@ enum AuthorizedKeys {
 
 #[derive(Debug)]
 pub(super) struct AccountKeyAuthorizer {
-    pub(super) process: ForkedAccount,
+    process: ForkedAccount,
     account: Account,
     /// Reason for refusing every key.
-    wrong: Option<String>,
+    wrong: Option<Arc<AccountRefusal>>,
 }
 
 impl KeyAuthorizer {
     fn here(account: &Account, keys: AuthorizedKeys, user: &[u8], peer: SocketAddr) -> Self {
-        let wrong = format!("this server is {}'s alone", account.name);
         Self::Here(Box::new(Here {
             keys,
             from: peer.ip(),
             account: account.clone(),
-            wrong: (user != account.name.as_bytes()).then_some(wrong),
+            is_other: user != account.name.as_bytes(),
         }))
     }
 
@@ -419,30 +420,30 @@ impl KeyAuthorizer {
         }
     }
 
-    /// Decides about a key; the inner error is the reason for the refusal, for the log.
+    /// Returns the account process, if each login has one.
+    pub(super) fn into_process(self) -> Option<ForkedAccount> {
+        match self {
+            Self::Here(_) => None,
+            Self::Process(judge) => Some(judge.process),
+        }
+    }
+
+    /// Decides about a key; the inner error is the reason for the refusal.
     ///
     /// # Errors
     /// The account process does not answer.
-    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<LoginRequest, String>> {
+    pub(super) fn decide(&self, check: &Check<'_>) -> io::Result<Result<LoginRequest, KeyRefusal>> {
         match self {
             Self::Here(here) => {
-                // A one-login key is not used up by a client that names another user.
-                if let (AuthorizedKeys::Once(_), Some(wrong)) = (&here.keys, &here.wrong) {
-                    return Ok(Err(wrong.clone()));
-                }
-                let question = Question {
-                    user: &here.account.name,
-                    from: here.from,
-                    check,
-                };
+                let wrong = || KeyRefusal::OtherAccount(here.account.name.clone());
+                let question = Question::new(&here.account.name, here.from, check);
                 let answer = match &here.keys {
                     AuthorizedKeys::Listed(keys) => keys.answer(&question),
-                    AuthorizedKeys::Once(keys) => {
-                        let answer = keys.answer(Instant::now(), &question);
-                        answer.map_err(str::to_owned)
-                    }
+                    // A one-login key is not used up by a client that names another user.
+                    AuthorizedKeys::Once(_) if here.is_other => Err(wrong()),
+                    AuthorizedKeys::Once(keys) => keys.answer(Instant::now(), &question),
                 };
-                Ok(here.wrong.clone().map_or(answer, Err))
+                Ok(if here.is_other { Err(wrong()) } else { answer })
             }
             Self::Process(account) => {
                 let link = account.process.link();
@@ -456,14 +457,17 @@ impl KeyAuthorizer {
                 let message = link.receive()?;
                 let answer = Answer::decode(&message).map_err(nonsense)?;
                 if let Some(wrong) = &account.wrong {
-                    return Ok(Err(wrong.clone()));
+                    return Ok(Err(KeyRefusal::Account(Arc::clone(wrong))));
                 }
                 match answer.allowed {
                     true => {
                         let entrant = serde_json::from_slice(answer.entrant);
                         Ok(Ok(entrant.map_err(io::Error::other)?))
                     }
-                    false => Ok(Err(String::from_utf8_lossy(answer.why).into_owned())),
+                    false => {
+                        let why = String::from_utf8_lossy(answer.why).into_owned();
+                        Ok(Err(KeyRefusal::ByProcess(why)))
+                    }
                 }
             }
         }

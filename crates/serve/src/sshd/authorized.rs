@@ -9,12 +9,29 @@ use ssh::key::{CertificateError, PublicKey, SecurityKeyTouch};
 
 use super::options::Options;
 use super::patterns;
+use super::refusal::{CertificateRefusal, KeyRefusal, LineRefusal, MissingTouch};
 
 /// Address and time of a login attempt, against which the options of a key are checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AuthContext {
-    pub(super) from: IpAddr,
-    pub(super) now: Timestamp,
+    from: IpAddr,
+    now: Timestamp,
+}
+
+impl AuthContext {
+    pub(super) fn new(from: IpAddr, now: Timestamp) -> Self {
+        Self { from, now }
+    }
+
+    /// True if the pattern list of `from=` includes the client's address.
+    pub(super) fn comes_from(&self, list: &str) -> bool {
+        patterns::takes(list, self.from)
+    }
+
+    /// True if it is `until` or later.
+    pub(super) fn is_past(&self, until: Timestamp) -> bool {
+        self.now >= until
+    }
 }
 
 /// Key or certificate that a client offers, as received. Nothing in it is parsed until a listed key
@@ -22,14 +39,24 @@ pub(super) struct AuthContext {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfferedKey<'s> {
     /// Blob of the key or certificate.
-    pub(super) blob: &'s [u8],
+    blob: &'s [u8],
     /// Blob of the key that signed the certificate; empty for a plain key.
-    pub(super) authority: &'s [u8],
+    authority: &'s [u8],
     /// Number of bytes of `blob` that the authority's signature covers.
-    pub(super) signed_len: usize,
+    signed_len: usize,
 }
 
-impl OfferedKey<'_> {
+impl<'s> OfferedKey<'s> {
+    /// Takes the parts of a message: the key or certificate, the authority's key, and the number of
+    /// bytes that it signed.
+    pub(super) fn new(blob: &'s [u8], authority: &'s [u8], signed_len: usize) -> Self {
+        Self {
+            blob,
+            authority,
+            signed_len,
+        }
+    }
+
     pub(super) fn is_certificate(&self) -> bool {
         !self.authority.is_empty()
     }
@@ -38,64 +65,79 @@ impl OfferedKey<'_> {
 /// A file with one key per line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyFileLines<'t> {
-    pub(super) text: &'t str,
+    text: &'t str,
     /// Name of the file for log messages.
-    pub(super) name: &'t str,
+    name: &'static str,
     /// Every key is an authority, and no line has options (TrustedUserCAKeys of sshd).
-    pub(super) authorities: bool,
+    authorities: bool,
+}
+
+impl<'t> KeyFileLines<'t> {
+    /// The text of an account's authorized_keys.
+    pub(super) fn of_account(text: &'t str) -> Self {
+        Self {
+            text,
+            name: "authorized_keys",
+            authorities: false,
+        }
+    }
+
+    /// The text of a list of authorities.
+    pub(super) fn of_authorities(text: &'t str) -> Self {
+        Self {
+            text,
+            name: "trusted-user-ca-keys",
+            authorities: true,
+        }
+    }
 }
 
 /// Key or certificate that a line accepts, before the client has proved that it holds the private
 /// key.
 #[derive(Debug)]
 pub(super) struct Authorized {
-    /// The accepted key or certificate.
-    pub(super) key: PublicKey,
+    key: PublicKey,
     no_touch_required: bool,
     verify_required: bool,
 }
 
 impl Authorized {
+    /// The accepted key or certificate.
+    pub(super) fn key(&self) -> &PublicKey {
+        &self.key
+    }
+
     /// Checks the flags of a security key's signature. By default the key must have been touched
     /// (auth2-pubkey.c).
     ///
     /// # Errors
-    /// The flags do not suffice; one sentence.
-    pub(super) fn check_touch(&self, touch: Option<SecurityKeyTouch>) -> Result<(), String> {
-        let wrong = match touch {
-            Some(touch) if !touch.present && !self.no_touch_required => {
-                "nobody has touched the security key"
-            }
+    /// The flags do not suffice.
+    pub(super) fn check_touch(&self, touch: Option<SecurityKeyTouch>) -> Result<(), MissingTouch> {
+        match touch {
+            Some(touch) if !touch.present && !self.no_touch_required => Err(MissingTouch::Presence),
             Some(touch) if !touch.verified && self.verify_required => {
-                "the security key has not verified who touched it (verify-required)"
+                Err(MissingTouch::Verification)
             }
-            None if self.verify_required => {
-                "only a security key can say that it has verified its user (verify-required)"
-            }
-            _ => return Ok(()),
-        };
-        Err(wrong.to_owned())
+            None if self.verify_required => Err(MissingTouch::SecurityKey),
+            _ => Ok(()),
+        }
     }
 }
 
 /// Finds a line that accepts `shown` for the account of `user` in this context.
 ///
 /// # Errors
-/// The reason for the refusal, one sentence: no line has the key, or the options of each line rule
-/// it out.
+/// No line has the key, or the options of each line rule it out.
 pub(super) fn lets_in(
     lines: KeyFileLines<'_>,
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, String> {
-    let name = lines.name;
+) -> Result<Authorized, KeyRefusal> {
+    let file = lines.name;
     let (wanted, mut why) = match shown.is_certificate() {
-        false => (shown.blob, format!("it is not in {name}")),
-        true => (
-            shown.authority,
-            format!("the authority that signed it is not in {name}"),
-        ),
+        false => (shown.blob, KeyRefusal::NotListed(file)),
+        true => (shown.authority, KeyRefusal::AuthorityNotListed(file)),
     };
     for (number, line) in (1..).zip(lines.text.lines()) {
         let found = split(line.trim()).filter(|(_, key)| key.blob() == wanted);
@@ -104,13 +146,19 @@ pub(super) fn lets_in(
         };
         match enter(lines, options, key, shown, user, at) {
             Ok(admitted) => return Ok(admitted),
-            Err(reason) => why = format!("line {number} of {name} {reason}"),
+            Err(reason) => {
+                why = KeyRefusal::Line {
+                    number,
+                    file,
+                    why: reason,
+                }
+            }
         }
     }
     Err(why)
 }
 
-/// Checks one line whose key matches; the error continues a sentence about the line.
+/// Checks one line whose key matches.
 fn enter(
     lines: KeyFileLines<'_>,
     options: &str,
@@ -118,28 +166,25 @@ fn enter(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, String> {
+) -> Result<Authorized, LineRefusal> {
     if lines.authorities && !options.is_empty() {
-        return Err("has options, which a list of authorities cannot have".to_owned());
+        return Err(LineRefusal::OptionsOfAuthority);
     }
     let options = Options::read(options, at)?;
     match (
-        options.authority || lines.authorities,
+        options.is_authority() || lines.authorities,
         shown.is_certificate(),
     ) {
         (false, false) => Ok(Authorized {
             key,
-            no_touch_required: options.no_touch_required,
-            verify_required: options.verify_required,
+            no_touch_required: options.waives_touch(),
+            verify_required: options.requires_verification(),
         }),
-        (true, true) => certified(&options, &key, shown, user, at)
-            .map_err(|why| format!("has its authority, but {why}")),
-        (true, false) => {
-            Err("lets in what the key has signed, and not the key (cert-authority)".to_owned())
+        (true, true) => {
+            certified(&options, &key, shown, user, at).map_err(LineRefusal::Certificate)
         }
-        (false, true) => {
-            Err("has its authority for itself alone, without cert-authority".to_owned())
-        }
+        (true, false) => Err(LineRefusal::ForCertificates),
+        (false, true) => Err(LineRefusal::ForKey),
     }
 }
 
@@ -149,32 +194,26 @@ fn certified(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<Authorized, String> {
+) -> Result<Authorized, CertificateRefusal> {
     let key = PublicKey::from_signed_blob(shown.blob, shown.signed_len, authority);
-    let key = key.map_err(|e| CertificateError::BadSignature(e).to_string())?;
-    let certificate = key.certificate().ok_or("it is no certificate")?;
-    let names: Vec<&str> = match &options.principals {
-        Some(names) => names.iter().map(String::as_str).collect(),
-        None => vec![user],
-    };
+    let key = key.map_err(|e| CertificateRefusal::Invalid(CertificateError::BadSignature(e)))?;
+    let certificate = key.certificate();
+    let certificate = certificate.ok_or(CertificateRefusal::NotACertificate)?;
+    let names = options.principals(user);
     let now = u64::try_from(at.now.as_second()).unwrap_or_default();
     let terms = certificate.validate_user(&names, now, |ca| ca == authority);
-    let terms = terms.map_err(|e| e.to_string())?;
+    let terms = terms.map_err(CertificateRefusal::Invalid)?;
     if let Some(networks) = &terms.source_address {
         match patterns::in_networks(networks, at.from) {
             Some(true) => {}
-            Some(false) => {
-                return Err("the certificate is for other addresses (source-address)".to_owned());
-            }
-            None => {
-                return Err("the certificate has a source-address that cannot be read".to_owned());
-            }
+            Some(false) => return Err(CertificateRefusal::SourceAddress),
+            None => return Err(CertificateRefusal::UnreadableSourceAddress),
         }
     }
     Ok(Authorized {
         // Merged as in auth-options.c: the stricter option applies.
-        no_touch_required: options.no_touch_required && terms.no_touch_required,
-        verify_required: options.verify_required || terms.verify_required,
+        no_touch_required: options.waives_touch() && terms.no_touch_required,
+        verify_required: options.requires_verification() || terms.verify_required,
         key,
     })
 }

@@ -76,10 +76,7 @@ fn address(u: &mut Unstructured<'_>) -> Result<IpAddr> {
 
 fn circumstances(u: &mut Unstructured<'_>) -> Result<AuthContext> {
     let now = Timestamp::from_second(u.int_in_range(0..=4_000_000_000)?);
-    Ok(AuthContext {
-        from: address(u)?,
-        now: now.expect("a year of ours"),
-    })
+    Ok(AuthContext::new(address(u)?, now.expect("a year of ours")))
 }
 
 #[test]
@@ -125,10 +122,9 @@ fn lines_of_authorized_keys_in_any_form_let_nobody_else_in() {
     run(|u| {
         let text = text(u, &words)?;
         let authorities = u.arbitrary()?;
-        let lines = KeyFileLines {
-            text: &text,
-            name: "a file",
-            authorities,
+        let lines = match authorities {
+            true => KeyFileLines::of_authorities(&text),
+            false => KeyFileLines::of_account(&text),
         };
         let at = circumstances(u)?;
         let some = u.bytes(u.len().min(64))?.to_vec();
@@ -139,18 +135,10 @@ fn lines_of_authorized_keys_in_any_form_let_nobody_else_in() {
             (&some, &theirs),
             (&theirs, &theirs),
         ] {
-            let shown = OfferedKey {
-                blob,
-                authority,
-                signed_len: u.arbitrary()?,
-            };
+            let shown = OfferedKey::new(blob, authority, u.arbitrary()?);
             assert!(lets_in(lines, shown, "alice", at).is_err(), "{text}");
         }
-        let shown = OfferedKey {
-            blob: &theirs,
-            authority: &[],
-            signed_len: 0,
-        };
+        let shown = OfferedKey::new(&theirs, &[], 0);
         if lets_in(lines, shown, "alice", at).is_ok() {
             assert!(text.contains(&key) && !authorities, "{text}");
         }

@@ -1,6 +1,8 @@
 //! Serves one connection: moves bytes between its socket, the SSH engine and the sessions on its
 //! channels.
 
+mod zero_copy_write;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
@@ -12,8 +14,8 @@ use rustix::io::Errno;
 use ssh::channel::{ChannelEvent, ChannelId, LARGE_DATA};
 use ssh::key::HostKey;
 use ssh::transport::{Ident, TransportEvent};
-use ssh::{Event, Helper, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::{CryptoHelpers, Event, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::{debug, warn};
 use wire::Pool;
 use zeroize::Zeroizing;
@@ -23,11 +25,11 @@ use super::engine::Algorithms;
 use super::losses::{LastReported, LossDetector};
 use super::orphaned_sessions::OrphanedSessions;
 use super::session::Session;
-use super::zero_copy_write::ZeroCopyWrite;
 use super::{ServedFiles, StopSignal, engine};
 use crate::error::ConnectionError;
 use crate::sftp::Allowance;
 use crate::{Export, TransferCounters};
+use zero_copy_write::ZeroCopyWrite;
 
 /// Idle time after which a connection gives back its buffer memory.
 const KEEPS_MEMORY: Duration = Duration::from_secs(5);
@@ -52,13 +54,29 @@ const KEPT: usize = 8;
 
 /// A connection whose client is logged in, as the preauth process hands it over.
 pub(super) struct LoggedInConnection<'h> {
-    pub(super) host_keys: Vec<Arc<dyn HostKey>>,
-    pub(super) algorithms: &'h Algorithms,
+    host_keys: Vec<Arc<dyn HostKey>>,
+    algorithms: &'h Algorithms,
     /// State from [`ssh::Connection::hand_over`]. It contains keys and is dropped once they are
     /// used.
-    pub(super) state: Zeroizing<Vec<u8>>,
+    state: Zeroizing<Vec<u8>>,
     /// Bytes received and not handled yet.
-    pub(super) unread: Vec<u8>,
+    unread: Vec<u8>,
+}
+
+impl<'h> LoggedInConnection<'h> {
+    /// Takes the state of the connection and the bytes that are not handled yet from a message.
+    pub(super) fn new(
+        host_keys: Vec<Arc<dyn HostKey>>,
+        algorithms: &'h Algorithms,
+        (state, unread): (&[u8], &[u8]),
+    ) -> Self {
+        Self {
+            host_keys,
+            algorithms,
+            state: state.to_vec().into(),
+            unread: unread.to_vec(),
+        }
+    }
 }
 
 /// Serves `stream` until the client leaves, or until the connection is idle once `stopping` is
@@ -87,7 +105,7 @@ pub(super) fn serve(
     let mut conn = ssh::Connection::taken_over(config, pool, engine::random(), now, &state)?;
     drop(state);
     conn.renounce(served.renounced());
-    Workers::shared().expect(&stream);
+    HelperThreads::shared().expect(&stream);
     conn.set_helper(helper());
     match served.open() {
         Ok(export) => {
@@ -114,12 +132,12 @@ pub(super) struct Connection<'s> {
     export: &'s Export,
     served: &'s ServedFiles,
     over: &'s dyn Fn(TransferCounters),
-    pub(super) stream: TcpStream,
-    pub(super) conn: ssh::Connection,
-    pub(super) segments: Segments,
+    stream: TcpStream,
+    conn: ssh::Connection,
+    segments: Segments,
     sending: SealedQueue,
-    pub(super) passing: ZeroCopyWrite,
-    pub(super) sessions: BTreeMap<ChannelId, Session<'s>>,
+    passing: ZeroCopyWrite,
+    sessions: BTreeMap<ChannelId, Session<'s>>,
     allowance: Allowance,
     departed: OrphanedSessions<'s>,
     /// The log already says that nothing is encrypted.
@@ -129,13 +147,13 @@ pub(super) struct Connection<'s> {
     /// Counters last reported to `losses`; `None` once the socket uses a loss-tolerant algorithm.
     lost: Option<LastReported>,
     /// Last time at which a request or transfer was active.
-    pub(super) busy: Instant,
+    busy: Instant,
     /// The buffer memory was given back since `busy`.
     trimmed: bool,
     /// Last time at which the client took bytes, or at which no bytes waited for it.
     moved: Instant,
     /// The socket can be read, or written, without blocking.
-    pub(super) readable: bool,
+    readable: bool,
     writable: bool,
 }
 
@@ -393,7 +411,7 @@ impl<'s> Connection<'s> {
         let peer = self.conn.peer();
         let large_packets = peer.is_some_and(Ident::is_longhaul);
         let large_windows = peer.is_some_and(Ident::takes_large_windows);
-        self.passing.never = !large_packets;
+        self.passing.use_for(large_packets);
         let channels = self.conn.channels();
         if large_packets {
             channels.set_max_packet(LARGE_DATA as u32);
@@ -514,7 +532,7 @@ impl<'s> Connection<'s> {
 }
 
 /// Crypto helper threads, shared by all connections of this process.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }

@@ -62,10 +62,10 @@ impl Algorithms {
     /// Checks that each list has an entry and that all names are known.
     ///
     /// # Errors
-    /// The list or name that is wrong, one sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// The list or name that is wrong.
+    pub fn check(&self) -> Result<(), ssh::Error> {
         let proposal = self.proposal(vec!["ssh-ed25519".to_owned()]);
-        proposal.check().map_err(|e| e.to_string())
+        proposal.check()
     }
 
     fn proposal(&self, host_key: Vec<String>) -> Proposal {

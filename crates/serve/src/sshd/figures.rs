@@ -6,10 +6,10 @@ use crate::TransferCounters;
 /// Counters of a server since its start.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
-    pub(super) connections: AtomicU64,
-    pub(super) turned_away: AtomicU64,
-    pub(super) logins: AtomicU64,
-    pub(super) refusals: AtomicU64,
+    connections: AtomicU64,
+    turned_away: AtomicU64,
+    logins: AtomicU64,
+    refusals: AtomicU64,
     sessions: AtomicU64,
     files: AtomicU64,
     sent: AtomicU64,
@@ -17,11 +17,31 @@ pub(super) struct Figures {
 }
 
 /// Adds one to a counter.
-pub(super) fn count(figure: &AtomicU64) {
+fn count(figure: &AtomicU64) {
     figure.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Figures {
+    /// Counts a connection that was taken.
+    pub(super) fn connected(&self) {
+        count(&self.connections);
+    }
+
+    /// Counts a connection that was turned away for a limit.
+    pub(super) fn turned_away(&self) {
+        count(&self.turned_away);
+    }
+
+    pub(super) fn logged_in(&self) {
+        count(&self.logins);
+    }
+
+    /// Counts a key that was refused.
+    pub(super) fn refused(&self) {
+        count(&self.refusals);
+    }
+
+    /// Counts a session that has ended.
     pub(super) fn over(&self, moved: TransferCounters) {
         count(&self.sessions);
         self.files.fetch_add(moved.files, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::unistd::{dup2_stdin, dup2_stdout};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use sys::Forked;
+use sys::ForkSide;
 
 use super::account::AccountProcess;
 use super::link::Link;
@@ -54,16 +54,12 @@ impl ForkServer {
         while let Some([client, theirs]) = self.link.take()? {
             let theirs = Link::from(theirs);
             match sys::fork() {
-                Ok(Forked::Child(template)) => {
-                    return Ok(Some(AccountProcess {
-                        link: Arc::new(theirs),
-                        client,
-                        stopping: self.stopping,
-                        template,
-                    }));
+                Ok(ForkSide::Child(template)) => {
+                    let process = AccountProcess::new(theirs, client, self.stopping, template);
+                    return Ok(Some(process));
                 }
                 // If the message is lost, the monitor sees the end of the link.
-                Ok(Forked::Parent(child)) => drop(tell(&theirs, child)),
+                Ok(ForkSide::Parent(child)) => drop(tell(&theirs, child)),
                 Err(_) => {}
             }
         }

@@ -1,7 +1,7 @@
 //! Reads the keys that may log in to an account, with the rights of that account.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use ssh::auth::{Claim, Proof};
+use ssh::auth::{Proof, ProofContext};
+use ssh::key::{PublicKey, SecurityKeyTouch};
 
 use super::authorized::{self, AuthContext, Authorized, KeyFileLines, OfferedKey};
 use super::message::Check;
+use super::refusal::{KeyFileError, KeyFileProblem, KeyRefusal};
 
 /// Largest list of keys in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -33,25 +35,79 @@ pub(super) struct AuthorizedKeysFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LoginRequest {
     /// Fingerprint of the key; for a certificate, of the key inside it.
-    pub(super) key: String,
-    pub(super) certificate: Option<Certified>,
+    key: String,
+    certificate: Option<Certified>,
 }
 
 /// Contents of a certificate, for the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Certified {
     /// Fingerprint of the key that signed the certificate.
-    pub(super) authority: String,
-    pub(super) id: String,
-    pub(super) serial: u64,
+    authority: String,
+    id: String,
+    serial: u64,
+}
+
+impl LoginRequest {
+    pub(super) fn of(key: &PublicKey) -> Self {
+        Self {
+            key: key.fingerprint(),
+            certificate: key.certificate().map(|certificate| Certified {
+                authority: certificate.authority().fingerprint(),
+                id: certificate.key_id.chars().take(MAX_ID).collect(),
+                serial: certificate.serial,
+            }),
+        }
+    }
+
+    /// Fingerprint of the key; for a certificate, of the key inside it.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Fingerprint of the authority, key ID and serial number of a certificate.
+    pub(super) fn certificate(&self) -> Option<(&str, &str, u64)> {
+        let certificate = self.certificate.as_ref()?;
+        Some((&certificate.authority, &certificate.id, certificate.serial))
+    }
 }
 
 /// A key offered for an account, to be checked against authorized_keys.
 #[derive(Debug)]
 pub(super) struct Question<'q> {
-    pub(super) user: &'q str,
-    pub(super) from: IpAddr,
-    pub(super) check: &'q Check<'q>,
+    user: &'q str,
+    from: IpAddr,
+    check: &'q Check<'q>,
+}
+
+impl<'q> Question<'q> {
+    /// Asks about the key in `check` for the account of `user`, for a client at `from`.
+    pub(super) fn new(user: &'q str, from: IpAddr, check: &'q Check<'q>) -> Self {
+        Self { user, from, check }
+    }
+
+    pub(super) fn check(&self) -> &'q Check<'q> {
+        self.check
+    }
+
+    /// Checks the client's signature with `key`; returns the flags of a security key.
+    pub(super) fn proof(&self, key: &PublicKey) -> Result<Option<SecurityKeyTouch>, KeyRefusal> {
+        let check = self.check;
+        let mut names = key.algorithms().into_iter();
+        let algorithm = names.find(|name| name.as_bytes() == check.algorithm);
+        let proof = Proof {
+            algorithm: algorithm.ok_or(KeyRefusal::Algorithm)?.to_owned(),
+            host_bound: check.host_bound,
+            signature: check.signature.to_vec(),
+        };
+        let touch = proof.check(ProofContext {
+            session_id: check.session_id,
+            host_key: check.host_key,
+            user: self.user.as_bytes(),
+            key,
+        });
+        touch.map_err(KeyRefusal::Signature)
+    }
 }
 
 impl AuthorizedKeysFile {
@@ -62,41 +118,17 @@ impl AuthorizedKeysFile {
     /// Checks a key and, if the client has signed, its signature.
     ///
     /// # Errors
-    /// The reason for the refusal, one sentence for the log.
-    pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, String> {
+    /// The reason for the refusal.
+    pub(super) fn answer(&self, question: &Question<'_>) -> Result<LoginRequest, KeyRefusal> {
         let Question { user, from, check } = *question;
-        let shown = OfferedKey {
-            blob: check.blob,
-            authority: check.authority,
-            signed_len: check.signed_len as usize,
-        };
+        let signed_len = check.signed_len as usize;
+        let shown = OfferedKey::new(check.blob, check.authority, signed_len);
         let admitted = self.lets_in(shown, user, from)?;
-        let key = &admitted.key;
+        let key = admitted.key();
         if check.proved {
-            let algorithm = key.algorithms().into_iter();
-            let mut algorithm = algorithm.filter(|name| name.as_bytes() == check.algorithm);
-            let algorithm = algorithm.next().ok_or("another key signs so")?;
-            let proof = Proof {
-                algorithm: algorithm.to_owned(),
-                host_bound: check.host_bound,
-                signature: check.signature.to_vec(),
-            };
-            let touch = proof.check(Claim {
-                session_id: check.session_id,
-                host_key: check.host_key,
-                user: user.as_bytes(),
-                key,
-            });
-            admitted.check_touch(touch.map_err(|e| e.to_string())?)?;
+            admitted.check_touch(question.proof(key)?)?;
         }
-        Ok(LoginRequest {
-            key: key.fingerprint(),
-            certificate: key.certificate().map(|certificate| Certified {
-                authority: certificate.authority().fingerprint(),
-                id: certificate.key_id.chars().take(MAX_ID).collect(),
-                serial: certificate.serial,
-            }),
-        })
+        Ok(LoginRequest::of(key))
     }
 
     fn lets_in(
@@ -104,34 +136,19 @@ impl AuthorizedKeysFile {
         shown: OfferedKey<'_>,
         user: &str,
         from: IpAddr,
-    ) -> Result<Authorized, String> {
-        let at = AuthContext {
-            from,
-            now: Timestamp::now(),
+    ) -> Result<Authorized, KeyRefusal> {
+        let at = AuthContext::new(from, Timestamp::now());
+        let lets_in = |file: &Path, of: fn(&str) -> KeyFileLines<'_>| {
+            let text = read(file)?;
+            authorized::lets_in(of(&text), shown, user, at)
         };
-        let of_account = read(&self.file).and_then(|text| {
-            let lines = KeyFileLines {
-                text: &text,
-                name: "authorized_keys",
-                authorities: false,
-            };
-            authorized::lets_in(lines, shown, user, at)
-        });
-        let (Err(why), Some(list)) = (&of_account, &self.authorities) else {
-            return of_account;
-        };
-        if !shown.is_certificate() {
-            return of_account;
+        let of_account = lets_in(&self.file, |text| KeyFileLines::of_account(text));
+        let list = self.authorities.as_ref();
+        match (of_account, list.filter(|_| shown.is_certificate())) {
+            (Err(why), Some(list)) => lets_in(list, |text| KeyFileLines::of_authorities(text))
+                .map_err(|of_all| KeyRefusal::Both(Box::new(why), Box::new(of_all))),
+            (of_account, _) => of_account,
         }
-        let of_all = read(list).and_then(|text| {
-            let lines = KeyFileLines {
-                text: &text,
-                name: "trusted-user-ca-keys",
-                authorities: true,
-            };
-            authorized::lets_in(lines, shown, user, at)
-        });
-        of_all.map_err(|of_all| format!("{why}; {of_all}"))
     }
 }
 
@@ -143,39 +160,39 @@ pub fn is_fingerprint(text: &str) -> bool {
 }
 
 /// Reads a file that no other user can write to.
-fn read(path: &Path) -> Result<String, String> {
-    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let file = File::open(path).map_err(|e| wrong(&e))?;
-    let meta = file.metadata().map_err(|e| wrong(&e))?;
+fn read(path: &Path) -> Result<String, KeyFileError> {
+    let failed = |e: io::Error| KeyFileProblem::Io(e).of(path);
+    let file = File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
-        return Err(wrong(&"it is no file"));
+        return Err(KeyFileProblem::NotAFile.of(path));
     }
-    only_ours(&meta).map_err(|why| wrong(&why))?;
+    only_ours(&meta).map_err(|why| why.of(path))?;
     // Anybody who can rename one of the directories could substitute another file.
-    let whole = std::fs::canonicalize(path).map_err(|e| wrong(&e))?;
+    let whole = std::fs::canonicalize(path).map_err(failed)?;
     for dir in whole.ancestors().skip(1) {
-        let meta = dir.metadata().map_err(|e| wrong(&e))?;
-        only_ours(&meta).map_err(|why| format!("{}: {why}", dir.display()))?;
+        let meta = dir.metadata().map_err(failed)?;
+        only_ours(&meta).map_err(|why| why.of(dir))?;
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    read.map_err(|e| wrong(&e))?;
+    read.map_err(failed)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(wrong(&"it is longer than any list of keys"));
+        return Err(KeyFileProblem::TooLong.of(path));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Checks owner and mode like safe_path of sshd (misc.c, StrictModes). Unlike sshd it accepts a
 /// world-writable directory with the sticky bit, in which users can rename only their own files.
-fn only_ours(meta: &std::fs::Metadata) -> Result<(), &'static str> {
+fn only_ours(meta: &std::fs::Metadata) -> Result<(), KeyFileProblem> {
     const STICKY: u32 = 0o1000;
     let sticky = meta.is_dir() && meta.mode() & STICKY != 0;
     if meta.uid() != 0 && meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err("it belongs to somebody else, so that nobody is let in");
+        return Err(KeyFileProblem::OtherOwner);
     }
     match meta.mode() & 0o022 != 0 && !sticky {
-        true => Err("others may change it, so that nobody is let in (chmod go-w)"),
+        true => Err(KeyFileProblem::Writable),
         false => Ok(()),
     }
 }

@@ -35,6 +35,7 @@ mod patterns;
 mod preauth;
 mod process;
 mod program;
+mod refusal;
 mod rules;
 mod served;
 mod serving;
@@ -42,7 +43,6 @@ mod session;
 mod signing;
 mod spare_processes;
 mod untrusted_log;
-mod zero_copy_write;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -62,7 +62,7 @@ use tracing::{field, info, info_span, warn};
 use crate::error::ConnectionError;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use disconnect::RefusedClients;
-use figures::{Figures, count};
+use figures::Figures;
 use keys::LoginRequest;
 use losses::LossDetector;
 use monitor::Monitor;
@@ -78,14 +78,14 @@ pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
 pub use limits::Limits;
-pub use once::{Once, OnceEnd};
+pub use once::{AddressError, Once, OnceEnd};
 pub use preauth::main as preauth;
 pub use process::Role;
-pub use program::{AllowedProgram, ProgramOwner};
+pub use program::{AllowedProgram, ProgramError, ProgramOwner};
 pub use rules::Rules;
 pub use served::ServedFiles;
 
-pub use crate::words::split_command;
+pub use crate::words::{CommandError, split_command};
 
 /// Time after which accepting is tried again when the process has no descriptor left.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -121,9 +121,9 @@ impl Settings {
     /// Files for a login: the settings for its key, else for the authority of its certificate, else
     /// the general ones.
     fn served(&self, entrant: &LoginRequest, account: &Account) -> ServedFiles {
-        let of = |fingerprint: &String| self.keys.get(fingerprint);
-        let authority = || of(&entrant.certificate.as_ref()?.authority);
-        let served = of(&entrant.key).or_else(authority);
+        let of = |fingerprint: &str| self.keys.get(fingerprint);
+        let authority = || of(entrant.certificate()?.0);
+        let served = of(entrant.key()).or_else(authority);
         served.unwrap_or(&self.served).for_account(account)
     }
 
@@ -347,14 +347,14 @@ impl Server {
         let (place, instead_of) = match entered {
             Ok(entered) => entered,
             Err(why) => {
-                count(&self.shared.figures.turned_away);
+                self.shared.figures.turned_away();
                 warn!(%peer, "turned away: {why}");
                 refused.tell(stream, why, now);
                 return;
             }
         };
         if let Some(gone) = instead_of {
-            count(&self.shared.figures.turned_away);
+            self.shared.figures.turned_away();
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
                 warn!(%peer, "ended: too many are logging in at once, and it makes room for another");
             }
@@ -364,7 +364,7 @@ impl Server {
         if let Ok(stream) = stream.try_clone() {
             place.is_at(stream);
         }
-        count(&self.shared.figures.connections);
+        self.shared.figures.connected();
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,
             Err(e) => {

@@ -15,13 +15,13 @@ use wire::{WireError, escape};
 use super::accounts::KeyAuthorizer;
 use super::connection::{self, LoggedInConnection};
 use super::connection_limiter::ConnectionPermit;
-use super::figures::count;
 use super::keys::LoginRequest;
 use super::link::{Link, Message, nonsense, readable};
 use super::message::{
     Begin, Check, KeyQuestion, LogMessage, LoggedIn, NoLogin, Prove, ProveHost, SessionOver, Sign,
     Signature, Verdict,
 };
+use super::refusal::KeyRefusal;
 use super::signing::{prove_with, sign_with};
 use super::spare_processes::Taken;
 use super::untrusted_log::{Protection, escaped, fingerprint, tell};
@@ -99,7 +99,7 @@ impl<'s> Monitor<'s> {
         stopping: &StopSignal,
     ) -> Result<(), ConnectionError> {
         let until = Instant::now() + self.settings.login_time + SLACK;
-        let Taken { preauth, template } = ready;
+        let (preauth, template) = ready.into_parts();
         self.template = template;
         preauth.link().hand(&[self.client.as_fd()])?;
         let message = self.log_in(preauth.link(), until, stopping);
@@ -117,7 +117,7 @@ impl<'s> Monitor<'s> {
         let user = escape::field(&user);
         protection.tell_login(&user, &entrant);
         Span::current().record("user", field::display(&user));
-        count(&self.shared.figures.logins);
+        self.shared.figures.logged_in();
         self.place.known();
         let served = self.settings.served(&entrant, judge.account());
         self.serve(&served, judge, message, stopping)
@@ -200,21 +200,7 @@ impl<'s> Monitor<'s> {
         if self.questions > MOST_QUESTIONS {
             return Err(io::Error::other("too many questions about keys"));
         }
-        let prove = match message.first() {
-            Some(&KeyQuestion::NUMBER) => {
-                let ask = KeyQuestion::decode(message).map_err(nonsense)?;
-                Prove {
-                    user: ask.user,
-                    blob: ask.blob,
-                    authority: ask.authority,
-                    signed_len: ask.signed_len,
-                    algorithm: b"",
-                    host_bound: false,
-                    signature: b"",
-                }
-            }
-            _ => Prove::decode(message).map_err(nonsense)?,
-        };
+        let prove = question(message)?;
         let exchange = self.exchange.as_ref();
         let exchange =
             exchange.ok_or_else(|| io::Error::other("a key came before any exchange"))?;
@@ -256,7 +242,7 @@ impl<'s> Monitor<'s> {
                     &self.settings.limits,
                 );
                 full = room.is_err();
-                room.map(|()| entrant).map_err(str::to_owned)
+                room.map(|()| entrant).map_err(KeyRefusal::Full)
             }
             decided => decided,
         };
@@ -268,14 +254,8 @@ impl<'s> Monitor<'s> {
                 }
             }
             Err(why) => {
-                count(&self.shared.figures.refusals);
-                let user = escape::field(user);
-                let why = escaped(why.as_bytes());
-                // Fields of a certificate are not parsed before its authority is known.
-                match prove.authority {
-                    b"" => info!(%user, key = fingerprint(prove.blob), "refused: {why}"),
-                    ca => info!(%user, ca = fingerprint(ca), "certificate refused: {why}"),
-                }
+                self.shared.figures.refused();
+                tell_refusal(user, &prove, &why);
             }
         }
         Ok(Verdict { allowed, full })
@@ -308,20 +288,16 @@ impl<'s> Monitor<'s> {
             shared.figures.over(moved);
             info!(opened = files, sent, received, "session over");
         };
-        let account = match judge {
-            KeyAuthorizer::Here(_) => {
-                let keys = settings.host_keys.iter().cloned();
-                let handed = LoggedInConnection {
-                    host_keys: keys.map(|key| key as _).collect(),
-                    algorithms: &settings.algorithms,
-                    state: logged_in.state.to_vec().into(),
-                    unread: logged_in.unread.to_vec(),
-                };
-                drop(message);
-                let served = (served, &shared.losses);
-                return connection::serve(served, client, handed, &over, stopping);
-            }
-            KeyAuthorizer::Process(account) => account.process,
+        let Some(account) = judge.into_process() else {
+            let keys = settings.host_keys.iter().cloned();
+            let handed = LoggedInConnection::new(
+                keys.map(|key| key as _).collect(),
+                &settings.algorithms,
+                (logged_in.state, logged_in.unread),
+            );
+            drop(message);
+            let served = (served, &shared.losses);
+            return connection::serve(served, client, handed, &over, stopping);
         };
         let json = serde_json::to_vec(served).map_err(io::Error::other)?;
         let begin = Begin {
@@ -332,44 +308,84 @@ impl<'s> Monitor<'s> {
         account.link().send(&begin.to_bytes())?;
         // From here on only the account process holds the connection and its keys.
         drop((message, client));
-        let mut ended = false;
-        loop {
-            let message = account.link().receive()?;
-            match message.first() {
-                None => break,
-                Some(&Sign::NUMBER) => {
-                    let sign = Sign::decode(&message).map_err(nonsense)?;
-                    let (_, blob) = sign_with(settings, &sign)?;
-                    account.link().send(&Signature { blob: &blob }.to_bytes())?;
-                }
-                Some(&ProveHost::NUMBER) => {
-                    let prove = ProveHost::decode(&message).map_err(nonsense)?;
-                    let session_id = exchange.as_ref().map(|first| &*first.session_id);
-                    let blob = prove_with(settings, session_id, &prove)?;
-                    account.link().send(&Signature { blob: &blob }.to_bytes())?;
-                }
-                Some(&LogMessage::NUMBER) => tell(&message)?,
-                // The process has already logged the reason.
-                Some(&NoLogin::NUMBER) => ended = true,
-                Some(&SessionOver::NUMBER) => {
-                    let SessionOver {
-                        files,
-                        sent,
-                        received,
-                    } = SessionOver::decode(&message).map_err(nonsense)?;
-                    over(TransferCounters {
-                        files,
-                        sent,
-                        received,
-                    });
-                }
-                Some(&number) => return Err(nonsense(unexpected(number)).into()),
+        let session_id = exchange.as_ref().map(|first| &*first.session_id);
+        follow(settings, account.link(), session_id, &over)
+    }
+}
+
+/// Answers the account process until it ends.
+fn follow(
+    settings: &Settings,
+    link: &Link,
+    session_id: Option<&[u8]>,
+    over: &dyn Fn(TransferCounters),
+) -> Result<(), ConnectionError> {
+    let mut ended = false;
+    loop {
+        let message = link.receive()?;
+        match message.first() {
+            None => break,
+            Some(&Sign::NUMBER) => {
+                let sign = Sign::decode(&message).map_err(nonsense)?;
+                let (_, blob) = sign_with(settings, &sign)?;
+                link.send(&Signature { blob: &blob }.to_bytes())?;
             }
+            Some(&ProveHost::NUMBER) => {
+                let prove = ProveHost::decode(&message).map_err(nonsense)?;
+                let blob = prove_with(settings, session_id, &prove)?;
+                link.send(&Signature { blob: &blob }.to_bytes())?;
+            }
+            Some(&LogMessage::NUMBER) => tell(&message)?,
+            // The process has already logged the reason.
+            Some(&NoLogin::NUMBER) => ended = true,
+            Some(&SessionOver::NUMBER) => {
+                let SessionOver {
+                    files,
+                    sent,
+                    received,
+                } = SessionOver::decode(&message).map_err(nonsense)?;
+                over(TransferCounters {
+                    files,
+                    sent,
+                    received,
+                });
+            }
+            Some(&number) => return Err(nonsense(unexpected(number)).into()),
         }
-        match ended {
-            true => Ok(()),
-            false => Err(ConnectionError::Process),
+    }
+    match ended {
+        true => Ok(()),
+        false => Err(ConnectionError::Process),
+    }
+}
+
+/// Decodes a question about a key; one without a signature gets an empty one.
+fn question(message: &[u8]) -> io::Result<Prove<'_>> {
+    match message.first() {
+        Some(&KeyQuestion::NUMBER) => {
+            let ask = KeyQuestion::decode(message).map_err(nonsense)?;
+            Ok(Prove {
+                user: ask.user,
+                blob: ask.blob,
+                authority: ask.authority,
+                signed_len: ask.signed_len,
+                algorithm: b"",
+                host_bound: false,
+                signature: b"",
+            })
         }
+        _ => Prove::decode(message).map_err(nonsense),
+    }
+}
+
+/// Logs why a key was refused.
+fn tell_refusal(user: &[u8], prove: &Prove<'_>, why: &KeyRefusal) {
+    let user = escape::field(user);
+    let why = escaped(why.to_string().as_bytes());
+    // Fields of a certificate are not parsed before its authority is known.
+    match prove.authority {
+        b"" => info!(%user, key = fingerprint(prove.blob), "refused: {why}"),
+        ca => info!(%user, ca = fingerprint(ca), "certificate refused: {why}"),
     }
 }
 

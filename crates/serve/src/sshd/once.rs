@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, ClientMessage, Frames, KeysAccepted, Listening, OnceError, Refused, VERSION,
+    self, ClientMessage, FrameSplitter, KeysAccepted, ListeningReply, OnceError, Refused, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
@@ -65,7 +65,7 @@ pub enum OnceEnd {
     /// The client sent no request in time.
     Silence,
     /// SSH_CONNECTION does not yield an address to listen on.
-    Address(String),
+    Address(AddressError),
     /// No port can be bound at this address.
     Port(IpAddr, io::Error),
     /// The allowed port range and the requested one do not overlap.
@@ -85,7 +85,7 @@ impl fmt::Display for OnceEnd {
                 "the client of serve --once has said nothing for {} s",
                 BEGIN.as_secs()
             ),
-            Self::Address(why) => f.write_str(why),
+            Self::Address(why) => why.fmt(f),
             Self::Port(at, e) => write!(f, "no port of {at} can be listened at: {e}"),
             Self::Range((a, b), (from, to)) => write!(
                 f,
@@ -109,7 +109,7 @@ impl Once {
         let mut control = Control {
             input,
             output,
-            frames: Frames::of_client(),
+            frames: FrameSplitter::of_client(),
             marked: false,
         };
         match self.serve_over(&mut control) {
@@ -165,7 +165,7 @@ impl Once {
         let server = Server::with_listener(listener, settings).map_err(local)?;
         let crowd = server.crowd.clone();
         let ended = accept(server).map_err(local)?;
-        let listening = Listening {
+        let listening = ListeningReply {
             version: VERSION,
             port: port.into(),
             user: user.as_bytes(),
@@ -226,7 +226,7 @@ fn settings(mut served: ServedFiles, keys: &Arc<OnceKeys>) -> Result<Settings, O
 struct Control {
     input: File,
     output: File,
-    frames: Frames,
+    frames: FrameSplitter,
     /// The marker has been written.
     marked: bool,
 }
@@ -316,7 +316,7 @@ impl Control {
                     used = Instant::now();
                 }
                 Next::Asked(ClientMessage::Begin { .. }) => {
-                    let again = OnceError::Unexpected(direct_control::Begin::NUMBER);
+                    let again = OnceError::Unexpected(direct_control::StartRequest::NUMBER);
                     return Err(OnceEnd::Client(again));
                 }
             }
@@ -366,18 +366,35 @@ fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, Once
     Err(OnceEnd::Port(at.ip(), why))
 }
 
+/// Reason why SSH_CONNECTION does not yield an address to listen on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// The variable is not set.
+    Missing,
+    /// The variable has this value, shortened.
+    Unusable(String),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str(
+                "there is no SSH_CONNECTION: serve --once is for a client to start through its \
+                 sshd",
+            ),
+            Self::Unusable(value) => write!(
+                f,
+                "SSH_CONNECTION does not say where connections can come: {}",
+                wire::escape::name(value.as_bytes())
+            ),
+        }
+    }
+}
+
 /// Address that sshd was reached at: the third word of SSH_CONNECTION (ssh(1)).
-fn address(connection: Option<&str>) -> Result<SocketAddr, String> {
-    let connection = connection.ok_or(
-        "there is no SSH_CONNECTION: serve --once is for a client to start through its sshd",
-    )?;
-    let wrong = || {
-        let shown: String = connection.chars().take(200).collect();
-        format!(
-            "SSH_CONNECTION does not say where connections can come: {}",
-            wire::escape::name(shown.as_bytes())
-        )
-    };
+fn address(connection: Option<&str>) -> Result<SocketAddr, AddressError> {
+    let connection = connection.ok_or(AddressError::Missing)?;
+    let wrong = || AddressError::Unusable(connection.chars().take(200).collect());
     let word = connection.split_ascii_whitespace().nth(2);
     let word = word.ok_or_else(wrong)?;
     if let Ok(ip) = word.parse::<IpAddr>() {

@@ -3,10 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ssh::auth::{Claim, Proof};
 use ssh::key::PublicKey;
 
 use super::keys::{LoginRequest, Question};
+use super::refusal::{KeyRefusal, MissingTouch};
 
 /// Time after which an unused key is discarded.
 const LIFE: Duration = Duration::from_secs(30);
@@ -46,39 +46,22 @@ impl OnceKeys {
     /// used again.
     ///
     /// # Errors
-    /// The reason for the refusal, one sentence for the log.
+    /// The reason for the refusal.
     pub(super) fn answer(
         &self,
         now: Instant,
         question: &Question<'_>,
-    ) -> Result<LoginRequest, &'static str> {
-        let check = question.check;
+    ) -> Result<LoginRequest, KeyRefusal> {
+        let check = question.check();
         let mut waiting = self.waiting(now);
         let is = |waiting: &Waiting| waiting.key.blob() == check.blob;
-        let at = waiting.iter().position(is);
-        let at = at.ok_or("it is no key for one login, was used, or came too late")?;
+        let at = waiting.iter().position(is).ok_or(KeyRefusal::NotExpected)?;
         let key = &waiting[at].key;
-        let entrant = LoginRequest {
-            key: key.fingerprint(),
-            certificate: None,
-        };
+        let entrant = LoginRequest::of(key);
         if check.proved {
-            let mut names = key.algorithms().into_iter();
-            let algorithm = names.find(|name| name.as_bytes() == check.algorithm);
-            let proof = Proof {
-                algorithm: algorithm.ok_or("another key signs so")?.to_owned(),
-                host_bound: check.host_bound,
-                signature: check.signature.to_vec(),
-            };
-            let touch = proof.check(Claim {
-                session_id: check.session_id,
-                host_key: check.host_key,
-                user: question.user.as_bytes(),
-                key,
-            });
-            let touch = touch.map_err(|_| "the signature does not verify")?;
+            let touch = question.proof(key)?;
             if touch.is_some_and(|touch| !touch.present) {
-                return Err("nobody has touched the security key");
+                return Err(MissingTouch::Presence.into());
             }
             waiting.swap_remove(at);
         }
@@ -142,25 +125,20 @@ mod tests {
             &self,
             at: Instant,
             signature: Option<&[u8]>,
-        ) -> Result<LoginRequest, &'static str> {
-            self.keys.answer(
-                at,
-                &Question {
-                    user: "me",
-                    from: Ipv4Addr::LOCALHOST.into(),
-                    check: &Check {
-                        blob: self.key.public_blob(),
-                        authority: b"",
-                        signed_len: 0,
-                        proved: signature.is_some(),
-                        session_id: SESSION,
-                        host_key: b"",
-                        algorithm: b"ssh-ed25519",
-                        host_bound: false,
-                        signature: signature.unwrap_or_default(),
-                    },
-                },
-            )
+        ) -> Result<LoginRequest, KeyRefusal> {
+            let check = Check {
+                blob: self.key.public_blob(),
+                authority: b"",
+                signed_len: 0,
+                proved: signature.is_some(),
+                session_id: SESSION,
+                host_key: b"",
+                algorithm: b"ssh-ed25519",
+                host_bound: false,
+                signature: signature.unwrap_or_default(),
+            };
+            let from = Ipv4Addr::LOCALHOST.into();
+            self.keys.answer(at, &Question::new("me", from, &check))
         }
     }
 

@@ -3,7 +3,8 @@
 use jiff::tz::TimeZone;
 
 use super::authorized::AuthContext;
-use super::{expiry, patterns};
+use super::expiry;
+use super::refusal::OptionRefusal;
 
 /// Options about features that this server never provides: terminals, forwarding and the user's
 /// login script.
@@ -27,19 +28,39 @@ const WITHOUT_EFFECT: [&str; 13] = [
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     /// The key is a certificate authority and cannot log in itself.
-    pub(super) authority: bool,
+    authority: bool,
     /// Principals of which a certificate must name one, in place of the account's name.
-    pub(super) principals: Option<Vec<String>>,
-    /// Signatures of a security key without touch are accepted.
-    pub(super) no_touch_required: bool,
-    /// The security key must have verified its user by PIN or biometrics.
-    pub(super) verify_required: bool,
+    principals: Option<Vec<String>>,
+    no_touch_required: bool,
+    verify_required: bool,
 }
 
 impl Options {
-    /// Parses all options and checks those that can be checked now; the error continues a sentence
-    /// about the line.
-    pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, String> {
+    /// True if the key is a certificate authority and cannot log in itself.
+    pub(super) fn is_authority(&self) -> bool {
+        self.authority
+    }
+
+    /// Names of which a certificate for the account of `user` must have one.
+    pub(super) fn principals<'n>(&'n self, user: &'n str) -> Vec<&'n str> {
+        match &self.principals {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => vec![user],
+        }
+    }
+
+    /// True if signatures of a security key without touch are accepted.
+    pub(super) fn waives_touch(&self) -> bool {
+        self.no_touch_required
+    }
+
+    /// True if the security key must have verified its user by PIN or biometrics.
+    pub(super) fn requires_verification(&self) -> bool {
+        self.verify_required
+    }
+
+    /// Parses all options and checks those that can be checked now.
+    pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, OptionRefusal> {
         let mut found = Self::default();
         while !options.is_empty() {
             let (name, value, rest) = next(options)?;
@@ -48,15 +69,14 @@ impl Options {
             match value {
                 _ if WITHOUT_EFFECT.iter().any(|known| is(known)) => {}
                 Some(list) if is("from") => {
-                    if !patterns::takes(&list, at.from) {
-                        return Err("takes it from another address only (from=)".to_owned());
+                    if !at.comes_from(&list) {
+                        return Err(OptionRefusal::From);
                     }
                 }
                 Some(time) if is("expiry-time") => {
                     let until = expiry::read(&time, &TimeZone::system());
-                    let until = until.ok_or("has an expiry-time that cannot be read")?;
-                    if at.now >= until {
-                        return Err("has expired (expiry-time=)".to_owned());
+                    if at.is_past(until.ok_or(OptionRefusal::UnreadableExpiry)?) {
+                        return Err(OptionRefusal::Expired);
                     }
                 }
                 Some(list) if is("principals") && found.principals.is_none() => {
@@ -70,12 +90,7 @@ impl Options {
                 None if is("no-verify-required") => found.verify_required = false,
                 // An unknown option must not be ignored: it may be a forced command that restricts
                 // the key.
-                _ => {
-                    return Err(format!(
-                        "has the option {}, which cannot be honoured here",
-                        wire::escape::name(name.as_bytes())
-                    ));
-                }
+                _ => return Err(OptionRefusal::Unknown(name.to_owned())),
             }
         }
         Ok(found)
@@ -83,12 +98,12 @@ impl Options {
 }
 
 /// Splits off one option: its name, its value without quotes, and the rest.
-fn next(options: &str) -> Result<(&str, Option<String>, &str), String> {
+fn next(options: &str) -> Result<(&str, Option<String>, &str), OptionRefusal> {
     let end = options.find([',', '=']).unwrap_or(options.len());
     let (name, rest) = options.split_at(end);
     let Some(quoted) = rest.strip_prefix("=\"") else {
         return match rest.strip_prefix('=') {
-            Some(_) => Err("has an option whose value has no quotes".to_owned()),
+            Some(_) => Err(OptionRefusal::Unquoted),
             None => Ok((name, None, rest.strip_prefix(',').unwrap_or(rest))),
         };
     };
@@ -103,14 +118,12 @@ fn next(options: &str) -> Result<(&str, Option<String>, &str), String> {
             '"' => {
                 let rest = &quoted[at + 1..];
                 return match rest.strip_prefix(',') {
-                    None if !rest.is_empty() => Err("has an option that goes on behind its \
-                                                     quotes"
-                        .to_owned()),
+                    None if !rest.is_empty() => Err(OptionRefusal::BehindQuotes),
                     more => Ok((name, Some(value), more.unwrap_or(rest))),
                 };
             }
             c => value.push(c),
         }
     }
-    Err("has an option whose quotes do not end".to_owned())
+    Err(OptionRefusal::OpenQuotes)
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +22,8 @@ use serde::{Deserialize, Serialize};
 use ssh::channel::{ChannelId, Channels};
 use tracing::info;
 
-use crate::{TransferCounters, words};
+use crate::TransferCounters;
+use crate::words::{self, CommandError};
 
 /// Default search path, for this server and for the programs that it runs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -51,8 +53,8 @@ impl AllowedProgram {
     /// directories as in PATH.
     ///
     /// # Errors
-    /// No such program can be run; one sentence.
-    pub fn find(name: &str, path: Option<&OsStr>) -> Result<Self, String> {
+    /// No such program can be run.
+    pub fn find(name: &str, path: Option<&OsStr>) -> Result<Self, ProgramError> {
         let runs = |path: &Path| {
             let meta = fs::metadata(path);
             meta.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
@@ -65,12 +67,7 @@ impl AllowedProgram {
                 .find(|path| runs(path)),
         };
         let found = found.filter(|path| !name.is_empty() && runs(path));
-        let path = found.ok_or_else(|| {
-            let name = wire::escape::name(name.as_bytes());
-            format!(
-                "{name} cannot be allowed: it is no program along PATH and no absolute path of one"
-            )
-        })?;
+        let path = found.ok_or_else(|| ProgramError::NotFound(name.to_owned()))?;
         let name = name.to_owned();
         Ok(Self { name, path })
     }
@@ -80,12 +77,61 @@ impl AllowedProgram {
     }
 }
 
+/// Reason why a program is not allowed or not run.
+#[derive(Debug)]
+pub enum ProgramError {
+    /// There is no program with this name or path.
+    NotFound(String),
+    /// The client's command needs a shell.
+    Shell(CommandError),
+    /// The client's command has no words.
+    Empty,
+    /// The client's program is not one of these.
+    NotAllowed(Vec<String>),
+    /// The arguments of rsync are not those of a server.
+    Rsync,
+    /// The program cannot be started.
+    Start(String, io::Error),
+}
+
+impl fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound(name) => {
+                let name = wire::escape::name(name.as_bytes());
+                write!(
+                    f,
+                    "{name} cannot be allowed: it is no program along PATH and no absolute path \
+                     of one"
+                )
+            }
+            Self::Shell(why) => {
+                write!(
+                    f,
+                    "this server has no shell, and runs no command that {why}"
+                )
+            }
+            Self::Empty => f.write_str("there is no command to run"),
+            Self::NotAllowed(names) => {
+                write!(f, "this server runs no program but {}", names.join(", "))
+            }
+            Self::Rsync => f.write_str(
+                "this server runs rsync only as the server of another rsync, and without \
+                 --secluded-args (-s, RSYNC_PROTECT_ARGS)",
+            ),
+            Self::Start(name, e) => write!(f, "{name} cannot be run: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ProgramError {}
+
 /// Accepts rsync's arguments only if it runs as the server of another rsync. As a client rsync runs
 /// the command of -e; as a daemon it follows a configuration, which can be any file; and with
 /// --secluded-args it reads its options later. Options may stand anywhere, and `--` may be an
 /// option's value, so words behind it are checked too. Another rsync never sends a path that begins
 /// with a dash.
-fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
+fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), ProgramError> {
     let serves = words.first().is_some_and(|word| word == b"--server");
     let bad = words.iter().map(Vec::as_slice).any(|word| match word {
         [b'-', b'-', long @ ..] => is_refused(long),
@@ -94,11 +140,7 @@ fn is_rsyncs_server(words: &[Vec<u8>]) -> Result<(), String> {
     });
     match serves && !bad {
         true => Ok(()),
-        false => Err(
-            "this server runs rsync only as the server of another rsync, and without \
-                      --secluded-args (-s, RSYNC_PROTECT_ARGS)"
-                .to_owned(),
-        ),
+        false => Err(ProgramError::Rsync),
     }
 }
 
@@ -129,8 +171,17 @@ fn are_refused(letters: &[u8]) -> bool {
 /// The account that owns the programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramOwner {
-    pub(super) name: String,
-    pub(super) home: PathBuf,
+    name: String,
+    home: PathBuf,
+}
+
+impl ProgramOwner {
+    pub(super) fn new(name: &str, home: &Path) -> Self {
+        Self {
+            name: name.to_owned(),
+            home: home.to_owned(),
+        }
+    }
 }
 
 /// A running program. It is ended when dropped.
@@ -151,23 +202,19 @@ impl Program {
     /// Runs the client's command, if its program is allowed.
     ///
     /// # Errors
-    /// The program is not allowed or cannot be run; a sentence for the client.
+    /// The program is not allowed or cannot be run.
     pub(super) fn start(
         allowed: &[AllowedProgram],
         owner: Option<&ProgramOwner>,
         command: &[u8],
-    ) -> Result<Self, String> {
-        let words = words::split_command(command)
-            .map_err(|why| format!("this server has no shell, and runs no command that {why}"))?;
-        let (first, rest) = words.split_first().ok_or("there is no command to run")?;
+    ) -> Result<Self, ProgramError> {
+        let words = words::split_command(command).map_err(ProgramError::Shell)?;
+        let (first, rest) = words.split_first().ok_or(ProgramError::Empty)?;
         let mut named = allowed.iter();
         let named = named.find(|program| program.name.as_bytes() == first);
         let AllowedProgram { name, path } = named.ok_or_else(|| {
-            let names: Vec<_> = allowed
-                .iter()
-                .map(|program| program.name.as_str())
-                .collect();
-            format!("this server runs no program but {}", names.join(", "))
+            let names = allowed.iter().map(|program| program.name.clone());
+            ProgramError::NotAllowed(names.collect())
         })?;
         let is_rsync = path.file_name().is_some_and(|name| name == "rsync");
         if is_rsync {
@@ -190,8 +237,8 @@ impl Program {
         run.stdout(Stdio::piped()).stderr(Stdio::piped());
         // Its own process group, so that its children end with it.
         run.process_group(0);
-        let wrong = |e: &dyn std::fmt::Display| format!("{name} cannot be run: {e}");
-        let mut child = run.spawn().map_err(|e| wrong(&e))?;
+        let wrong = |e: io::Error| ProgramError::Start(name.clone(), e);
+        let mut child = run.spawn().map_err(wrong)?;
         let program = Self {
             name: name.clone(),
             stdin: child.stdin.take(),
@@ -203,7 +250,7 @@ impl Program {
             sent: 0,
             received: 0,
         };
-        program.do_not_block().map_err(|e| wrong(&e))?;
+        program.do_not_block().map_err(wrong)?;
         info!(program = name, "runs");
         Ok(program)
     }

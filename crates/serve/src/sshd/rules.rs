@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use nix::unistd::User;
 use zeroize::Zeroizing;
 
+use super::refusal::AccountRefusal;
+
 /// An account that may log in with its keys.
 #[derive(Clone, Debug)]
 pub(super) struct Account {
@@ -39,35 +41,29 @@ impl Rules {
     /// Looks up an account by name and checks the rules.
     ///
     /// # Errors
-    /// The account may not log in or does not exist; one sentence for the log.
-    pub(super) fn account(&self, name: &[u8]) -> Result<Account, String> {
-        let name = plain(name).ok_or("no account has such a name")?;
-        let found = User::from_name(name).map_err(|e| format!("accounts cannot be read: {e}"))?;
-        let user = found.ok_or("there is no such account")?;
-        if user.name != name {
-            return Err("there is no such account".to_owned());
-        }
+    /// The account may not log in or does not exist.
+    pub(super) fn account(&self, name: &[u8]) -> Result<Account, AccountRefusal> {
+        let name = plain(name).ok_or(AccountRefusal::Name)?;
+        let found = User::from_name(name).map_err(AccountRefusal::Unreadable)?;
+        let user = found.filter(|user| user.name == name);
+        let user = user.ok_or(AccountRefusal::Missing)?;
         if self
             .users
             .as_ref()
             .is_some_and(|users| !users.contains(&user.name))
         {
-            return Err("it is not among the users".to_owned());
+            return Err(AccountRefusal::NotAmongUsers);
         }
         self.check_shell(&user.shell)?;
         let shadow = match fs::read("/etc/shadow") {
             Ok(shadow) => Zeroizing::new(shadow),
             Err(e) if e.kind() == ErrorKind::NotFound => Zeroizing::default(),
-            Err(e) => {
-                return Err(format!(
-                    "whether it is locked cannot be read from /etc/shadow: {e}"
-                ));
-            }
+            Err(e) => return Err(AccountRefusal::Shadow(e)),
         };
         let today = Timestamp::now().as_second() / SECONDS_OF_A_DAY;
         check_shadow(&shadow, name, today)?;
         if !user.uid.is_root() && NOLOGIN.iter().any(|file| Path::new(file).exists()) {
-            return Err("nobody may log in now (nologin)".to_owned());
+            return Err(AccountRefusal::Nologin);
         }
         Ok(Account {
             name: user.name,
@@ -77,7 +73,7 @@ impl Rules {
         })
     }
 
-    fn check_shell(&self, shell: &Path) -> Result<(), String> {
+    fn check_shell(&self, shell: &Path) -> Result<(), AccountRefusal> {
         // An empty field means /bin/sh (passwd(5)).
         let shell = match shell.as_os_str().is_empty() {
             true => Path::new("/bin/sh"),
@@ -87,13 +83,13 @@ impl Rules {
             .file_name()
             .is_some_and(|n| ENDING.iter().any(|e| n == *e));
         if ends && !self.nologin_shells {
-            return Err(format!("its shell is {}", shell.display()));
+            return Err(AccountRefusal::NologinShell(shell.to_owned()));
         }
         let runs = fs::metadata(shell)
             .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
         match runs {
             true => Ok(()),
-            false => Err(format!("its shell {} cannot be run", shell.display())),
+            false => Err(AccountRefusal::NoShell(shell.to_owned())),
         }
     }
 }
@@ -112,7 +108,7 @@ fn plain(name: &[u8]) -> Option<&str> {
 /// Checks the account in shadow(5), with sshd's definition of a locked account
 /// (LOCKED_PASSWD_PREFIX). An account of a directory service has no line and counts as neither
 /// locked nor expired.
-fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), String> {
+fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), AccountRefusal> {
     // Other lines may contain arbitrary bytes.
     let mut lines = shadow
         .split(|byte| *byte == b'\n')
@@ -126,15 +122,14 @@ fn check_shadow(shadow: &[u8], name: &str, today: i64) -> Result<(), String> {
         .next()
         .is_some_and(|password| password.starts_with(b"!"))
     {
-        let cure = "usermod -p '*' lets keys in, and still no password";
-        return Err(format!("it is locked: its password begins with ! ({cure})"));
+        return Err(AccountRefusal::Locked);
     }
     // Fields after the password: last change, minimum, maximum, warning, inactivity, expiry.
     let expires = fields
         .nth(5)
         .and_then(|day| std::str::from_utf8(day).ok()?.parse::<i64>().ok());
     match expires.is_some_and(|day| day >= 0 && day <= today) {
-        true => Err("it has expired".to_owned()),
+        true => Err(AccountRefusal::Expired),
         false => Ok(()),
     }
 }

@@ -82,10 +82,7 @@ impl ServedFiles {
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {
             root: self.root.as_ref().map(|root| expand(root, account)),
-            owner: Some(ProgramOwner {
-                name: account.name.clone(),
-                home: account.home.clone(),
-            }),
+            owner: Some(ProgramOwner::new(&account.name, &account.home)),
             ..self.clone()
         }
     }

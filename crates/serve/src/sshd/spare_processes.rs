@@ -34,8 +34,15 @@ struct Started {
 /// Processes for one connection.
 pub(super) struct Taken {
     /// The preauth process, which has its task.
-    pub(super) preauth: Process,
-    pub(super) template: Option<Arc<Link>>,
+    preauth: Process,
+    template: Option<Arc<Link>>,
+}
+
+impl Taken {
+    /// The preauth process, and the link to the fork server if there is one.
+    pub(super) fn into_parts(self) -> (Process, Option<Arc<Link>>) {
+        (self.preauth, self.template)
+    }
 }
 
 impl SpareProcesses {

@@ -11,7 +11,7 @@ use ssh::{cipher, kex};
 use tracing::{debug, info, trace, warn};
 use wire::escape::name;
 
-use super::keys::{Certified, LoginRequest};
+use super::keys::LoginRequest;
 use super::link::nonsense;
 use super::message::{LogMessage, LoggedIn};
 
@@ -78,14 +78,10 @@ impl<'k> Protection<'k> {
             cipher,
             mac,
         } = self;
-        let key = &entrant.key;
-        match &entrant.certificate {
+        let key = entrant.key();
+        match entrant.certificate() {
             None => info!(%user, key, kex, host_key, cipher, mac, "logged in"),
-            Some(Certified {
-                authority,
-                id,
-                serial,
-            }) => {
+            Some((authority, id, serial)) => {
                 // The key ID is quoted: it may contain blanks that look like further fields.
                 info!(
                     %user, key, ca = authority, serial, ?id, kex, host_key, cipher, mac,

@@ -1,7 +1,7 @@
 //! Extensions of longhaul's server that work on blocks of files.
 
 use sftp::blocks::{BlockSum, SumKind, strong};
-use sftp::packed::{Packer, Unpacker};
+use sftp::packed::{BlockCompressor, BlockDecompressor};
 use sftp::{HOLE, Request, RequestId, Response, StatusCode};
 use wire::{Field as _, Rest};
 
@@ -70,7 +70,7 @@ impl SftpModel {
                 data,
             } => {
                 self.packed += u64::from(len);
-                let bytes = Unpacker::new().and_then(|mut u| u.unpack(data, len));
+                let bytes = BlockDecompressor::new().and_then(|mut u| u.unpack(data, len));
                 let bytes = bytes.ok_or(StatusCode::BAD_MESSAGE)?;
                 let inode = self.inode(handle, true)?;
                 let written = self.fs.write(inode, offset, &bytes);
@@ -88,7 +88,7 @@ impl SftpModel {
                     return Err(StatusCode::EOF);
                 }
                 let mut packed = Vec::new();
-                if !Packer::new().is_some_and(|mut p| p.pack(&data, &mut packed)) {
+                if !BlockCompressor::new().is_some_and(|mut p| p.pack(&data, &mut packed)) {
                     self.say(id, &Response::Data { data: &data });
                     return Ok(());
                 }
@@ -106,6 +106,12 @@ impl SftpModel {
                 pack,
             } => {
                 let rest = self.bytes_of(handle, offset, u64::MAX)?;
+                if let Some(hole) = self.endless_holes {
+                    let mut body = Vec::new();
+                    (HOLE, hole).write(&mut body);
+                    self.say(id, &Response::ExtendedReply { body: Rest(&body) });
+                    return Ok(());
+                }
                 let zeros = rest.iter().take_while(|byte| **byte == 0).count();
                 if zeros >= PAGE || zeros > 0 && zeros == rest.len() {
                     let mut body = Vec::new();

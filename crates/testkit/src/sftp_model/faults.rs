@@ -28,6 +28,8 @@ pub enum Act {
     Length(u32),
     /// The request is not carried out, and the answer is an EXTENDED_REPLY with this content.
     Reply(Vec<u8>),
+    /// The request is not carried out, and the answer is DATA with this content.
+    Data(Vec<u8>),
     /// The request is not answered.
     Silence,
 }

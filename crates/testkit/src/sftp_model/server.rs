@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Piece, Request, RequestId, Response, Splitter,
+    Init, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response, SplitOutput, Splitter,
     StatusCode, StatusText, TreeStep, Version, frame,
 };
 use wire::{Field, Rest};
@@ -125,8 +125,12 @@ pub struct SftpModel {
     pub named: u64,
     /// READs at any offset are answered in full.
     pub endless_data: bool,
+    /// READs that may report holes are answered by a hole of this length at any offset.
+    pub endless_holes: Option<u64>,
     /// Bytes that get-file returns beyond those requested.
     pub excess: u64,
+    /// Number of bytes after which get-file cuts the data.
+    pub cut_at: Option<usize>,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
     /// Next byte of each file being written, if the server accepts data in order only.
@@ -157,7 +161,9 @@ impl SftpModel {
             endless_names: None,
             named: 0,
             endless_data: false,
+            endless_holes: None,
             excess: 0,
+            cut_at: None,
             log: Vec::new(),
             most_open: 0,
             next_write: BTreeMap::new(),
@@ -217,7 +223,7 @@ impl SftpModel {
         let mut answers: Vec<Vec<u8>> = Vec::new();
         let before = std::mem::take(&mut self.out);
         while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
-            if let Piece::Message(message) = piece {
+            if let SplitOutput::Message(message) = piece {
                 self.message(&message);
                 answers.push(std::mem::take(&mut self.out));
             }
@@ -279,6 +285,7 @@ impl SftpModel {
             Some(Act::Reply(body)) => {
                 self.say(id, &Response::ExtendedReply { body: Rest(&body) });
             }
+            Some(Act::Data(data)) => self.say(id, &Response::Data { data: &data }),
             Some(Act::Silence) => {}
             Some(Act::OtherId) => self.answer(RequestId(id.0 ^ 0x4000_0000), request),
             Some(act) => {
@@ -360,7 +367,8 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_) | Act::Full | Act::Reply(_) | Act::OtherId | Act::Silence => {}
+        Act::Status(_) | Act::Full | Act::Reply(_) | Act::Data(_) | Act::OtherId | Act::Silence => {
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sftp::{Piece, Request, Response, Splitter, StatusCode};
+use sftp::{Request, Response, SplitOutput, Splitter, StatusCode};
 
 /// Observes both directions at the client's end and enforces two rules. A rename to the final name
 /// leaves only after every earlier request for that file was answered, and not if OPEN, a WRITE,
@@ -16,6 +16,8 @@ pub struct Witness {
     opening: Vec<(u32, Vec<u8>)>,
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
     most_open: usize,
+    in_flight: usize,
+    most_in_flight: usize,
     renames: usize,
     renamed: Vec<Vec<u8>>,
 }
@@ -37,6 +39,8 @@ impl Default for Witness {
             opening: Vec::new(),
             handles: BTreeMap::new(),
             most_open: 0,
+            in_flight: 0,
+            most_in_flight: 0,
             renames: 0,
             renamed: Vec::new(),
         }
@@ -48,13 +52,15 @@ impl Witness {
     pub fn on_sent(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
         while let Some(piece) = self.sent.next(&mut input).expect("sound lengths") {
-            let Piece::Message(message) = piece else {
+            let SplitOutput::Message(message) = piece else {
                 continue;
             };
             if !std::mem::replace(&mut self.greetings.0, true) {
                 continue;
             }
             let (id, request) = Request::decode(&message).expect("a sound request");
+            self.in_flight += 1;
+            self.most_in_flight = self.most_in_flight.max(self.in_flight);
             self.request(id.0, &request);
         }
     }
@@ -64,13 +70,14 @@ impl Witness {
         let mut input = Bytes::copy_from_slice(bytes);
         // Errors in the server's bytes are left to the client to detect.
         while let Ok(Some(piece)) = self.received.next(&mut input) {
-            let Piece::Message(message) = piece else {
+            let SplitOutput::Message(message) = piece else {
                 continue;
             };
             if !std::mem::replace(&mut self.greetings.1, true) {
                 continue;
             }
             if let Ok((id, response)) = Response::decode(&message) {
+                self.in_flight = self.in_flight.saturating_sub(1);
                 self.response(id.0, &response);
             }
         }
@@ -91,6 +98,11 @@ impl Witness {
     pub fn unanswered(&self, path: &[u8]) -> usize {
         let open = self.handles.values().filter(|open| *open == path).count();
         self.files.get(path).map_or(0, |f| f.unanswered) + open
+    }
+
+    /// Returns the highest number of requests without an answer since the last call.
+    pub fn take_most_in_flight(&mut self) -> usize {
+        std::mem::replace(&mut self.most_in_flight, self.in_flight)
     }
 
     /// Returns the highest number of files open or being opened at once, in the client's order.

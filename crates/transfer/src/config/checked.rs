@@ -63,7 +63,7 @@ fn control(name: &str, value: &OsStr) -> Result<(), ConfigError> {
     match value.as_bytes().iter().any(u8::is_ascii_control) {
         false => Ok(()),
         true => Err(ConfigError::new(format!(
-            "{name} {}: the value has a control character, which is not permitted",
+            "{name} {}: the value contains a control character",
             escape::os(value)
         ))),
     }
@@ -73,7 +73,7 @@ fn host(name: &str, value: &str) -> Result<(), ConfigError> {
     match valid_host(value) {
         true => Ok(()),
         false => Err(ConfigError::new(format!(
-            "{name} {}: it has characters that no host name has",
+            "{name} {}: not a valid host name",
             escape::name(value.as_bytes())
         ))),
     }
@@ -83,7 +83,8 @@ fn user(name: &str, value: &str) -> Result<(), ConfigError> {
     match valid_user(value) {
         true => Ok(()),
         false => Err(ConfigError::new(format!(
-            "{name} {}: it has characters that a user name on the command line may not have",
+            "{name} {}: the user name contains characters that are not allowed on the command \
+             line",
             escape::name(value.as_bytes())
         ))),
     }

@@ -36,7 +36,7 @@ pub(super) fn with_ssh(query: &Query) -> Result<Option<EvaluatedConfig>, ConfigE
     if !asked.status.success() {
         let said = complaints(&asked).join("; ");
         return Err(ConfigError::new(format!(
-            "{}: the configuration cannot be used: {said}",
+            "{}: error in the ssh configuration: {said}",
             escape::os(&program)
         )));
     }
@@ -72,7 +72,7 @@ fn unclean(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<OsStrin
 }
 
 fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
-    ConfigError::new(format!("{} cannot be run: {error}", escape::os(program)))
+    ConfigError::new(format!("cannot run {}: {error}", escape::os(program)))
 }
 
 /// Returns ssh's flags in scp's order, since the first value of an option wins.

@@ -9,6 +9,7 @@ use wire::{Field, Mpint, Reader};
 
 use super::{Algorithms, Tokens};
 use crate::agent::AgentSocket;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -72,6 +73,8 @@ pub struct HostConfig {
     pub strict: StrictHostKeyChecking,
     /// HostKeyAlias.
     pub host_key_alias: Option<String>,
+    /// KnownHostsCommand.
+    pub known_hosts_command: Option<KnownHostsCommand>,
     /// RevokedHostKeys.
     pub revoked_host_keys: Vec<PathBuf>,
 
@@ -241,7 +244,7 @@ impl HostConfig {
         match bits {
             Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
             _ => Err(format!(
-                "is an RSA key of {} bits; RequiredRSASize demands {}",
+                "is an RSA key of {} bits; RequiredRSASize requires {}",
                 bits.unwrap_or_default(),
                 self.required_rsa_size
             )),

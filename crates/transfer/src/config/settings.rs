@@ -10,6 +10,7 @@ use super::{
 };
 use crate::agent::AgentSocket;
 use crate::escape;
+use crate::known_hosts::KnownHostsCommand;
 use crate::operand::Destination;
 use crate::report::Origin;
 
@@ -55,6 +56,7 @@ const SETTINGS: &[Setting] = settings! {
     "exitonforwardfailure" => |c, v| c.switches.set(Switches::EXIT_ON_FORWARD_FAILURE, boolean(one(v)?)?);
     "checkhostip" => |c, v| c.switches.set(Switches::CHECK_HOST_IP, boolean(one(v)?)?);
     "hostkeyalias" => |c, v| c.host_key_alias = Some(one(v)?.into());
+    "knownhostscommand" => |c, v| c.known_hosts_command = KnownHostsCommand::parse(one(v)?)?;
     "revokedhostkeys" => |c, v| c.revoked_host_keys = all_paths(v);
     "identityfile" => |c, v| c.identity_files = each_path(v).into_iter().map(explicit).collect();
     "certificatefile" => |c, v| c.certificate_files = each_path(v);
@@ -146,7 +148,26 @@ pub(super) fn apply(
         .iter_mut()
         .for_each(|f| f.explicit = !usual);
     expand(query, user, evaluated, &mut config)?;
+    check_fingerprint_hash(evaluated, &config)?;
     Ok(config)
+}
+
+/// Refuses a KnownHostsCommand that is to search by another fingerprint than SHA256: it would miss a
+/// revoked key.
+fn check_fingerprint_hash(
+    evaluated: &EvaluatedConfig,
+    config: &HostConfig,
+) -> Result<(), ConfigError> {
+    let hash = evaluated.values("fingerprinthash").next();
+    let other = hash.is_some_and(|hash| !hash.eq_ignore_ascii_case("sha256"));
+    let command = config.known_hosts_command.as_ref();
+    match other && command.is_some_and(KnownHostsCommand::takes_fingerprint) {
+        true => Err(ConfigError::new(
+            "KnownHostsCommand has %f, and FingerprintHash is not SHA256, the only one supported: \
+             use %K in the command",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Records the origin of settings that a copy may otherwise choose itself.
@@ -215,6 +236,7 @@ fn defaults(query: &Query, user: &LocalUser) -> HostConfig {
             .into(),
         strict: StrictHostKeyChecking::Ask,
         host_key_alias: None,
+        known_hosts_command: None,
         revoked_host_keys: Vec::new(),
         identity_files: usual.into_iter().map(explicit).collect(),
         certificate_files: Vec::new(),
@@ -310,7 +332,10 @@ fn expand(
 }
 
 fn one<'a>(values: &[&'a str]) -> Parsed<&'a str> {
-    values.first().copied().ok_or_else(|| "has no value".into())
+    values
+        .first()
+        .copied()
+        .ok_or_else(|| "needs a value".into())
 }
 
 fn explicit(path: PathBuf) -> IdentityFile {
@@ -354,7 +379,7 @@ fn family(text: &str) -> Parsed<AddressFamily> {
         "any" => Ok(AddressFamily::Any),
         "inet" => Ok(AddressFamily::Inet),
         "inet6" => Ok(AddressFamily::Inet6),
-        _ => Err("is none of any, inet, inet6".into()),
+        _ => Err("is not any, inet or inet6".into()),
     }
 }
 
@@ -364,7 +389,7 @@ fn strict(text: &str) -> Parsed<StrictHostKeyChecking> {
         "accept-new" => Ok(StrictHostKeyChecking::AcceptNew),
         "yes" | "true" => Ok(StrictHostKeyChecking::Yes),
         "no" | "off" | "false" => Ok(StrictHostKeyChecking::No),
-        _ => Err("is none of ask, accept-new, yes, no".into()),
+        _ => Err("is not ask, accept-new, yes or no".into()),
     }
 }
 

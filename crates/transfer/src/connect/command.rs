@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 
 use super::error::{AtFault, ConnectCheck, ConnectError};
-use super::host::{Surroundings, establish, start};
+use super::host::{SharedSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
 use super::remote_use;
@@ -41,7 +41,7 @@ impl RemoteCommand {
     /// # Errors
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
-    pub fn half(config: HostConfig, around: &Surroundings) -> Result<Self, ConnectError> {
+    pub fn half(config: HostConfig, around: &SharedSettings) -> Result<Self, ConnectError> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());

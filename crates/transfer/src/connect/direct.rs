@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
-use ssh::direct_control::{self, Begin, Frames, MoreKeys, ServerMessage, VERSION};
+use ssh::direct_control::{self, FrameSplitter, MoreKeys, ServerMessage, StartRequest, VERSION};
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, Proposal, TransportConfig};
 use sys::Tuning;
@@ -85,7 +85,7 @@ pub(super) struct Direct {
 #[derive(Default)]
 struct DirectServerState {
     outlet: Option<ControlMessage>,
-    frames: Option<Frames>,
+    frames: Option<FrameSplitter>,
     server: Option<ServerAt>,
     /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
@@ -189,7 +189,7 @@ impl Direct {
             .to_bytes(),
         );
         let outlet = state.outlet.as_ref();
-        outlet.ok_or("its control channel is gone")?(message);
+        outlet.ok_or("its control channel was closed")?(message);
         let until = Instant::now() + TAKEN;
         while !state.taken.remove(&number) {
             if let Some(why) = &state.failed {
@@ -294,11 +294,11 @@ impl Direct {
                 software,
             } => {
                 let peer = (self.peer)();
-                let mut address = peer.ok_or("the address of the host is not known")?;
+                let mut address = peer.ok_or("the address of the host is unknown")?;
                 address.set_port(port);
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("it answers twice".to_owned());
+                    return Err("it answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(ServerAt {
@@ -332,7 +332,7 @@ impl DirectConnect for Direct {
         let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
         let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
         let blobs = direct_control::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
-        let begin = Begin {
+        let begin = StartRequest {
             version: VERSION,
             first_port: 0,
             last_port: 0,
@@ -341,7 +341,7 @@ impl DirectConnect for Direct {
         };
         *state = DirectServerState {
             outlet: Some(outlet),
-            frames: Some(Frames::of_server()),
+            frames: Some(FrameSplitter::of_server()),
             keys,
             ..DirectServerState::default()
         };
@@ -418,13 +418,16 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
     let port = address.port();
     match e {
         DialError::TimedOut(after) => format!(
-            "port {port} did not answer within {:.1} s: a firewall, perhaps",
+            "port {port} did not answer within {:.1} s; a firewall may drop the packets",
             after.as_secs_f64()
         ),
         DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
-            format!("port {port} is closed on the way: a firewall, or address translation")
+            format!(
+                "port {port} refused the connection; a firewall or address translation may \
+                 block it"
+            )
         }
-        DialError::Unreachable(e) => format!("port {port} cannot be reached: {e}"),
+        DialError::Unreachable(e) => format!("cannot connect to port {port}: {e}"),
         DialError::NoAddress(why) => why.clone(),
     }
 }

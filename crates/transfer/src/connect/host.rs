@@ -1,5 +1,6 @@
 //! Opens a connection to a host as ssh_config and the command line describe it.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -29,7 +30,7 @@ use super::stream::Stream;
 use super::tcp::{Family, TcpDialer};
 use crate::config::{AddressFamily, ForwardAgent, HostConfig, Proxy, Switches};
 use crate::escape;
-use crate::known_hosts::{KnownHosts, RevokedKeys};
+use crate::known_hosts::{HostName, KnownHosts, Lookup, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::report::{Sample, ZlibWhy};
@@ -48,7 +49,7 @@ pub type DataSampler = dyn Fn() -> Result<Sample, ZlibWhy> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct SharedSettings {
     /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
     /// The host memory; `None` disables it.
@@ -131,7 +132,7 @@ pub(super) struct Started {
 /// Opens a connection to a host up to the TCP connection, `hops` ProxyJump hosts from the target.
 pub(super) fn start(
     config: HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
 ) -> Result<Started, ConnectError> {
     if hops > MAX_HOPS {
@@ -151,7 +152,20 @@ pub(super) fn start(
     let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
     let trusted = aged.filter(|_| !around.plain);
     let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
-    let (mut proposal, reasons) = propose(&config, &known, trusted, around, look)?;
+    let preferred = match hops {
+        // A further connection prefers the algorithms of the first one's key, see below.
+        0 if around.beside.is_some() => Cow::Borrowed(&known),
+        _ => with_command_output(
+            &config,
+            &known,
+            Lookup::Order,
+            &HostAuthHandler::name(&config),
+            None,
+        )
+        .map_err(ConnectError::configuration)?,
+    };
+    let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
+    drop(preferred);
     let memory = aged.map(|(memory, _)| memory.clone());
     let beside = around.beside.as_ref().filter(|_| hops == 0);
     if let Some(FirstHostKey::Known(blob)) = beside.map(|beside| &beside.host_key) {
@@ -180,7 +194,7 @@ pub(super) fn start(
 
 /// Shows the warnings and notes of the configuration, unless this is a further connection, whose
 /// first one has shown them.
-fn tell_once(config: &HostConfig, around: &Surroundings) {
+fn tell_once(config: &HostConfig, around: &SharedSettings) {
     if around.beside.is_some() {
         return;
     }
@@ -209,7 +223,7 @@ fn prefer_type_of(blob: &[u8], proposal: &mut Proposal) {
 /// Returns the settings of a link. A jump host gets none that concern the transfer.
 fn link_config(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
     memory: Option<&HostMemory>,
     (proposal, reasons): (Proposal, ProposalReasons),
@@ -275,7 +289,23 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
     known
 }
 
-fn warn_user(config: &HostConfig, around: &Surroundings, text: &str) {
+/// Returns `known` with what KnownHostsCommand prints for this lookup.
+pub(super) fn with_command_output<'a>(
+    config: &HostConfig,
+    known: &'a KnownHosts,
+    lookup: Lookup,
+    name: &HostName,
+    key: Option<&PublicKey>,
+) -> Result<Cow<'a, KnownHosts>, String> {
+    let Some(command) = &config.known_hosts_command else {
+        return Ok(Cow::Borrowed(known));
+    };
+    let mut both = known.clone();
+    both.add_command_output(&command.run(&config.tokens, lookup, name, key)?);
+    Ok(Cow::Owned(both))
+}
+
+fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {
     warn!("{text}");
     if config.tells()
         && let Ok(mut prompt) = around.prompt.lock()
@@ -299,7 +329,7 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
-    around: &Surroundings,
+    around: &SharedSettings,
     hops: usize,
     mss: Option<u16>,
 ) -> Result<SocketOpener, ConnectError> {
@@ -387,8 +417,8 @@ fn passed_by(
     let socket = passed_socket(&ours, patience).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand has sent something else".to_owned(),
-            io::ErrorKind::TimedOut => "none came in time (ConnectTimeout)".to_owned(),
+            io::ErrorKind::InvalidData => "the ProxyCommand did not pass a socket".to_owned(),
+            io::ErrorKind::TimedOut => "no socket arrived in time (ConnectTimeout)".to_owned(),
             _ => error.to_string(),
         };
         child.kill();
@@ -417,7 +447,7 @@ fn jump_through(
     hops: &[Destination],
     host: &str,
     port: u16,
-    around: &Surroundings,
+    around: &SharedSettings,
     depth: usize,
 ) -> Result<Stream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {

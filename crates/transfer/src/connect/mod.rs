@@ -22,11 +22,11 @@ mod ssh_link;
 mod stream;
 mod tcp;
 
-pub use auth_handler::{AuthHandler, Binding, Credentials, ServerFacts};
+pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 pub use command::RemoteCommand;
 pub use connection_factory::{ConnectionFactory, connect};
 pub use error::{AtFault, ConnectCheck, ConnectError};
-pub use host::{DataSampler, FirstHostKey, RequiredMatch, Resolve, Surroundings};
+pub use host::{DataSampler, FirstHostKey, RequiredMatch, Resolve, SharedSettings};
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use preconnect::{ConnectionHold, PlannedUpload};

@@ -45,9 +45,7 @@ impl Engine<'_> {
         task.changed = true;
         self.progress.take_back(std::mem::take(&mut task.confirmed));
         task.begin_again();
-        if let Some(keep) = &mut task.keep {
-            keep.left = None;
-        }
+        self.forget_earlier(id);
         self.verify.forget(id);
         self.start_file(id);
         true

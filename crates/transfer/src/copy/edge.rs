@@ -22,7 +22,7 @@ use super::transfer_estimate::{Counting, TransferEstimate};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 /// World around a copy.
 pub(super) trait Edge {
@@ -49,7 +49,7 @@ pub(super) trait Edge {
     fn identity(&self, host: HostId) -> String;
 
     /// Ledger in which the sessions collect checksums.
-    fn ledger(&self) -> Option<Arc<Ledger>>;
+    fn ledger(&self) -> Option<Arc<SumLedger>>;
 
     /// Files of this machine, for a copy whose target no session resolves.
     fn local(&self) -> Rc<dyn LocalOps>;

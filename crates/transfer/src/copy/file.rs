@@ -6,7 +6,7 @@ use schedule::{
     Attributes, ExtraMetadata, Fault, FileState, JobKind, Keep, LocalPath, PutOptions, RemotePath,
     StoredTarget, UNWRITABLE,
 };
-use sftp::Link;
+use sftp::InodeId;
 
 use super::DeltaUse;
 use super::engine::{CopyEnd, Engine, JobPurpose};
@@ -80,7 +80,7 @@ pub(super) struct FileTask {
     pub(super) beyond: ExtraMetadata,
     pub(super) xattrs_asked: bool,
     /// Identity of a file of which other names will be hard links to this copy.
-    link: Option<Link>,
+    link: Option<InodeId>,
 }
 
 /// Search for a file that an earlier run may have completed.
@@ -255,6 +255,7 @@ impl Engine<'_> {
             preserve: self.options.preserve || self.options.archive,
             special_bits: self.keeps_special_bits(),
             inplace: self.options.inplace,
+            temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             replace_link: self.options.archive
@@ -608,6 +609,7 @@ impl Engine<'_> {
         self.summary.taken_over += taken;
         self.summary.reused += task.reused;
         self.note_done(&task);
+        let durable = self.is_durable(&task);
         if let Some(attributes) = &task.attributes {
             self.note_times(&task.source, attributes);
             let shown = || task.source_name.clone();
@@ -621,7 +623,7 @@ impl Engine<'_> {
             bytes: task.confirmed,
             state,
             in_place: task.in_place,
-            synced: self.options.fsync,
+            synced: self.options.fsync && durable,
             verified: self.options.verify,
         });
         self.link_others(task.link, &task.target);
@@ -643,9 +645,13 @@ impl FileTask {
         self.guess = None;
         self.state = None;
         self.in_place = false;
+        self.synced = false;
         self.stranded = None;
         self.sums = None;
         (self.taken, self.reused) = (0, 0);
+        if let Some(keep) = &mut self.keep {
+            keep.left = None;
+        }
         // The source may be a different file by now.
         self.attributes = None;
         self.identity = None;

@@ -11,7 +11,7 @@ use schedule::{
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
-use crate::disk::NotKept;
+use crate::disk::LostMetadata;
 use crate::sums::FileSums;
 use crate::walk::{DirId, WalkEntry};
 
@@ -93,10 +93,18 @@ pub(super) trait LocalOps {
     fn look(&self, path: &LocalPath) -> Option<LocalStat>;
     /// Status of the file `name` in the directory of `target`; a symlink is not followed.
     fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat>;
+    /// Uses this directory for temporaries instead of the target's own (`--temp-dir`).
+    fn keep_temporaries_in(&self, _: PathBuf) {}
     /// Removes the file `name` in the directory of `target`.
     fn remove_beside(&self, target: &LocalPath, name: &[u8]);
     /// Removes the temporaries that a file with this tag may have left.
     fn remove_temporaries(&self, target: &LocalPath, tag: u64);
+    /// Removes the temporaries that many files may have left, each with its tag.
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        for (target, tag) in files {
+            self.remove_temporaries(target, *tag);
+        }
+    }
     /// Makes a directory that can be filled. Returns false if it existed.
     fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String>;
     /// Sets the mode, times and further metadata of a filled directory.
@@ -107,7 +115,7 @@ pub(super) trait LocalOps {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<NotKept, String>;
+    ) -> Result<LostMetadata, String>;
     /// Makes a symlink, in place of an existing file or symlink.
     fn make_symlink(
         &self,

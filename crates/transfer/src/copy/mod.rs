@@ -22,6 +22,8 @@ mod resolve;
 mod resume;
 mod roots;
 mod self_copy;
+#[cfg(test)]
+mod sim;
 mod source;
 mod symlink;
 mod target_kind;
@@ -34,6 +36,11 @@ mod verify;
 mod withheld;
 mod xattrs;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schedule::TempDir;
+
 use self::engine::Engine;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{End, PlannedCopy, with_edge};
@@ -43,9 +50,7 @@ use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::report::{Event, Progress, Summary};
 use crate::session::Session;
-use crate::sums::Ledger;
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::sums::SumLedger;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +82,8 @@ pub struct CopyOptions {
     pub archive: bool,
     /// Write under the final name at once.
     pub inplace: bool,
+    /// Directory at the receiving end for temporaries; it must be on the target's file system.
+    pub temp_dir: Option<TempDir>,
     /// Make each file durable before its rename.
     pub fsync: bool,
     /// Keep a journal, so that the same command resumes after an interruption.
@@ -149,7 +156,7 @@ pub trait Connect {
     ) -> Result<Session, ConnectError>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         None
     }
 

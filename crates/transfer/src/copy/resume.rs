@@ -172,6 +172,14 @@ impl Engine<'_> {
                     state.confine(target.as_os_str().as_bytes());
                     state.started(self.edge.boot());
                 }
+                if state.left_out() > 0 {
+                    let text = format!(
+                        "the journal of the interrupted copy tells of more files than are held in memory: {} are \
+                         copied again",
+                        state.left_out()
+                    );
+                    self.warn(None, text);
+                }
                 let here = self.keeper.target.is_some();
                 let files = state.soft_files().filter(|_| here).map(local_path);
                 match place.go_on(here, state.soft() as u64, files.collect()) {
@@ -263,6 +271,10 @@ impl Engine<'_> {
         ] {
             identity.extend(flag.then_some(letter));
         }
+        if let Some(dir) = &self.options.temp_dir {
+            identity.push(b'T');
+            identity.extend_from_slice(dir.path());
+        }
         for place in request.sources.iter().chain([&request.target]) {
             identity.push(0);
             identity.extend_from_slice(&self.place_name(place).0);
@@ -307,10 +319,11 @@ impl Engine<'_> {
         }
         if let Some(mut left) = log.left() {
             left.confine(target.as_os_str().as_bytes());
-            for (_, entry) in left.unfinished() {
-                let path = self.target_path(&entry.target);
-                self.local().remove_temporaries(&path, entry.tag);
-            }
+            let files: Vec<_> = left
+                .unfinished()
+                .map(|(_, entry)| (self.target_path(&entry.target), entry.tag))
+                .collect();
+            self.local().sweep_temporaries(&files);
         }
         true
     }

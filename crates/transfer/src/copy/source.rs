@@ -355,6 +355,12 @@ impl Engine<'_> {
     }
 
     pub(super) fn on_found(&mut self, id: WalkId, found: WalkEntry, root: &[u8]) {
+        if let WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at) =
+            &found
+        {
+            let paths = at.path.len() + root.len();
+            self.longest_path = self.longest_path.max(paths);
+        }
         match found {
             WalkEntry::Directory { id: dir, at } => {
                 let key = DirKey { walk: id, dir };

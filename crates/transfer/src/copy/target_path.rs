@@ -33,5 +33,17 @@ impl Engine<'_> {
         let (TargetPath::Into(named) | TargetPath::Exactly(named) | TargetPath::Guess(named)) =
             onto;
         self.named = named.clone();
+        if let (None, Some(dir)) = (&self.target, &self.options.temp_dir) {
+            let path = local_path(dir.path());
+            self.local().keep_temporaries_in(path);
+        }
+    }
+
+    /// Returns the path beside which the temporary of `target` is created.
+    pub(super) fn temporary_place(&self, target: &[u8]) -> Vec<u8> {
+        match &self.options.temp_dir {
+            Some(dir) => dir.place_of(target),
+            None => target.to_vec(),
+        }
     }
 }

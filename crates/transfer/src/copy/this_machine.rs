@@ -18,8 +18,8 @@ use super::local_ops::{CopySettings, LocalOps, LocalStat, ReadAt, TreeWalk};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    Destination, DirectoryCache, Location, NotKept, attributes, has_holes, identity, mtime_of,
-    os_words, xattrs_of,
+    Destination, DirectoryCache, Location, LostMetadata, TemporarySweep, attributes, has_holes,
+    identity, mtime_of, os_words, xattrs_of,
 };
 use crate::walk::{DirId, LocalWalk, WalkEntry, local_path};
 
@@ -41,7 +41,7 @@ impl ThisMachine {
     /// user named.
     fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<Location> {
         match self.directories.destination(target).ok()? {
-            Destination::At(at) => Some(at.beside(name)),
+            Destination::At(at) => self.directories.temporary(&at, name).ok(),
             Destination::AsItIs(_) => None,
         }
     }
@@ -172,6 +172,10 @@ impl LocalOps for ThisMachine {
         Some(stat_from(&stat))
     }
 
+    fn keep_temporaries_in(&self, path: PathBuf) {
+        self.directories.keep_temporaries_in(path);
+    }
+
     fn remove_beside(&self, target: &LocalPath, name: &[u8]) {
         if let Some(at) = self.beside(target, name) {
             // Most of these names were never created.
@@ -181,6 +185,13 @@ impl LocalOps for ThisMachine {
 
     fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
         crate::disk::remove_temporaries(&self.directories, target, tag);
+    }
+
+    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+        let mut sweep = TemporarySweep::new(&self.directories);
+        for (target, tag) in files {
+            sweep.remove(target, *tag);
+        }
     }
 
     fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String> {
@@ -194,7 +205,7 @@ impl LocalOps for ThisMachine {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<NotKept, String> {
+    ) -> Result<LostMetadata, String> {
         let directories = &self.directories;
         local::finish_directory(directories, path, attributes, created, options, beyond)
     }

@@ -22,7 +22,7 @@ use crate::cancel::CancelToken;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::{JournalFile, JournalStore, boot_here};
 use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 
 /// Edge whose sessions, disks and journal work on other threads.
 pub(super) struct ThreadedEdge<'a> {
@@ -120,7 +120,7 @@ impl Edge for ThreadedEdge<'_> {
         self.connect.identity(host)
     }
 
-    fn ledger(&self) -> Option<Arc<Ledger>> {
+    fn ledger(&self) -> Option<Arc<SumLedger>> {
         self.connect.ledger()
     }
 

@@ -24,7 +24,7 @@ use super::local_ops::ReadAt;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{Event, Name, Verified};
 use crate::session::RemoteCommandId;
-use crate::sums::{FileSums, FinishedSums, Ledger, Manifest};
+use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
 use crate::walk::local_path;
 
 /// Files waiting for comparison from which no more files are started.
@@ -39,7 +39,7 @@ const REPEATS: u8 = 2;
 
 /// State of the files between copy and verification.
 pub(super) struct Verification {
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     wanted: bool,
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, Checking>,
@@ -55,7 +55,7 @@ pub(super) struct Verification {
 }
 
 impl Verification {
-    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<Ledger>>) -> Self {
+    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<SumLedger>>) -> Self {
         Self {
             wanted: options.verify && ledger.is_some(),
             ledger,
@@ -189,12 +189,18 @@ impl Engine<'_> {
         let Some(ledger) = self.verify.ledger.clone() else {
             return self.file_kept(id);
         };
+        if self.verify.wanted && self.stopped() {
+            // Nothing is asked any more, so it would wait for its comparison for ever.
+            return self.not_verified(id);
+        }
         let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
         };
         let sums = task.sums.take();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
+        // An earlier run may have sent other parts of the file, or all of it.
+        seen.grow_to(task.confirmed);
         let here = match (&self.source, &self.target) {
             (None, _) => Some(local_path(&task.source)),
             (Some(_), None) => Some(local_path(&task.target)),
@@ -378,6 +384,7 @@ impl Engine<'_> {
         if again {
             self.progress.take_back(std::mem::take(&mut task.confirmed));
             task.begin_again();
+            self.forget_earlier(id);
             return self.start_file(id);
         }
         let end = from + len;
@@ -401,16 +408,18 @@ impl Engine<'_> {
 
     /// Fails all unverified files when the run ends early.
     pub(super) fn stop_verifying(&mut self) {
-        let why = match &self.lost {
-            Some(why) => why.clone(),
-            None => "interrupted".to_owned(),
-        };
         self.verify.far = RemoteSums::default();
         self.verify.moving.clear();
         for id in std::mem::take(&mut self.verify.files).into_keys() {
-            let what = format!("it was copied and not verified: {why}");
-            self.file_failed(id, CopyEnd::Target, what);
+            self.not_verified(id);
         }
+    }
+
+    /// Fails a file that was copied and that the ending run does not compare any more.
+    fn not_verified(&mut self, id: FileId) {
+        let why = self.why_stopped();
+        let what = format!("it was copied and not verified: {why}");
+        self.file_failed(id, CopyEnd::Target, what);
     }
 
     fn note_reason(&mut self, why: &str) {

@@ -1,15 +1,17 @@
 //! Resumes or removes local temporaries of an earlier run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{Dir, FileType, OFlags, fstat};
 use schedule::journal::ExistingFile;
 use schedule::{Keep, LocalPath};
 
 use super::LocalTarget;
-use super::directories::{Destination, DirectoryCache, Location, kind_of};
-use super::target::{Replaced, mtime};
+use super::directories::{Destination, Directory, DirectoryCache, Location, kind_of};
+use super::target::{ReplacedAttributes, mtime};
 
 /// True if the file belongs to the effective user.
 fn is_ours(meta: &fs::Metadata) -> bool {
@@ -29,10 +31,11 @@ pub(crate) fn adopt_target(
     let Ok(Destination::At(target)) = directories.destination(path) else {
         return None;
     };
-    let at = target.beside(&keep.temporary(target.name_bytes(), 0));
+    let name = keep.temporary(target.name_bytes(), 0);
+    let at = directories.temporary(&target, &name).ok()?;
     let replaced = match target.look() {
         Ok(Some(stat)) => match kind_of(&stat) {
-            FileType::RegularFile => Some(Some(Replaced::of(&stat))),
+            FileType::RegularFile => Some(Some(ReplacedAttributes::of(&stat))),
             FileType::Symlink => Some(None),
             _ => None,
         },
@@ -71,8 +74,63 @@ pub(crate) fn remove_temporaries(directories: &DirectoryCache, path: &LocalPath,
         return;
     };
     for name in Keep::names(target.name_bytes(), tag) {
-        remove_own(&target.beside(&name));
+        if let Ok(at) = directories.temporary(&target, &name) {
+            remove_own(&at);
+        }
     }
+}
+
+/// Removes the temporaries of many files as [`remove_temporaries`] does, and reads each directory
+/// once: after 200,000 files that could not be created, an interrupted copy took 23 s to look for
+/// all names that their temporaries might have.
+pub(crate) struct TemporarySweep<'a> {
+    directories: &'a DirectoryCache,
+    /// Names of temporaries in each directory, by device and inode.
+    found: BTreeMap<(u64, u64), BTreeSet<Vec<u8>>>,
+}
+
+impl<'a> TemporarySweep<'a> {
+    pub(crate) fn new(directories: &'a DirectoryCache) -> Self {
+        Self {
+            directories,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Removes the temporaries of the file at `path`.
+    pub(crate) fn remove(&mut self, path: &LocalPath, tag: u64) {
+        let Ok(Destination::At(target)) = self.directories.destination(path) else {
+            return;
+        };
+        let Ok(at) = self.directories.temporary(&target, target.name_bytes()) else {
+            return;
+        };
+        let Ok(stat) = fstat(&at.dir) else { return };
+        let found = self
+            .found
+            .entry((stat.st_dev, stat.st_ino))
+            .or_insert_with(|| temporaries_in(&at.dir).unwrap_or_default());
+        if found.is_empty() {
+            return;
+        }
+        for name in Keep::names(target.name_bytes(), tag) {
+            if found.remove(&name) {
+                remove_own(&at.beside(&name));
+            }
+        }
+    }
+}
+
+/// Returns all names in a directory that are names of temporaries.
+fn temporaries_in(dir: &Directory) -> io::Result<BTreeSet<Vec<u8>>> {
+    let mut found = BTreeSet::new();
+    for entry in Dir::read_from(dir)? {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if sftp::final_name_in(&name).is_some() {
+            found.insert(name);
+        }
+    }
+    Ok(found)
 }
 
 fn remove_own(at: &Location) {
@@ -104,6 +162,13 @@ mod tests {
     /// Runs the removal for a journal with `target` below `root`; true if `temporary` is gone
     /// afterwards.
     fn clears(root: &Path, target: &Path, temporary: &Path) -> bool {
+        let clears = |sweeps| clears_by(sweeps, root, target, temporary);
+        let one = clears(false);
+        assert_eq!(clears(true), one);
+        one
+    }
+
+    fn clears_by(sweeps: bool, root: &Path, target: &Path, temporary: &Path) -> bool {
         let (mut state, bytes) = (State::default(), |p: &Path| {
             p.as_os_str().as_bytes().to_vec()
         });
@@ -120,11 +185,15 @@ mod tests {
         });
         state.confine(&bytes(root));
         let directories = DirectoryCache::default();
+        let mut sweep = TemporarySweep::new(&directories);
         for (_, entry) in state.unfinished() {
             let target = Path::new(OsStr::from_bytes(&entry.target));
             let below = target.strip_prefix(root).expect("confined to the root");
             let path = LocalPath::beneath(root, below, false);
-            remove_temporaries(&directories, &path, entry.tag);
+            match sweeps {
+                true => sweep.remove(&path, entry.tag),
+                false => remove_temporaries(&directories, &path, entry.tag),
+            }
         }
         let stays = temporary.exists();
         let _ = fs::remove_file(temporary);

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use super::os_words;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -182,6 +183,8 @@ pub(crate) enum Destination {
 #[derive(Debug, Default)]
 pub struct DirectoryCache {
     state: Mutex<State>,
+    /// Directory for temporaries, if the user names one.
+    temporaries: OnceLock<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -190,16 +193,57 @@ struct State {
     /// place.
     named: Vec<(PathBuf, Arc<Directory>)>,
     /// Directories below the named ones, most recently used first.
-    below: VecDeque<Below>,
+    below: VecDeque<DirBelowTarget>,
 }
 
+/// An open directory, by the bytes of its path: comparing a deep path component by component takes
+/// longer than opening the directory.
 #[derive(Debug)]
-struct Below {
-    path: LocalPath,
+struct DirBelowTarget {
+    named: OsString,
+    below: OsString,
+    dirlinks: bool,
     dir: Arc<Directory>,
 }
 
 impl DirectoryCache {
+    /// Makes [`DirectoryCache::temporary`] name entries of this directory; the first call counts.
+    pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
+        let _ = self.temporaries.set(path);
+    }
+
+    /// True if the user names a directory for temporaries.
+    pub(crate) fn has_temp_dir(&self) -> bool {
+        self.temporaries.get().is_some()
+    }
+
+    /// Returns the place of the temporary `name` of `target`.
+    ///
+    /// # Errors
+    /// The directory for temporaries cannot be opened, or is on another file system than the
+    /// target, so that rename(2) would fail.
+    pub(crate) fn temporary(&self, target: &Location, name: &[u8]) -> io::Result<Location> {
+        let Some(path) = self.temporaries.get() else {
+            return Ok(target.beside(name));
+        };
+        let shown = crate::escape::path(path);
+        let dir = self.named(path).map_err(|e| {
+            let why = os_words(&e);
+            io::Error::new(e.kind(), format!("cannot use --temp-dir {shown}: {why}"))
+        })?;
+        let device = |dir: &Directory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
+        if device(&dir)? != device(&target.dir)? {
+            return Err(io::Error::other(format!(
+                "cannot use --temp-dir {shown}: it is on another file system than the target, and \
+                 no file can be renamed from there"
+            )));
+        }
+        Ok(Location {
+            dir,
+            name: OsStr::from_bytes(name).to_owned(),
+        })
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +256,7 @@ impl DirectoryCache {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
-                false => Err(io::Error::other("it lies outside of the target")),
+                false => Err(io::Error::other("the path lies outside of the target")),
             };
         };
         let dir = self.below(path.named_part(), below, path.follows_dirlinks())?;
@@ -241,7 +285,7 @@ impl DirectoryCache {
     pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<Directory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
-            None => Err(io::Error::other("it lies outside of the target")),
+            None => Err(io::Error::other("the path lies outside of the target")),
         }
     }
 
@@ -285,7 +329,7 @@ impl DirectoryCache {
         };
         let mut state = self.state();
         let before = state.below.len();
-        let under = |known: &Below| known.path.below_part().is_some_and(|at| at == below);
+        let under = |known: &DirBelowTarget| known.below.as_os_str() == below.as_os_str();
         state.below.retain(|known| !under(known));
         before > state.below.len()
     }
@@ -316,10 +360,10 @@ impl DirectoryCache {
         }
         {
             let mut state = self.state();
-            let is = |known: &Below| {
-                known.path.below_part() == Some(below)
-                    && known.path.named_part() == named
-                    && known.path.follows_dirlinks() == dirlinks
+            let is = |known: &DirBelowTarget| {
+                known.below.as_os_str() == below.as_os_str()
+                    && known.named.as_os_str() == named.as_os_str()
+                    && known.dirlinks == dirlinks
             };
             if let Some(at) = state.below.iter().position(is)
                 && let Some(known) = state.below.remove(at)
@@ -330,8 +374,10 @@ impl DirectoryCache {
             }
         }
         let dir = Arc::new(self.named(named)?.below(below, dirlinks)?);
-        let known = Below {
-            path: LocalPath::beneath(named, below, dirlinks),
+        let known = DirBelowTarget {
+            named: named.as_os_str().to_owned(),
+            below: below.as_os_str().to_owned(),
+            dirlinks,
             dir: Arc::clone(&dir),
         };
         let mut state = self.state();

@@ -22,13 +22,13 @@ mod target;
 mod temp_name;
 mod write_coalescer;
 
-pub(crate) use adopt::{adopt_target, remove_temporaries};
+pub(crate) use adopt::{TemporarySweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
 pub use directories::DirectoryCache;
 pub(crate) use directories::{Destination, Directory, Location, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
-pub(crate) use metadata::{NotKept, set_xattrs, xattrs_of};
+pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
 pub use pool::DiskPool;
 pub use relay::HostToHostBuffer;
 pub(crate) use source::{LocalSource, attributes, has_holes, identity, open_source};

@@ -6,15 +6,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use schedule::{DiskReply, DiskRequest, JobId};
-use sys::Workers;
+use sys::HelperThreads;
 
 use super::execute::execute_on_files;
-use super::inline_io::HeldWrites;
+use super::inline_io::PendingWrites;
 use super::write_coalescer::WriteCoalescer;
 use super::{
     DirectoryCache, HostToHostBuffer, LocalSource, LocalTarget, ReadBackCheck, local_fault, packed,
 };
-use crate::sums::{Ledger, Ticket};
+use crate::sums::{SumLedger, SumTicket};
 
 /// How long dropping a pool waits for an operation that does not end, such as a write to a FIFO
 /// without a reader. Temporaries are on regular file systems, where operations end.
@@ -28,7 +28,7 @@ const COMPANY: usize = 4;
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
 pub struct DiskPool {
     pub(super) shared: Arc<Shared>,
-    pub(super) held: HeldWrites,
+    pub(super) held: PendingWrites,
     /// Returns true if a processor is idle.
     pub(super) spare: fn() -> bool,
 }
@@ -46,7 +46,7 @@ pub(super) struct Shared {
     replies: Mutex<Replies>,
     tell: Box<dyn Fn() + Send + Sync>,
     /// Collects checksums of the transferred data if they are wanted.
-    ledger: Option<Arc<Ledger>>,
+    ledger: Option<Arc<SumLedger>>,
     /// Resolves the directories of targets.
     directories: Arc<DirectoryCache>,
 }
@@ -97,7 +97,7 @@ struct Next {
     request: DiskRequest,
     file: Option<JobFile>,
     /// The place in the checksum order of a read.
-    ticket: Option<Ticket>,
+    ticket: Option<SumTicket>,
     /// The writes that were coalesced into this request.
     gathered: Option<WriteCoalescer>,
 }
@@ -108,7 +108,7 @@ impl DiskPool {
     /// resolves the targets.
     pub fn new(
         threads: usize,
-        ledger: Option<Arc<Ledger>>,
+        ledger: Option<Arc<SumLedger>>,
         directories: Arc<DirectoryCache>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -123,8 +123,8 @@ impl DiskPool {
         });
         let pool = Self {
             shared,
-            held: HeldWrites::default(),
-            spare: || Workers::shared().are_idle(),
+            held: PendingWrites::default(),
+            spare: || HelperThreads::shared().are_idle(),
         };
         for _ in 0..threads {
             let shared = Arc::clone(&pool.shared);
@@ -431,7 +431,7 @@ impl Shared {
             return match self.file_of(file) {
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
                 None => {
-                    let fault = local_fault(&io::Error::other("the file is not open any more"));
+                    let fault = local_fault(&io::Error::other("the file is no longer open"));
                     (Some(DiskReply::Failed { job, fault }), None)
                 }
             };

@@ -174,7 +174,7 @@ impl HostToHostBuffer {
             DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
                 // The request may come from the reader or the writer; both end the relay.
                 state.broken.get_or_insert_with(|| Fault {
-                    what: "the other host failed".to_owned(),
+                    what: "the other host of the copy failed".to_owned(),
                     remote: true,
                 });
                 state.abandon();
@@ -206,7 +206,7 @@ impl BufferState {
         }
         if self.abandoned {
             let fault = Fault {
-                what: "the other host failed".to_owned(),
+                what: "the other host of the copy failed".to_owned(),
                 remote: true,
             };
             shared.reply(DiskReply::Failed { job, fault });

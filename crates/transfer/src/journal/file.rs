@@ -1,17 +1,17 @@
 //! The journal's file, behind [`JournalStore`].
 
 use std::cell::RefCell;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crossbeam_channel::Receiver;
-use schedule::journal::{Record, State, replay};
+use schedule::journal::{Record, State};
 
 use super::flush::SyncBatch;
 use super::log::Log;
-use super::place::{JournalLocation, JournalSearch};
+use super::place::{JournalLocation, JournalSearch, read_journal};
 use super::store::{EarlierRun, JournalLog, JournalStore};
 
 /// Receives a message when records of the journal have become durable.
@@ -109,8 +109,8 @@ impl JournalLog for Log {
     }
 
     fn left(&self) -> Option<State> {
-        let bytes = fs::read(self.path()).ok()?;
-        Some(replay(&bytes).ok()?.state)
+        let file = File::open(self.path()).ok()?;
+        Some(read_journal(&file).ok()?.ok()?.state)
     }
 
     fn remove(self: Box<Self>) {

@@ -2,19 +2,23 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
 use rustix::fs::{FlockOperation, flock};
-use schedule::journal::{State, UnusableJournal, replay};
+use schedule::journal::{Replay, Replayer, State, UnusableJournal};
 
 use crate::private_dir::{PrivateDir, UserDir};
 use crate::report::Name;
 
 /// The largest journal that is read, in bytes; a journal of ten million files is smaller.
 const LARGEST: u64 = 4 << 30;
+/// About the bytes of memory that a journal's state may take: two million files.
+const MOST_MEMORY: usize = 1 << 30;
+/// The bytes that are read at once.
+const PIECE: usize = 256 << 10;
 
 /// The location of a copy's journal: in the user's state folder, where other users cannot write. Up
 /// to version 2 it lay beside a local target, and a server could send one.
@@ -97,11 +101,9 @@ impl JournalLocation {
 
     fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
         let why = if file.metadata()?.len() > LARGEST {
-            "it is too long for one".to_owned()
+            "the file is too large for a journal".to_owned()
         } else {
-            let mut bytes = Vec::new();
-            (&file).read_to_end(&mut bytes)?;
-            match replay(&bytes) {
+            match read_journal(&file)? {
                 Ok(left) if left.state.identity().is_empty() => {
                     // The earlier run ended before it wrote a record.
                     dir.remove(&self.name)?;
@@ -115,7 +117,7 @@ impl JournalLocation {
                         good: left.good as u64,
                     });
                 }
-                Ok(_) => "it is of another copy".to_owned(),
+                Ok(_) => "the journal belongs to another copy".to_owned(),
                 Err(
                     why @ (UnusableJournal::Foreign
                     | UnusableJournal::Version(_)
@@ -129,19 +131,20 @@ impl JournalLocation {
         let aside = Name::from(&*dir.path().join(aside));
         let path = Name::from(&*path);
         Ok(JournalSearch::Aside(format!(
-            "{path}: {why}, so the copy starts afresh; what it said stays in {aside}"
+            "{path}: {why}: starting the copy from the beginning; the old journal was moved to \
+             {aside}"
         )))
     }
 
     /// Creates and locks the journal file.
     pub(crate) fn create(&self) -> io::Result<(File, PathBuf)> {
         let Some(folder) = &self.folder else {
-            let why =
-                "neither XDG_STATE_HOME, nor HOME, nor the password file names a folder for it";
+            let why = "no directory for it: XDG_STATE_HOME and HOME are not set, and the password \
+                 file has no home";
             return Err(io::Error::other(why));
         };
         let dir = PrivateDir::create(folder)?;
-        let taken = || io::Error::other("another longhaul has just begun the same copy");
+        let taken = || io::Error::other("another longhaul has just started the same copy");
         let file = match dir.create_file(&self.name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(taken()),
             file => file?,
@@ -149,6 +152,27 @@ impl JournalLocation {
         match lock(&file)? {
             true => Ok((file, dir.path().join(&self.name))),
             false => Err(taken()),
+        }
+    }
+}
+
+/// Reads a journal from its beginning, with bounded memory.
+///
+/// # Errors
+/// The file cannot be read. An unusable journal is the inner error.
+pub(crate) fn read_journal(mut file: &File) -> io::Result<Result<Replay, UnusableJournal>> {
+    let mut replayer = Replayer::new(MOST_MEMORY);
+    let mut piece = vec![0; PIECE];
+    file.rewind()?;
+    loop {
+        let read = match file.read(&mut piece) {
+            Ok(0) => return Ok(replayer.end()),
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        if let Err(why) = replayer.take(piece.get(..read).unwrap_or_default()) {
+            return Ok(Err(why));
         }
     }
 }
@@ -249,7 +273,7 @@ mod tests {
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
         let why = place.create().unwrap_err().to_string();
-        assert!(why.contains("can be written by"), "{why}");
+        assert!(why.contains("is writable by"), "{why}");
         let nowhere = JournalLocation {
             folder: None,
             ..place

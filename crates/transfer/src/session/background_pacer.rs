@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use schedule::{Allowance, Background, BackgroundSample};
+use schedule::{Background, BackgroundAllowance, BackgroundSample};
 use sys::TcpInfo;
 use tracing::trace;
 
@@ -18,7 +18,7 @@ pub(super) const LENGTH: u32 = 12 << 10;
 #[derive(Debug)]
 pub(super) struct BackgroundPacer {
     background: Background,
-    allowance: Allowance,
+    allowance: BackgroundAllowance,
     throttle: RateLimiter,
     next: Instant,
     /// Answered bytes, including a small overhead for each request.

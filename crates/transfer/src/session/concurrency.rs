@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Direction, Evidence, Hint, Job, JobKind, LaneSample, Learned, LimiterLog, Refusal,
-    SchedulerStats, TcpSample, USUAL_RATE, begins_with,
+    Direction, Hint, Job, JobKind, LaneSample, LearnedConcurrency, LimiterLog, Refusal,
+    RunMeasurements, SchedulerStats, TcpSample, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
 
@@ -35,7 +35,7 @@ pub(super) struct ConcurrencyInputs {
     machine: Machine,
     growth: Option<ConcurrencyController>,
     /// Result of an earlier run with this host.
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     /// Limiter found at each sample.
     log: LimiterLog,
     /// Direction of the transfer, known from the first file job.
@@ -104,7 +104,7 @@ impl ConcurrencyInputs {
     }
 
     /// Result of an earlier run, with its age.
-    pub(super) fn learned(&self) -> Option<(Learned, Duration)> {
+    pub(super) fn learned(&self) -> Option<(LearnedConcurrency, Duration)> {
         let learned = self.learned?;
         Some((learned, learned.age((self.machine.unix_seconds)())?))
     }
@@ -191,7 +191,7 @@ impl ConcurrencyInputs {
 pub(crate) fn growth_config(
     options: &SessionOptions,
     direction: Direction,
-    learned: Option<Learned>,
+    learned: Option<LearnedConcurrency>,
     one_machine: bool,
     most: Option<u32>,
     machine: &Machine,
@@ -405,7 +405,7 @@ impl ConcurrencyInputs {
         let machine = self.machine;
         *self.was_slow.get_or_insert_with(|| {
             let learned = reach.learned(direction);
-            let young = |l: &Learned| l.age((machine.unix_seconds)()).is_some();
+            let young = |l: &LearnedConcurrency| l.age((machine.unix_seconds)()).is_some();
             learned.filter(young).is_some_and(|l| l.rate < SLOW)
         })
     }
@@ -429,7 +429,12 @@ impl ConcurrencyInputs {
         to_come.max(scheduler.remaining())
     }
 
-    fn evidence(&mut self, now: Instant, direction: Direction, of: &mut Measured<'_>) -> Evidence {
+    fn evidence(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        of: &mut Measured<'_>,
+    ) -> RunMeasurements {
         let stats = of.dispatcher.scheduler().stats();
         let connections = connection_samples(direction, of);
         let rtts = connections.iter().filter_map(|on| Some(on.tcp?.rtt));
@@ -437,7 +442,7 @@ impl ConcurrencyInputs {
         let machine = (self.machine.sample)();
         let lanes = of.dispatcher.lanes().iter();
         let starting = lanes.filter(|on| on.answered().1.is_none()).count() as u32;
-        Evidence {
+        RunMeasurements {
             now,
             remaining: Some(self.left(of.dispatcher)),
             moved: stats.moved,

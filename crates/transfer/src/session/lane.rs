@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSample};
-use sftp::{Greeting, Preamble};
+use sftp::{Greeting, MarkerSearch};
 
 use super::remote_server::{check, not_ours};
 use super::stalls::LaneWait;
@@ -33,7 +33,7 @@ enum FarEnd {
     /// A longhaul started by a command, whose greeting is not complete yet. `awaited` is the time
     /// from which the greeting is due.
     Greeting {
-        preamble: Preamble,
+        preamble: MarkerSearch,
         awaited: Option<Instant>,
     },
     /// A longhaul started by a command that has greeted.
@@ -88,7 +88,7 @@ impl LaneOnChannel {
             far: match server {
                 LaneServer::Stock => FarEnd::Stock,
                 LaneServer::Command => FarEnd::Greeting {
-                    preamble: Preamble::default(),
+                    preamble: MarkerSearch::default(),
                     awaited: None,
                 },
             },

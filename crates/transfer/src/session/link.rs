@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use schedule::{Direction, Learned, LoginCost, Refusals};
+use schedule::{Direction, LearnedConcurrency, LoginCost, Refusals};
 use sftp::{Output, ServerInfo};
 use wire::Pool;
 
@@ -254,12 +254,12 @@ pub trait ConnectionSource: Send + Sync {
     }
 
     /// Values learned from this host by an earlier run, for a transfer in this direction.
-    fn learned(&self, _: Direction) -> Option<Learned> {
+    fn learned(&self, _: Direction) -> Option<LearnedConcurrency> {
         None
     }
 
     /// Stores learned values for the next run.
-    fn learn(&self, _: Learned) {}
+    fn learn(&self, _: LearnedConcurrency) {}
 
     /// Requests that the host's own SFTP server was found to refuse.
     fn refusals(&self) -> Refusals {

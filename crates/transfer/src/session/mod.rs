@@ -46,7 +46,7 @@ use std::time::Duration;
 use schedule::{JobId, LaneEvent, PackingMode, Told};
 
 use crate::report::{Decision, FarEnd, SessionReport};
-use crate::sums::Ledger;
+use crate::sums::SumLedger;
 use crate::timeline::Timeline;
 
 pub(crate) use concurrency::{are_small, growth_config};
@@ -100,7 +100,7 @@ pub struct SessionOptions {
     /// Compress data for the transfer.
     pub pack: PackingMode,
     /// Takes checksums of all files that pass.
-    pub ledger: Option<Arc<Ledger>>,
+    pub ledger: Option<Arc<SumLedger>>,
     /// File properties beyond SFTP that a longhaul at the far end should report.
     pub told: Told,
     /// Record of the copy's steps, for `--explain=timeline`.

@@ -4,7 +4,7 @@ use tracing::info;
 use super::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::escape;
 
-/// Largest output in bytes that is kept from one script.
+/// Largest output in bytes that is read from one script.
 const MOST: usize = 64 * 1024;
 
 /// A question to the far end whose answer is awaited.
@@ -30,6 +30,8 @@ pub enum QuestionError {
     Silent,
     /// The far end could not run the command, for this reason.
     NotRun(String),
+    /// The command printed more than is read: one that prints forever was read forever.
+    TooLong,
     /// The session was lost, for this reason.
     Lost(String),
 }
@@ -38,6 +40,7 @@ impl std::fmt::Display for QuestionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Silent => f.write_str("the far end did not answer in time"),
+            Self::TooLong => write!(f, "the far end printed more than {MOST} bytes"),
             Self::NotRun(why) | Self::Lost(why) => f.write_str(why),
         }
     }
@@ -101,8 +104,10 @@ impl Question {
     ) -> Option<Result<Vec<u8>, QuestionError>> {
         match event {
             RemoteCommandEvent::Output(bytes) => {
-                let room = MOST.saturating_sub(self.said.len());
-                self.said.extend(bytes.iter().take(room));
+                if self.said.len() + bytes.len() > MOST {
+                    return Some(Err(QuestionError::TooLong));
+                }
+                self.said.extend_from_slice(&bytes);
                 None
             }
             RemoteCommandEvent::Over(Err(why)) => Some(Err(QuestionError::NotRun(why))),
@@ -150,13 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn output_without_end_is_cut() {
+    fn a_command_that_prints_without_end_ends_the_question() {
         let mut question = Question::command(ID);
-        for _ in 0..20 {
-            question.handle(output(ID, &[b'x'; 9000]));
-        }
-        let answer = question.handle(over(ID)).and_then(Result::ok);
-        assert_eq!(answer.map(|said| said.len()), Some(MOST));
+        let told = (0..20).find_map(|_| question.handle(output(ID, &[b'x'; 9000])));
+        assert_eq!(told, Some(Err(QuestionError::TooLong)));
     }
 
     #[test]

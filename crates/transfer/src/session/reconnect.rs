@@ -8,7 +8,7 @@ use super::{LinkError, NoMoreConnections};
 
 /// Silence while answers are due after which the path may be down. TCP doubles its retransmission
 /// timeout each time and would find a restored path up to a minute late.
-const DARK: Duration = Duration::from_secs(12);
+pub(super) const DARK: Duration = Duration::from_secs(12);
 /// First and longest wait between attempts.
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(5);

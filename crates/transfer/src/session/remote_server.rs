@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::RemotePath;
 use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId};
-use sftp::{Absent, Greeting, MARKER_PROTOCOL, NotOurs, ServerInfo};
+use sftp::{Greeting, MARKER_PROTOCOL, MarkerError, RemoteBinaryState, ServerInfo};
 use tracing::{debug, info};
 
 use super::connection::Connection;
@@ -31,8 +31,8 @@ const BYTES: u64 = 256 << 10;
 /// Time in which the remote longhaul must answer while other lanes work.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time in which the remote longhaul must answer while all work waits for it, in addition to
-/// `ROUND_TRIPS`.
-const HURRY: Duration = Duration::from_secs(2);
+/// `ROUND_TRIPS`. A login shell takes over two seconds on a busy machine.
+const HURRY: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
 
 /// State of the longhaul at the far end.
@@ -99,10 +99,10 @@ struct GaveUp {
 }
 
 /// Error text for output that is not a longhaul's greeting.
-pub(super) fn not_ours(what: NotOurs) -> String {
+pub(super) fn not_ours(what: MarkerError) -> String {
     match what {
-        NotOurs::PlainSftp => "the server runs its own SFTP server whatever is asked for",
-        NotOurs::TooMuch => "what the command there prints is no longhaul's",
+        MarkerError::PlainSftp => "the server runs its own SFTP server whatever is asked for",
+        MarkerError::TooMuch => "what the command there prints is no longhaul's",
     }
     .to_owned()
 }
@@ -115,12 +115,12 @@ pub(super) fn not_ours(what: NotOurs) -> String {
 pub(super) fn check(greeting: &Greeting) -> Result<(), String> {
     match greeting {
         Greeting::Absent { sent, .. } => Err(match sent {
-            Absent::NoneSent => "there is no longhaul at the far end",
-            Absent::Gone => {
+            RemoteBinaryState::NoneSent => "there is no longhaul at the far end",
+            RemoteBinaryState::Gone => {
                 "the longhaul that was sent there is gone or not executable: run longhaul bootstrap \
                  again"
             }
-            Absent::Altered => {
+            RemoteBinaryState::Altered => {
                 "the longhaul that was sent there was altered (its checksum differs) and is not \
                  started: run longhaul bootstrap again"
             }

@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 
 use schedule::{ConnectionId, LaneId, OldestRequest};
 
+use super::reconnect::DARK;
+
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
 /// Limit of requests in flight from which on the silence before a repetition doubles, since a server
 /// that does not answer so few is slow. Before, the silence must stay below the time after which the
 /// session reconnects.
 const FEW: u64 = 8;
+/// Longest silence before such a repetition.
+const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
 /// keepalives.
 const MOVES: u64 = 4096;
@@ -104,8 +108,16 @@ impl Stalls {
 
     /// Time at which the lane's requests are repeated, if repeating can help.
     fn repeat_at(&self, wait: &LaneWait, since: Instant) -> Option<Instant> {
-        let after = self.patience.max(wait.latency * LATENCIES) * (1 << self.repeated.min(10));
-        wait.repeatable.then(|| since + after)
+        wait.repeatable
+            .then(|| since + self.repeat_after(wait.latency))
+    }
+
+    /// Silence of a lane after which its requests are repeated. The first repetitions come before
+    /// the session takes the connection for lost and connects again.
+    fn repeat_after(&self, latency: Duration) -> Duration {
+        let longest = self.patience.max(LONGEST_SILENCE);
+        let silence = self.patience.max(latency * LATENCIES).min(longest);
+        silence * (1 << self.repeated.min(10))
     }
 
     /// Time at which a silent lane must be checked ([`Stalls::look`]).

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use schedule::{Attributes, Job, JobId, LaneEvent};
-use sftp::Link;
+use sftp::InodeId;
 use sync::{Filter, Kind, NodeId, Selection, SortedTree, Tree};
 
 use super::attributes::entry;
@@ -35,7 +35,7 @@ pub(super) struct Listing {
     /// Paths of the source that are not copied, whose counterparts stay.
     pub(super) kept: BTreeSet<Vec<u8>>,
     /// Identities of files with several hard links.
-    pub(super) links: BTreeMap<NodeId, Link>,
+    pub(super) links: BTreeMap<NodeId, InodeId>,
     pub(super) filter: Filter,
 }
 
@@ -226,7 +226,7 @@ struct Builder {
     filter: Filter,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
-    links: BTreeMap<NodeId, Link>,
+    links: BTreeMap<NodeId, InodeId>,
     full: bool,
 }
 

@@ -311,7 +311,7 @@ impl Sync<'_> {
 
     /// Carries out the plan: what is in the way goes, files are moved, data are copied, attributes
     /// are set, and deletions come last.
-    async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::Link>) {
+    async fn change(&mut self, plan: Plan, links: BTreeMap<NodeId, sftp::InodeId>) {
         let doomed = plan.in_the_way().to_vec();
         self.remove_entries(&plan, &doomed).await;
         let plan = self.carry_out_moves(plan).await;

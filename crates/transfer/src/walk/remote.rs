@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeStep};
@@ -22,6 +23,9 @@ const WAITING: usize = 2048;
 /// Entries waiting to be taken from which tree listings pause; they resume at half as many, which
 /// is one round trip of entries at the rate at which small files are copied.
 const HELD: usize = 4 * WAITING;
+/// Bytes of paths waiting to be taken from which the two bounds above are lower: 8,192 entries with
+/// paths of 16 KiB would take 256 MiB.
+const PATHS: usize = 8 << 20;
 /// Names of a listing that are remembered to skip repeats: more than arrive in the one flight after
 /// which a lane that predicts handles abandons a longer directory and another lane lists it again.
 const NAMES: usize = 4096;
@@ -50,13 +54,15 @@ pub struct RemoteWalk {
     /// Bytes that the directories in `to_list` take.
     waiting: usize,
     most_waiting: usize,
+    /// Length of the longest path so far.
+    longest: usize,
     /// The walk was ended because too many directories waited.
     pub(super) overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
     pub(super) to_list_on: Vec<(Arc<Dir>, SeenNames)>,
     to_look: VecDeque<(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes)>,
-    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) asked: BTreeMap<u64, PendingListing>,
     pub(super) lists: usize,
     /// Number of finished listings, and of the entries they returned.
     listed: (usize, usize),
@@ -86,15 +92,16 @@ pub(super) struct Dir {
 }
 
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum PendingListing {
     List(Arc<Dir>, SeenNames),
     Tree(TreeListing),
     Look(SymlinkQuery, Arc<Dir>, Vec<u8>, Attributes),
 }
 
-/// Names that a listing has returned, because a restarted listing repeats some.
+/// Hashes of the names that a listing has returned, because a restarted listing repeats some. A
+/// server that lists names with equal hashes only hides entries that it need not have listed.
 #[derive(Debug, Default)]
-pub(super) struct SeenNames(BTreeSet<Vec<u8>>);
+pub(super) struct SeenNames(HashSet<u64>);
 
 impl SeenNames {
     pub(super) fn is_empty(&self) -> bool {
@@ -102,9 +109,12 @@ impl SeenNames {
     }
 
     pub(super) fn is_new(&mut self, name: &[u8]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
         match self.0.len() < NAMES {
-            true => self.0.insert(name.to_vec()),
-            false => !self.0.contains(name),
+            true => self.0.insert(hash),
+            false => !self.0.contains(&hash),
         }
     }
 }
@@ -175,6 +185,7 @@ impl RemoteWalk {
             to_list: Vec::new(),
             waiting: 0,
             most_waiting: MOST_WAITING,
+            longest: 0,
             overrun: false,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
@@ -225,11 +236,17 @@ impl RemoteWalk {
             (0, _) => LISTS,
             (lists, entries) => (WAITING * lists / (entries + 1)).clamp(LISTS, MOST_LISTS),
         };
-        self.found.len() < WAITING
+        self.found.len() < self.bounded(WAITING)
             && match self.trees {
                 true => self.trees_may,
                 false => self.lists < most,
             }
+    }
+
+    /// Lowers a number of waiting entries if their paths are long.
+    fn bounded(&self, entries: usize) -> usize {
+        // An entry has its name and its path, which are at most of this length.
+        entries.min(PATHS / (2 * self.longest).max(1)).max(LISTS)
     }
 
     /// Estimated number of files and bytes, as far as known.
@@ -239,7 +256,8 @@ impl RemoteWalk {
 
     /// True if so many entries wait to be taken that tree listings should pause.
     pub fn holds(&mut self) -> bool {
-        let bound = if self.holds { HELD / 2 } else { HELD };
+        let most = self.bounded(HELD);
+        let bound = if self.holds { most / 2 } else { most };
         self.holds = self.found.len() + self.to_look.len() > bound;
         self.holds
     }
@@ -282,13 +300,13 @@ impl RemoteWalk {
                 SymlinkQuery::Stat => JobKind::Stat { path, follow: true },
                 SymlinkQuery::Real => JobKind::RealPath { path },
             };
-            return Some(self.ask(kind, Asked::Look(look, dir, name, attributes)));
+            return Some(self.ask(kind, PendingListing::Look(look, dir, name, attributes)));
         }
         if self.may_list() {
             if let Some((dir, names)) = self.to_list_on.pop() {
                 self.lists += 1;
                 let path = RemotePath(dir.path.clone());
-                return Some(self.ask(JobKind::List { path }, Asked::List(dir, names)));
+                return Some(self.ask(JobKind::List { path }, PendingListing::List(dir, names)));
             }
             let dir = self.to_list.pop()?;
             self.waiting = self.waiting.saturating_sub(weight(&dir));
@@ -300,19 +318,19 @@ impl RemoteWalk {
                     let count = dir.parent.is_none();
                     self.ask(
                         JobKind::ListTree { path, count },
-                        Asked::Tree(TreeListing::new(dir)),
+                        PendingListing::Tree(TreeListing::new(dir)),
                     )
                 }
                 false => self.ask(
                     JobKind::List { path },
-                    Asked::List(dir, SeenNames::default()),
+                    PendingListing::List(dir, SeenNames::default()),
                 ),
             });
         }
         None
     }
 
-    fn ask(&mut self, kind: JobKind, asked: Asked) -> Request {
+    fn ask(&mut self, kind: JobKind, asked: PendingListing) -> Request {
         let tag = self.next_tag;
         self.next_tag += 1;
         self.asked.insert(tag, asked);
@@ -325,9 +343,9 @@ impl RemoteWalk {
             return;
         };
         match asked {
-            Asked::List(dir, names) => self.handle_list(tag, dir, names, answer),
-            Asked::Tree(tree) => self.handle_tree(tag, tree, answer),
-            Asked::Look(look, dir, name, attributes) => {
+            PendingListing::List(dir, names) => self.handle_list(tag, dir, names, answer),
+            PendingListing::Tree(tree) => self.handle_tree(tag, tree, answer),
+            PendingListing::Look(look, dir, name, attributes) => {
                 self.handle_look(tag, look, dir, name, attributes, answer);
             }
         }
@@ -345,7 +363,7 @@ impl RemoteWalk {
                         self.sort(&dir, name, attributes);
                     }
                 }
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             ListAnswer::LeftOut(name) => {
@@ -354,12 +372,12 @@ impl RemoteWalk {
                     let what = schedule::left_out(&name);
                     self.found.push_back(WalkEntry::Problem { path, what });
                 }
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             // The first entries are sent again.
             ListAnswer::Restarted => {
-                self.asked.insert(tag, Asked::List(dir, names));
+                self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
             ListAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
@@ -382,7 +400,7 @@ impl RemoteWalk {
             return;
         }
         let what = format!(
-            "more than {} directories wait to be listed: the listing was ended",
+            "more than {} directories are waiting to be listed: listing stopped",
             self.to_list.len()
         );
         self.waiting = 0;
@@ -399,6 +417,7 @@ impl RemoteWalk {
             return;
         }
         let path = join(&dir.path, &name);
+        self.longest = self.longest.max(path.len());
         if let Some(what) = refused_name(&name) {
             let what = what.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
@@ -457,13 +476,14 @@ impl RemoteWalk {
         match (look, answer) {
             (_, ListAnswer::Entries(_) | ListAnswer::LeftOut(_) | ListAnswer::Tree(_)) => {}
             (_, ListAnswer::Restarted) => {
-                self.asked.insert(tag, Asked::Look(look, dir, name, old));
+                self.asked
+                    .insert(tag, PendingListing::Look(look, dir, name, old));
                 return;
             }
             (SymlinkQuery::Stat, ListAnswer::Attributes(attributes)) => {
                 // `Done` follows with the attributes of the symlink's target.
                 self.asked
-                    .insert(tag, Asked::Look(look, dir, name, attributes));
+                    .insert(tag, PendingListing::Look(look, dir, name, attributes));
                 return;
             }
             (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::Directory => {
@@ -514,7 +534,7 @@ impl RemoteWalk {
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = Name(dir.path.clone());
-                return Some(format!("a loop of symlinks: this is {path} again"));
+                return Some(format!("symlink loop: this is {path} again"));
             }
             above = dir.parent.as_ref();
         }
@@ -532,7 +552,8 @@ impl RemoteWalk {
         attributes: Attributes,
     ) -> Option<Arc<Dir>> {
         if real.is_some() && real == self.avoid {
-            let what = "this is where the copy goes: a directory cannot be copied into itself";
+            let what =
+                "the target is inside this directory: a directory cannot be copied into itself";
             let what = what.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
@@ -543,7 +564,7 @@ impl RemoteWalk {
             return None;
         }
         if path.len() > LONGEST_PATH {
-            let what = format!("its path has more than {LONGEST_PATH} bytes: not listed");
+            let what = format!("the path has more than {LONGEST_PATH} bytes: not listed");
             let path = parent.map_or(path, |parent| parent.path.clone());
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;

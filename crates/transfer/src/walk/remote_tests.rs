@@ -92,7 +92,7 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
         [
             "! r/fifo not a regular file",
             "! r/gone no such file",
-            "! r/sub/up a loop of symlinks: this is r again",
+            "! r/sub/up symlink loop: this is r again",
             "d r",
             "d r/side",
             "d r/sub",
@@ -286,7 +286,7 @@ fn directories_that_wait_are_bounded() {
     assert!(walk.is_over());
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(
-        said[0].contains("directories wait to be listed"),
+        said[0].contains("directories are waiting to be listed"),
         "{said:?}"
     );
 }
@@ -312,4 +312,28 @@ fn symlinks_that_wait_to_be_looked_at_hold_listings() {
     let links = (0..10_000).map(|n| (format!("l{n}").into_bytes(), mode(LINK)));
     walk.handle(tag, ListAnswer::Entries(links.collect()));
     assert!(walk.holds());
+}
+
+/// Names of 4 KB filled a gigabyte before any bound in entries was reached.
+#[test]
+fn long_names_that_wait_take_no_more_memory_than_short_ones() {
+    for len in [10, 255, 1023] {
+        let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+        let tag = walk.poll_request().map(|request| request.tag).unwrap();
+        while walk.poll_found().is_some() {}
+        let (mut bytes, mut n) = (0, 0);
+        while !walk.holds() {
+            let names = (0..50).map(|_| {
+                n += 1;
+                bytes += 2 * len;
+                (format!("{n:0>len$}").into_bytes(), mode(FILE))
+            });
+            let names: Vec<_> = names.collect();
+            walk.handle(tag, ListAnswer::Entries(names));
+        }
+        assert!(bytes < 9 << 20, "{len}: {bytes}");
+        assert!(n > 3000, "{len}: {n}");
+        while walk.poll_found().is_some() {}
+        assert!(!walk.holds());
+    }
 }

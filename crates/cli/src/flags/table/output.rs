@@ -1,4 +1,4 @@
-use crate::flags::flag::{Flag, Group, Scp, ValueKind};
+use crate::flags::flag::{Flag, FlagGroup, ScpCompatibility, ValueKind};
 use crate::flags::low::When;
 
 /// Values of the flag; without a value it means the first.
@@ -14,8 +14,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: ValueKind::Nothing,
         help: "Print only errors",
         doc: "Print only errors: no progress, no closing line and no warnings.",
-        scp: Scp::Same,
-        group: Group::Output,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.quiet = true;
@@ -30,8 +30,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "List each file on standard error as it is copied, as SOURCE -> TARGET, along with \
               other useful information. -vv adds the decisions of the engine, -vvv its \
               measurements. Secrets are never shown.",
-        scp: Scp::Same,
-        group: Group::Output,
+        scp: ScpCompatibility::Same,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.verbose = given.times;
@@ -46,8 +46,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Show progress. auto, the default, shows a progress bar if standard error is a \
               terminal and the copy takes longer than a second. always, or the flag without a \
               value, also writes a line per second if it is not a terminal. never shows none.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.progress = When::of(&given.text()?);
@@ -61,8 +61,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Write events as JSON, one per line, on standard output",
         doc: "Write events as JSON, one per line, on standard output, for programs. docs/json.md \
               lists them. The progress and the closing line are then not shown as text.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, _| {
             args.json = true;
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Flag] = &[
         },
     },
     Flag::ours(
-        Group::Output,
+        FlagGroup::Output,
         ("explain", ValueKind::OptionalChoice("WHAT", EXPLAIN)),
         "Explain at the end what was chosen, and why",
         "Explain at the end what was chosen and why, one line each on standard error: cipher, key \
@@ -93,8 +93,8 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Use colours: auto, always or never",
         doc: "Use colours: auto, always or never. auto, the default, uses them on a terminal \
               unless NO_COLOR is set or TERM is dumb.",
-        scp: Scp::Ours,
-        group: Group::Output,
+        scp: ScpCompatibility::Ours,
+        group: FlagGroup::Output,
         overrides: &[],
         set: |args, given| {
             args.color = When::of(&given.text()?);

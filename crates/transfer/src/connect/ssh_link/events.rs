@@ -8,14 +8,14 @@ use bytes::Bytes;
 use ssh::auth::AuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{DisabledProtection, Extensions, Ident, TransportEvent};
-use ssh::{Early, Event};
+use ssh::{EarlyMessages, Event};
 use tracing::{debug, info};
 use wire::BorrowPolicy;
 
 use super::channels::{ChannelEnd, FarChannel, RemoteProgram};
 use super::moving::TURN;
 use super::{InputState, LinkRole, SshLink, broken, engine_error, error};
-use crate::connect::auth_handler::Binding;
+use crate::connect::auth_handler::AgentBinding;
 use crate::session::{ChannelId, Link, LinkError, LinkEvent};
 use crate::timeline::TimelineStep;
 
@@ -48,7 +48,10 @@ impl SshLink {
                     return Err(error("the server numbers its channels otherwise"));
                 }
                 Event::Channel(ChannelEvent::PredictionFailed(_)) => {
-                    return self.restart(events, "the server numbers its channels otherwise");
+                    return self.restart(
+                        events,
+                        "the server uses other channel numbers than expected",
+                    );
                 }
                 Event::Channel(event) => self.handle_channel(now, event, events),
                 // Only a server's connection emits these.
@@ -77,14 +80,14 @@ impl SshLink {
                 offers,
             } => {
                 debug!(
-                    "{}: kex {}, host key {}, cipher {} and {}{}",
+                    "{}: key exchange {}, host key {}, ciphers {} (sent) and {} (received){}",
                     self.config.name,
                     chosen.kex.name,
                     chosen.host_key,
                     chosen.c2s.cipher.name,
                     chosen.s2c.cipher.name,
                     if chosen.guess_right {
-                        ", guessed right"
+                        ", guessed correctly"
                     } else {
                         ""
                     },
@@ -102,7 +105,10 @@ impl SshLink {
                     self.tell_renounced();
                 }
             }
-            TransportEvent::Debug(text) => debug!("{} says: {text}", self.config.name),
+            TransportEvent::Debug(text) => debug!(
+                "{}: debug message from the server: {text}",
+                self.config.name
+            ),
             TransportEvent::Extensions | TransportEvent::Pong => {}
         }
         Ok(())
@@ -124,12 +130,12 @@ impl SshLink {
     fn let_files_lie(&self) {
         let outlying = self.conn.outlying();
         debug!(
-            "{}: new keys; file data are {}",
+            "{}: new session keys; file data is {}",
             self.config.name,
             match outlying {
                 BorrowPolicy::Never => "copied into packets",
-                BorrowPolicy::UntilSealed => "encrypted from where the kernel has them",
-                BorrowPolicy::UntilSent => "sent from where the kernel has them",
+                BorrowPolicy::UntilSealed => "encrypted directly from the page cache",
+                BorrowPolicy::UntilSent => "sent directly from the page cache",
             }
         );
         self.pool.set_outlying(outlying);
@@ -151,14 +157,17 @@ impl SshLink {
         let text = match (asked, clear, mac) {
             (DisabledProtection::Nothing, ..) => return,
             (_, true, true) => format!(
-                "WARNING: data to and from {name} are NOT ENCRYPTED (--insecure-none-cipher)"
+                "WARNING: data to and from {name} is NOT ENCRYPTED (--insecure-none-cipher)"
             ),
             (_, true, false) => format!(
-                "WARNING: data to and from {name} are NOT ENCRYPTED and NOT AUTHENTICATED \
+                "WARNING: data to and from {name} is NOT ENCRYPTED and NOT AUTHENTICATED \
                  (--insecure-none-mac)"
             ),
             (_, false, _) => {
-                format!("{name} was not told to do without encryption: data are encrypted as ever")
+                format!(
+                    "{name}: data is encrypted, because the server does not allow \
+                     --insecure-none-cipher"
+                )
             }
         };
         match clear {
@@ -183,7 +192,7 @@ impl SshLink {
         let Some((session_id, host_key, signature)) = self.conn.binding() else {
             return Ok(());
         };
-        let binding = Binding {
+        let binding = AgentBinding {
             host_key: &host_key,
             session_id: &session_id,
             signature: &signature,
@@ -206,12 +215,12 @@ impl SshLink {
         let harmless = self.config.env.iter().all(|(name, _)| is_locale(name));
         let likely = credentials.is_likely() && harmless;
         let early = match self.predicts() {
-            _ if !credentials.verified => Early::Nothing,
-            true if credentials.proven && !further => Early::Everything,
+            _ if !credentials.verified => EarlyMessages::Nothing,
+            true if credentials.proven && !further => EarlyMessages::Everything,
             true if opens && (likely || credentials.proven) => {
-                Early::Opening(sftp::INIT.len() as u32)
+                EarlyMessages::Opening(sftp::INIT.len() as u32)
             }
-            _ => Early::Nothing,
+            _ => EarlyMessages::Nothing,
         };
         let peer = self.conn.peer();
         let mut extensions = self.conn.extensions().clone();
@@ -349,7 +358,7 @@ impl SshLink {
                 let channels = self.conn.channels();
                 match &mut self.agents {
                     Some(agents) => agents.opened(id, channels, binding),
-                    None => channels.reject(id, "no agent is forwarded"),
+                    None => channels.reject(id, "agent forwarding is off"),
                 }
             }
             ChannelEvent::Opened(_)

@@ -17,9 +17,9 @@ use mio::{Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, Request};
-use ssh::transport::{DisabledProtection, KexGuess, Offers};
-use ssh::{Connection, ConnectionConfig, Helper, PeerIncompatible, SealedQueue};
-use sys::{Segments, Workers};
+use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
+use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
+use sys::{HelperThreads, Segments};
 use tracing::info;
 use wire::Pool;
 
@@ -73,7 +73,7 @@ pub struct ConnectionFacts {
     /// True if the login required the user.
     pub asked: bool,
     /// The algorithms that the server offers.
-    pub offers: Offers,
+    pub offers: PeerOffers,
     /// True if zlib is used in both directions after the login.
     pub compressed: bool,
     /// The settings selected for this connection, with reasons.
@@ -148,7 +148,7 @@ pub struct SshLink {
     output: OutputState,
     channels: ChannelTable,
     visit: ServerFacts,
-    offers: Offers,
+    offers: PeerOffers,
     login: LoginMethod,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
@@ -237,7 +237,7 @@ impl SshLink {
             output: OutputState::Open,
             channels: ChannelTable::default(),
             visit: ServerFacts::default(),
-            offers: Offers::default(),
+            offers: PeerOffers::default(),
             login: LoginMethod::default(),
             denied: false,
             restarts: Restarts::default(),
@@ -536,7 +536,10 @@ impl SshLink {
 
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
-        info!("{}: {why}; connecting again step by step", self.config.name);
+        info!(
+            "{}: {why}; connecting again without predictions",
+            self.config.name
+        );
         self.choose_nothing();
         self.gate.forget();
         self.restarts.restarted();
@@ -579,8 +582,8 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     let mut text = e.to_string();
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
-            "; -S ssh uses the system's ssh, which may support one of them (see also ssh(1), \
-             -Q), and an update of the server does away with old algorithms",
+            "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
+             -Q)",
         );
     }
     match e.is_torn() {
@@ -590,9 +593,9 @@ fn engine_error(e: &ssh::Error) -> LinkError {
 }
 
 /// Returns access to this process's worker threads, which all connections share.
-fn helper() -> Helper {
-    let workers = Workers::shared();
-    Helper::new(|| workers.are_idle(), |work| workers.help(work))
+fn helper() -> CryptoHelpers {
+    let workers = HelperThreads::shared();
+    CryptoHelpers::new(|| workers.are_idle(), |work| workers.help(work))
 }
 
 fn helped_queue() -> SealedQueue {
@@ -603,7 +606,7 @@ fn helped_queue() -> SealedQueue {
 
 fn engine(config: &LinkConfig, pool: &Pool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
-        aws_lc_rs::rand::fill(to).expect("the system's random numbers");
+        aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });
     let conn = Connection::client(config.connection.clone(), pool.clone(), random);
     let mut conn = conn.map_err(|e| LinkError::Lost(e.to_string()))?;

@@ -92,6 +92,10 @@ impl Link for SshLink {
     }
 
     fn open_channel(&mut self) -> Option<ChannelId> {
+        let alone = self.conn.peer().is_some_and(Ident::takes_one_channel);
+        if alone && !self.channels.is_empty() {
+            return None;
+        }
         let program = RemoteProgram::Sftp;
         let early = self.take_opened_early(program);
         Some(early.unwrap_or_else(|| self.open(program)))

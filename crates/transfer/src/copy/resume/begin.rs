@@ -50,14 +50,12 @@ impl Engine<'_> {
             Some((of, entry)) if entry.done.is_none() => {
                 self.keeper.state.take(of);
                 let left = entry.left();
-                let beside = entry.temp.as_ref().is_none_or(|temp| {
-                    *temp
-                        == Keep {
-                            tag: entry.tag,
-                            ..Keep::default()
-                        }
-                        .temporary(&target, 0)
-                });
+                let first = Keep {
+                    tag: entry.tag,
+                    ..Keep::default()
+                };
+                let first = first.temporary(&self.temporary_place(&target), 0);
+                let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 if same(&entry) && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = Box::new(Keep {

@@ -62,7 +62,7 @@ impl Engine<'_> {
             ..Keep::default()
         };
         let temp = entry.temp.clone();
-        let temp = temp.unwrap_or_else(|| keep.temporary(&entry.target, 0));
+        let temp = temp.unwrap_or_else(|| keep.temporary(&self.temporary_place(&entry.target), 0));
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
@@ -93,7 +93,7 @@ impl Engine<'_> {
     /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
     /// in different directories.
     fn look_for_temporary(&self, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
-        let same = directory_of(target) == directory_of(temp);
+        let same = directory_of(&self.temporary_place(target)) == directory_of(temp);
         let target = self.target_path(target);
         let look = || self.local().look_beside(&target, basename(temp));
         same.then(look).flatten()
@@ -105,6 +105,15 @@ impl Engine<'_> {
                 size: a.size.unwrap_or(0),
                 mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
             });
+        }
+    }
+
+    /// Forgets what an earlier run has left of a file that is copied again.
+    pub(in crate::copy) fn forget_earlier(&mut self, id: FileId) {
+        let known = self.files.get(&id);
+        let known = known.and_then(|task| self.keeper.state.file(&task.target));
+        if let Some((of, _)) = known {
+            self.keeper.state.take(of);
         }
     }
 
@@ -166,7 +175,8 @@ impl Engine<'_> {
             let path = self.target_path(&entry.target);
             return self.local().remove_temporaries(&path, entry.tag);
         }
-        let names = Keep::names(&entry.target, entry.tag);
+        let place = self.temporary_place(&entry.target);
+        let names = Keep::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in names {
             let path = RemotePath(name);
@@ -186,8 +196,15 @@ impl Engine<'_> {
             .unfinished()
             .map(|(_, e)| e.clone())
             .collect();
-        for entry in &left {
-            self.clear(entry);
+        match self.target.is_none() {
+            true => {
+                let files = left.iter();
+                let files: Vec<_> = files
+                    .map(|entry| (self.target_path(&entry.target), entry.tag))
+                    .collect();
+                self.local().sweep_temporaries(&files);
+            }
+            false => left.iter().for_each(|entry| self.clear(entry)),
         }
         if !left.is_empty() {
             self.copy().await;

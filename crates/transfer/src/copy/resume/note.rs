@@ -21,7 +21,7 @@ impl Engine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
             && let (Some(id), Some(keep)) = (task.entry, &task.keep)
-            && keep.temporary(&task.target, 0) != path
+            && keep.temporary(&self.temporary_place(&task.target), 0) != path
         {
             self.keeper.write(Record::Temp { id, path });
         }
@@ -69,7 +69,8 @@ impl Engine<'_> {
         }
         self.keeper.write(Record::Done {
             id,
-            durable: self.options.fsync || task.synced,
+            // A server may be unable to sync what the user wants synced.
+            durable: self.is_durable(task),
             size,
             mtime,
         });
@@ -85,6 +86,11 @@ impl Engine<'_> {
             let kind = JobKind::Stat { path, follow };
             self.submit(CopyEnd::Target, kind, JobPurpose::Clock);
         }
+    }
+
+    /// True if a copied file was made durable.
+    pub(in crate::copy) fn is_durable(&self, task: &FileTask) -> bool {
+        task.synced || self.options.fsync && self.target.is_none()
     }
 
     pub(in crate::copy) fn on_clock(&mut self, attributes: Attributes) {
@@ -103,7 +109,7 @@ impl Engine<'_> {
             let Record::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in Keep::names(&target, tag) {
+            for name in Keep::names(&self.temporary_place(&target), tag) {
                 let path = self.target_path(&target);
                 self.local().remove_beside(&path, basename(&name));
             }

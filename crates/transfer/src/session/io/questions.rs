@@ -60,7 +60,9 @@ impl Questions {
     fn wait(&self, mut question: Question) -> Result<Vec<u8>, QuestionError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            // Even if events keep coming that answer nothing.
+            let left = until.checked_duration_since(Instant::now());
+            let left = left.ok_or(QuestionError::Silent)?;
             let event = self.session.events().recv_timeout(left);
             let event = event.map_err(|_| QuestionError::Silent)?;
             if let Some(answer) = question.handle(event) {

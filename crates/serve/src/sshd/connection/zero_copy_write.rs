@@ -15,10 +15,10 @@ use ssh::{DATA_HEAD, Front};
 use sys::SplicePipe;
 use tracing::debug;
 
-use super::connection::Connection;
-use super::session::Session;
+use super::Connection;
 use crate::error::ConnectionError;
 use crate::sftp::WriteTarget;
+use crate::sshd::session::Session;
 
 /// Bytes of a WRITE before its data: lengths, number, request ID, our handle and offset.
 const WRITE_HEAD: usize = 29;
@@ -34,7 +34,7 @@ pub(super) struct ZeroCopyWrite {
     /// All bytes that went through the pipe.
     bytes: u64,
     /// Disabled: no pipe can be created, or the client sends copies, which are cheaper to read.
-    pub(super) never: bool,
+    never: bool,
 }
 
 /// File and offset that the bytes in the pipe go to.
@@ -45,6 +45,11 @@ struct PipeTarget {
 }
 
 impl ZeroCopyWrite {
+    /// Enables the pipe for a client that sends large packets without copying, or disables it.
+    pub(super) fn use_for(&mut self, large_packets: bool) {
+        self.never = !large_packets;
+    }
+
     /// Gives back the pipe if it is empty.
     pub(super) fn trim(&mut self) {
         if self.target.is_none() {
