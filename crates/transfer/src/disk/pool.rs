@@ -38,7 +38,7 @@ pub struct DiskPool {
 /// A mutex and condition variables are used because a channel that spins before it sleeps takes the
 /// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Signalled when a job may have a request to run.
     work: Condvar,
     /// Signalled when a thread has ended.
@@ -52,7 +52,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PoolState {
     jobs: BTreeMap<JobId, Slot>,
     /// Jobs to check for work; a job may be listed once for each thread that may help.
     ready: VecDeque<JobId>,
@@ -209,7 +209,7 @@ impl DiskPool {
     }
 }
 
-impl State {
+impl PoolState {
     /// Returns the next request of `job` that may run now.
     fn next(&mut self, job: JobId) -> Option<Next> {
         let slot = self.jobs.get_mut(&job)?;
@@ -309,7 +309,7 @@ impl Drop for DiskPool {
 }
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -372,7 +372,7 @@ impl Shared {
         self.ended.notify_all();
     }
 
-    fn done(&self, state: &mut State, job: JobId, shared: bool, kept: Option<JobFile>) {
+    fn done(&self, state: &mut PoolState, job: JobId, shared: bool, kept: Option<JobFile>) {
         let Some(slot) = state.jobs.get_mut(&job) else {
             return;
         };

@@ -467,3 +467,72 @@ pub(crate) fn lasts_for_straight(bytes: u64, rate: Option<u64>, rtt: Option<Dura
     let takes = rtt.unwrap_or_default().as_secs_f64() * USEFUL_AFTER;
     bytes as f64 / rate > takes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of 1 GiB over one connection with 1 ms.
+    fn large() -> CopyFacts {
+        CopyFacts {
+            alone: true,
+            several: false,
+            left: 1 << 30,
+            rate: None,
+            rtt: Some(Duration::from_millis(1)),
+            loses: false,
+        }
+    }
+
+    #[test]
+    fn a_large_copy_over_one_connection_goes_straight() {
+        assert!(large().pays());
+    }
+
+    #[test]
+    fn a_copy_that_is_over_before_a_direct_connection_is_ready_does_not() {
+        let left = WORTH - 1;
+        assert!(!CopyFacts { left, ..large() }.pays());
+    }
+
+    #[test]
+    fn further_logins_and_many_small_files_are_not_given_up_for_it() {
+        let busy = CopyFacts {
+            alone: false,
+            ..large()
+        };
+        let small = CopyFacts {
+            several: true,
+            ..large()
+        };
+        assert!(!busy.pays() && !small.pays());
+    }
+
+    #[test]
+    fn a_download_that_loses_packets_goes_straight_whatever_else_is_open() {
+        let loses = CopyFacts {
+            alone: false,
+            loses: true,
+            ..large()
+        };
+        assert!(loses.pays());
+    }
+
+    #[test]
+    fn a_fast_and_long_path_must_carry_enough_to_repay_the_round_trips() {
+        let rtt = Some(Duration::from_millis(100));
+        let fast = Some(1_000_000_000);
+        assert!(!lasts_for_straight(1_500_000_000, fast, rtt));
+        assert!(lasts_for_straight(2_500_000_000, fast, rtt));
+        assert!(
+            lasts_for_straight(1, fast, None),
+            "the round trip is not known"
+        );
+    }
+
+    #[test]
+    fn lanes_leave_the_servers_connections_only_on_a_short_path() {
+        assert!(is_short(None) && is_short(Some(Duration::from_millis(3))));
+        assert!(!is_short(Some(LONG)));
+    }
+}

@@ -17,10 +17,9 @@ pub(super) trait Disk: Send {
     /// Queues a request; [`Disk::poll_reply`] returns its reply.
     fn submit(&mut self, request: DiskRequest);
 
-    /// Executes a request at once if that takes no longer than handing it to a thread. `Ok(None)`
-    /// means that it was accepted and that its reply follows; `Err` returns a request that must be
-    /// submitted.
-    fn submit_inline(&mut self, request: DiskRequest) -> Result<Option<DiskReply>, DiskRequest>;
+    /// Executes a request at once if that takes no longer than handing it to a thread; otherwise
+    /// queues it as [`Disk::submit`] does.
+    fn submit_inline(&mut self, request: DiskRequest) -> Option<DiskReply>;
 
     /// Returns the next reply.
     fn poll_reply(&mut self) -> Option<DiskReply>;

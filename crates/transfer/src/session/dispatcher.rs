@@ -663,7 +663,7 @@ impl LaneSettings {
 
 impl LaneNews {
     fn merge(&mut self, other: Self) {
-        self.starts = other.starts.or(self.starts.take());
+        self.starts = other.starts.or_else(|| self.starts.take());
         self.refusals = match (self.refusals, other.refusals) {
             (Some(a), Some(b)) => Some(a.and(b)),
             (a, b) => a.or(b),
@@ -704,15 +704,11 @@ fn drain_disk(
     while let Some(request) = lane.poll_disk() {
         let job = request.job();
         match disk.submit_inline(request) {
-            Ok(Some(reply)) => {
+            Some(reply) => {
                 lane.handle_disk(now, reply);
                 answered = true;
             }
-            Ok(None) => pending.asked(job, Some(id)),
-            Err(request) => {
-                pending.asked(job, Some(id));
-                disk.submit(request);
-            }
+            None => pending.asked(job, Some(id)),
         }
     }
     answered

@@ -150,4 +150,50 @@ mod tests {
         turns.woken(now, false);
         turns.was_quiet((1, 0));
     }
+
+    fn after(busy: bool, deadline: Option<Instant>) -> AfterTurn {
+        AfterTurn {
+            revision: (0, 0),
+            more: false,
+            busy,
+            deadline,
+        }
+    }
+
+    #[test]
+    fn a_turn_that_changed_something_is_followed_at_once() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        turns.stir();
+        assert_eq!(turns.next(now, after(false, None)), Due::Now);
+        assert_eq!(turns.next(now, after(false, None)), Due::Input);
+        let held = AfterTurn {
+            more: true,
+            ..after(false, None)
+        };
+        assert_eq!(turns.next(now, held), Due::Now, "output is held");
+    }
+
+    #[test]
+    fn a_change_that_leaves_the_sum_of_revisions_is_seen() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        turns.next(now, after(false, None));
+        let removed = AfterTurn {
+            revision: (0, 1),
+            ..after(false, None)
+        };
+        assert_eq!(turns.next(now, removed), Due::Now);
+    }
+
+    #[test]
+    fn a_session_with_work_looks_every_second_or_at_its_deadline() {
+        let now = Instant::now();
+        let mut turns = Turns::default();
+        assert_eq!(turns.next(now, after(true, None)), Due::At(now + HEARTBEAT));
+        let soon = now + Duration::from_millis(20);
+        assert_eq!(turns.next(now, after(true, Some(soon))), Due::At(soon));
+        let late = now + Duration::from_secs(60);
+        assert_eq!(turns.next(now, after(false, Some(late))), Due::At(late));
+    }
 }

@@ -3,8 +3,8 @@
 //! [`Session::start`] takes a [`Link`] (a program's pipes, or an SSH connection) and returns a
 //! handle: [`schedule::Job`]s go in, [`SessionEvent`]s come out.
 //!
-//! The files of this folder decide and have no socket, thread or clock: [`core::SessionCore`] takes
-//! input and the time. [`io`] has the loop that owns the sockets and threads.
+//! The files of this folder decide and have no socket, thread or clock: `SessionCore` takes
+//! input and the time. `io` has the loop that owns the sockets and threads.
 
 mod background_pacer;
 mod command;

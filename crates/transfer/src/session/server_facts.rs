@@ -45,3 +45,27 @@ impl ServerFacts {
         self.settled.store(true, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(version: u32) -> ServerInfo {
+        ServerInfo {
+            version,
+            ..ServerInfo::default()
+        }
+    }
+
+    #[test]
+    fn the_first_server_stays_the_first_and_a_longhaul_is_both() {
+        let facts = ServerFacts::default();
+        assert!(facts.first().is_none() && !facts.is_settled());
+        facts.note(&info(3));
+        facts.note_ours(&info(4));
+        assert_eq!(facts.first().map(|i| i.version), Some(3));
+        assert_eq!(facts.ours().map(|i| i.version), Some(4));
+        facts.settle();
+        assert!(facts.is_settled());
+    }
+}

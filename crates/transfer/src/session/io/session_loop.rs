@@ -60,8 +60,14 @@ impl Disk for DiskPool {
         Self::submit(self, request);
     }
 
-    fn submit_inline(&mut self, request: DiskRequest) -> Result<Option<DiskReply>, DiskRequest> {
-        self.at_once(request)
+    fn submit_inline(&mut self, request: DiskRequest) -> Option<DiskReply> {
+        match self.at_once(request) {
+            Ok(reply) => reply,
+            Err(request) => {
+                Self::submit(self, request);
+                None
+            }
+        }
     }
 
     fn poll_reply(&mut self) -> Option<DiskReply> {

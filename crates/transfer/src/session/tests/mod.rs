@@ -8,6 +8,7 @@
 #[path = "../../../../schedule/tests/lane/disk.rs"]
 mod disk;
 mod losing;
+mod purity;
 mod reconnecting;
 mod stalling;
 mod throttling;

@@ -164,18 +164,21 @@ fn keepalives_are_no_movement() {
 }
 
 #[test]
-fn a_slow_path_is_given_fifty_of_its_latencies() {
-    let begin = Instant::now();
-    let mut stalls = Stalls::new(PATIENCE, None);
-    let slow = LaneWait {
-        latency: Duration::from_secs(1),
-        ..wait(0, begin, 64, true)
-    };
-    let steps = watch(&mut stalls, (begin, PATIENCE * 6), &[slow], |_| 0);
-    let repeated = steps
-        .iter()
-        .find(|(_, step)| matches!(step, StallStep::Repeat { .. }));
-    assert_eq!(repeated.map(|(at, _)| *at), Some(50.0));
+fn a_slow_path_is_given_fifty_of_its_latencies_but_less_than_reconnecting_waits() {
+    let patience = Duration::from_secs(5);
+    for (latency, expected) in [(20, 5.0), (160, 8.0), (1000, 11.0)] {
+        let begin = Instant::now();
+        let mut stalls = Stalls::new(patience, None);
+        let slow = LaneWait {
+            latency: Duration::from_millis(latency),
+            ..wait(0, begin, 64, true)
+        };
+        let steps = watch(&mut stalls, (begin, patience * 3), &[slow], |_| 0);
+        let repeated = steps
+            .iter()
+            .find(|(_, step)| matches!(step, StallStep::Repeat { .. }));
+        assert_eq!(repeated.map(|(at, _)| *at), Some(expected), "{latency} ms");
+    }
 }
 
 #[test]
